@@ -1,0 +1,234 @@
+"""The job: pydantic models, TOML, `--set a.b=c`. A typo fails here, before any data loads."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, ValidationError, model_validator
+
+from veracausa.data.options import DataOptions, Overlap, Partition
+from veracausa.data.sources import datasets
+from veracausa.defenses import defenses
+from veracausa.errors import InputError
+from veracausa.models import ModelOptions, models
+from veracausa.registry import Options, Registry, did_you_mean
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _chosen_from(registry: Registry[Any]) -> Callable[[Any], Any]:
+    def choose(value: Any) -> Any:
+        if isinstance(value, Options):
+            return value
+        if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+            raise ValueError(f"needs a name (there are: {', '.join(registry.names())})")
+        try:
+            options = registry.options(value["name"])
+        except InputError as error:
+            raise ValueError(str(error)) from None
+        return options.model_validate(value)
+
+    return choose
+
+
+Data = Annotated[SerializeAsAny[DataOptions], BeforeValidator(_chosen_from(datasets))]
+Model = Annotated[SerializeAsAny[ModelOptions], BeforeValidator(_chosen_from(models))]
+Defense = Annotated[SerializeAsAny[Options], BeforeValidator(_chosen_from(defenses))]
+
+
+class Parties(Section):
+    """Who takes part: one active party, which holds the labels, and at least one passive party."""
+
+    active: str = "active"
+    passive: tuple[str, ...] = Field(("passive_1", "passive_2"), min_length=1)
+
+    @model_validator(mode="after")
+    def _names(self) -> Parties:
+        names = [self.active, *self.passive]
+        for name in names:
+            if not name.replace("_", "").replace("-", "").isalnum():
+                raise ValueError(f"party name {name!r} is not made of letters, digits, '-' and '_'")
+        if len(set(names)) < len(names):
+            raise ValueError(f"party names must differ, got {', '.join(names)}")
+        return self
+
+
+class Optimizer(Section):
+    name: Literal["sgd", "adam"] = "adam"
+    lr: float = Field(1e-3, gt=0)
+    momentum: float = Field(0.9, ge=0, lt=1)
+    weight_decay: float = Field(0.0, ge=0)
+
+
+class Schedule(Section):
+    """The learning rate as a pure function of the step, so that a resume needs no state for it."""
+
+    name: Literal["constant", "cosine", "step"] = "constant"
+    warmup: int = Field(0, ge=0)
+    milestones: tuple[float, ...] = (0.5, 0.75)
+    gamma: float = Field(0.1, gt=0)
+
+
+Baseline = Literal["active_only", "joint", "unsplit"]
+
+
+class Training(Section):
+    epochs: int = Field(10, ge=1)
+    batch_size: int = Field(256, ge=1)
+    local_steps: int = Field(1, ge=1)
+    optimizer: Optimizer = Optimizer()
+    schedule: Schedule = Schedule()
+    class_weights: Literal["none", "balanced"] | tuple[float, ...] = "none"
+    evaluate_every: int = Field(1, ge=1)
+    baselines: tuple[Baseline, ...] = ()
+
+
+class Checkpoints(Section):
+    every_steps: int | None = Field(None, ge=1)
+    keep: int = Field(3, ge=2)
+
+
+class Runtime(Section):
+    link: Literal["threads", "processes"] = "threads"
+    device: str = "auto"
+    precision: Literal["fp32", "bf16"] = "fp32"
+    channels_last: bool = False
+    cpu_threads: int | None = Field(None, ge=1)
+    timeout: float = Field(120.0, gt=0)
+    max_message_mib: int = Field(1024, ge=1)
+
+
+class PartyOwn(Section):
+    """What is a party's own and never leaves it: where its data lies, and its defense."""
+
+    data: dict[str, Any] = {}
+    defense: Defense | None = None
+
+
+class Job(Section):
+    """A whole embedded run: the agreed job and each party's own part."""
+
+    name: str = "job"
+    seed: int = Field(0, ge=0)
+    data: Data
+    partition: Partition = Partition()
+    overlap: Overlap = Overlap()
+    parties: Parties = Parties()
+    model: Model
+    training: Training = Training()
+    checkpoints: Checkpoints = Checkpoints()
+    runtime: Runtime = Runtime()
+    defense: Defense = Field(default_factory=lambda: Options(name="none"))
+    party: dict[str, PartyOwn] = {}
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Job:
+        known = [self.parties.active, *self.parties.passive]
+        for name in self.party:
+            if name not in known:
+                raise ValueError(f"party.{name}: no such party{did_you_mean(name, known)}")
+        return self
+
+    def defense_of(self, party: str) -> Options:
+        own = self.party.get(party)
+        return own.defense if own and own.defense else self.defense
+
+    def to_toml(self) -> str:
+        import tomli_w
+
+        return tomli_w.dumps(_without_none(self.model_dump(mode="json")))
+
+
+def load_job(source: str | Path | dict[str, Any] | Job, overrides: Sequence[str] = ()) -> Job:
+    """The validated job from a TOML file, a mapping or a job, with `a.b=c` settings laid over it."""
+    if isinstance(source, Job):
+        tree, where = source.model_dump(mode="json", exclude_none=True), "job"
+    elif isinstance(source, dict):
+        tree, where = json.loads(json.dumps(source)), "job"
+    else:
+        tree, where = _read_toml(Path(source)), str(source)
+    for override in overrides:
+        _lay_over(tree, override)
+    try:
+        return Job.model_validate(tree)
+    except ValidationError as error:
+        raise InputError(f"{where}: {_first_problem(error, tree)}") from None
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; `veracausa init {path}` writes one to start from") from None
+    except IsADirectoryError:
+        raise InputError(f"{path}: is a folder, not a job file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not valid TOML: {error}") from None
+
+
+def _lay_over(tree: dict[str, Any], override: str) -> None:
+    key, separator, text = override.partition("=")
+    if not separator or not key.strip():
+        raise InputError(f"--set {override}: write it as a.b=value")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    *path, last = key.strip().split(".")
+    node = tree
+    for name in path:
+        child = node.setdefault(name, {})
+        if not isinstance(child, dict):
+            raise InputError(f"--set {override}: {name} is a value, it has no settings of its own")
+        node = child
+    # Another data set, model or defense has other settings: the old one's would only be refused.
+    if last == "name" and path and node.get("name") != value and path[-1] in ("data", "model", "defense"):
+        node.clear()
+    node[last] = value
+
+
+def _first_problem(error: ValidationError, tree: dict[str, Any]) -> str:
+    """The first problem as one sentence, with the nearest known setting for an unknown one."""
+    problem = min(error.errors(include_url=False), key=lambda e: e["type"] != "extra_forbidden")
+    place = [str(part) for part in problem["loc"] if not str(part).startswith("function-")]
+    if problem["type"] == "extra_forbidden":
+        *section, word = place
+        return f"{'.'.join(place)}: no such setting{did_you_mean(word, _fields_at(section, tree))}"
+    if problem["type"] == "missing":
+        return f"{'.'.join(place)}: is missing"
+    message = problem["msg"].removeprefix("Value error, ")
+    given = problem.get("input")
+    shown = f" (got {given!r})" if isinstance(given, str | int | float | bool) else ""
+    return f"{'.'.join(place)}: {message}{shown}" if place else f"{message}{shown}"
+
+
+def _fields_at(section: list[str], tree: dict[str, Any]) -> list[str]:
+    registries: dict[str, Registry[Any]] = {"data": datasets, "model": models, "defense": defenses}
+    if section and section[-1] in registries and (len(section) == 1 or section[0] == "party"):
+        node: Any = tree
+        for part in section:
+            node = node.get(part, {}) if isinstance(node, dict) else {}
+        return list(registries[section[-1]].options(node["name"]).model_fields)
+    fields = Job.model_fields
+    if section[:1] == ["party"]:
+        return list(PartyOwn.model_fields)
+    for part in section:
+        annotation = fields[part].annotation if part in fields else None
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return []
+        fields = annotation.model_fields
+    return list(fields)
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_none(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_none(item) for item in value]
+    return value

@@ -1,0 +1,1 @@
+"""Vertical data: each party's columns or pixels of the same people."""

@@ -1,0 +1,78 @@
+"""Names for the things a job can choose: data sets, models, defenses. One file a thing, no central `if`."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable
+from importlib.metadata import entry_points
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from veracausa.errors import InputError
+
+T = TypeVar("T", bound=Callable[..., Any])
+
+
+class Options(BaseModel):
+    """What a job may say about one registered thing; every field is a setting, anything else is a typo."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?` for the closest known word, else the list of what there is."""
+    known = list(known)
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return f"; did you mean {close[0]!r}?" if close else f" (there are: {', '.join(sorted(known))})"
+
+
+class Registry(Generic[T]):
+    """Things of one kind by name, found in the modules of a package and in plug-ins' entry points."""
+
+    def __init__(self, kind: str, package: str) -> None:
+        self.kind = kind
+        self.package = package
+        self._entries: dict[str, tuple[T, type[Options]]] = {}
+        self._complete = False
+
+    def register(self, name: str, options: type[Options] = Options) -> Callable[[T], T]:
+        def add(thing: T) -> T:
+            if name in self._entries and self._entries[name][0] is not thing:
+                raise ValueError(f"two {self.kind}s are named {name!r}")
+            self._entries[name] = (thing, options)
+            return thing
+
+        return add
+
+    def names(self) -> list[str]:
+        self._discover()
+        return sorted(self._entries)
+
+    def get(self, name: str) -> T:
+        return self._find(name)[0]
+
+    def options(self, name: str) -> type[Options]:
+        """The pydantic model of the settings that `name` takes."""
+        return self._find(name)[1]
+
+    def _find(self, name: str) -> tuple[T, type[Options]]:
+        if name not in self._entries:
+            self._discover()
+        if name not in self._entries:
+            raise InputError(f"no {self.kind} is named {name!r}{did_you_mean(name, self._entries)}")
+        return self._entries[name]
+
+    def _discover(self) -> None:
+        if self._complete:
+            return
+        self._complete = True
+        package = importlib.import_module(self.package)
+        for module in pkgutil.iter_modules(package.__path__, f"{self.package}."):
+            importlib.import_module(module.name)
+        for plugin in entry_points(group=self.package):
+            plugin.load()
