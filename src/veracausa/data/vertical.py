@@ -1,0 +1,97 @@
+"""Vertical data in memory: per party its features, ids, and labels only at the active party."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One party's rows of one split.
+
+    A *position* is an index into the agreed alignment, 0 … len(part) - 1, the same person at every party. Only positions
+    ever travel. `features` may be a view of a larger array (a strip of an image): a run holds one copy of the data.
+    """
+
+    length: int
+    features: Tensor | None = None
+    """(n, *shape) uint8 pixels or float32 values of the n rows this party holds; None for a party without features."""
+    index: Tensor | None = None
+    """(length,) int64: position -> row of `features`, -1 where the party lacks the id. None: it holds all, in order."""
+    labels: Tensor | None = None
+    """(length,) int64 classes or float32 targets; the active party's alone."""
+    ids: tuple[str, ...] | None = None
+    """The raw identifiers by position, where the data has them. They never leave the party."""
+
+    def __len__(self) -> int:
+        return self.length
+
+    def present(self, positions: Tensor) -> Tensor:
+        """Which of the positions this party really holds."""
+        if self.index is None:
+            return torch.ones(len(positions), dtype=torch.bool)
+        return self.index[positions] >= 0
+
+    def take(self, positions: Tensor) -> Tensor:
+        """The features at these positions, float32; pixels come as [0, 1]."""
+        if self.features is None:
+            raise ValueError("this party holds no features")
+        rows = positions if self.index is None else self.index[positions]
+        rows = rows.to(self.features.device)
+        batch = self.features[rows]
+        return batch.to(torch.float32).div_(255) if batch.dtype == torch.uint8 else batch
+
+    def to(self, device: torch.device) -> Part:
+        """The same part with features and labels on `device`."""
+        return Part(
+            self.length,
+            None if self.features is None else self.features.to(device),
+            self.index,
+            None if self.labels is None else self.labels.to(device),
+            self.ids,
+        )
+
+
+@dataclass(frozen=True)
+class PartyData:
+    """Everything one party holds."""
+
+    name: str
+    shape: tuple[int, ...]
+    """Of one row's features: (channels, height, width), (columns,), or () for a party without features."""
+    train: Part
+    validation: Part
+    test: Part
+    preprocessing: Mapping[str, Any] | None = None
+    """How a table's columns became numbers, fitted on this party's own training rows; plain JSON, saved with its model."""
+
+    def part(self, split: Split) -> Part:
+        return {"train": self.train, "validation": self.validation, "test": self.test}[split]
+
+
+@dataclass(frozen=True)
+class VerticalDataset:
+    """One data set, split between parties; a run hands each party its own `PartyData` and nothing else."""
+
+    name: str
+    active: str
+    parties: Mapping[str, PartyData]
+    task: Literal["classification", "regression"]
+    classes: tuple[str, ...] = ()
+    """Class names by label; empty for regression."""
+    join: Literal["width", "height", "features"] = "features"
+    """Along which axis the parties' representations are put side by side again."""
+    notes: tuple[str, ...] = field(default_factory=tuple)
+    """What a reader of the results must know, such as that the files hold a subset."""
+
+    @property
+    def passive(self) -> tuple[str, ...]:
+        return tuple(name for name in self.parties if name != self.active)
