@@ -1,0 +1,99 @@
+"""One party's end of the federation: the checks and the record that every link shares."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor
+
+from veracausa.errors import PeerLost, VeracausaError, WireError
+from veracausa.wire.codec import DEFAULT_MAX_BODY, Layout, layout
+from veracausa.wire.ledger import Ledger
+from veracausa.wire.message import Kind, Message, Scalar
+
+
+class Link(ABC):
+    """What a party's program sees of the others. Only `_deliver` and `_collect` differ between the ways to run.
+
+    Every message is checked against its declared kind before it leaves and again where it arrives, and is written to the
+    ledger of the party that sent it.
+    """
+
+    def __init__(self, me: str, peers: Sequence[str], ledger: Ledger | None = None, timeout: float = 120.0,
+                 max_body: int = DEFAULT_MAX_BODY) -> None:
+        self.me = me
+        self.peers = tuple(peers)
+        self.ledger = ledger or Ledger()
+        self.timeout = timeout
+        self.max_body = max_body
+        self.kinds: dict[str, Kind] = {}
+
+    def declare(self, *kinds: Kind) -> None:
+        """Say which kinds may cross; both ends must."""
+        for kind in kinds:
+            if self.kinds.setdefault(kind.name, kind) != kind:
+                raise ValueError(f"kind {kind.name!r} was declared differently before")
+
+    def send(self, to: str, kind: Kind, step: int, tensors: Mapping[str, Tensor] | None = None, **meta: Scalar) -> None:
+        """Send one message; what is not declared so does not leave."""
+        self._check_peer(to)
+        if self.kinds.get(kind.name) != kind:
+            raise WireError("kind", f"{kind.name!r} was not declared by {self.me!r}")
+        detached = {name: tensor.detach() for name, tensor in (tensors or {}).items()}
+        message = Message(self.me, to, kind.name, step, detached, meta)
+        message.check(kind)
+        plan = layout(message, self.max_body)
+        self._deliver(message, plan)
+        self.ledger.record(message, plan.nbytes)
+
+    def receive(self, sender: str, kind: Kind, step: int) -> Message:
+        """The next message of `sender`, which must be of this kind and step; `PeerLost` after the time-out."""
+        self._check_peer(sender)
+        message = self._collect(sender)
+        if self.kinds.get(message.kind) is None:
+            raise WireError("kind", f"{message.kind!r} from {sender!r} was not declared by {self.me!r}")
+        for name, got, expected in (
+            ("sender", message.sender, sender),
+            ("receiver", message.receiver, self.me),
+            ("kind", message.kind, kind.name),
+            ("step", message.step, step),
+        ):
+            if got != expected:
+                raise WireError(name, f"is {got!r}, expected {expected!r} (from {sender!r})")
+        message.check(kind)
+        return message
+
+    def broadcast(self, kind: Kind, step: int, tensors: Mapping[str, Tensor] | None = None, **meta: Scalar) -> None:
+        """Send the same to every peer."""
+        for peer in self.peers:
+            self.send(peer, kind, step, tensors, **meta)
+
+    def gather(self, kind: Kind, step: int) -> dict[str, Message]:
+        """One message of this kind and step from every peer, in the order of `peers`."""
+        return {peer: self.receive(peer, kind, step) for peer in self.peers}
+
+    @abstractmethod
+    def abort(self, reason: str, lost: str | None = None) -> None:
+        """Tell every peer that `lost` (by default this party) is gone; each gets `PeerLost` at its next receive."""
+
+    def give_up(self, error: BaseException) -> None:
+        """Pass on why this party ends; a lost peer's name travels on, so that everyone names the same one."""
+        if isinstance(error, PeerLost):
+            self.abort(error.reason, error.peer)
+        else:
+            self.abort(str(error) if isinstance(error, VeracausaError) else type(error).__name__)
+
+    def close(self) -> None:
+        """Leave in good order."""
+        self.ledger.flush()
+
+    @abstractmethod
+    def _deliver(self, message: Message, plan: Layout) -> None: ...
+
+    @abstractmethod
+    def _collect(self, sender: str) -> Message: ...
+
+    def _check_peer(self, name: str) -> None:
+        if name not in self.peers:
+            raise WireError("receiver", f"{self.me!r} has no link to {name!r}")

@@ -1,0 +1,161 @@
+"""Parties as threads of one process: the embedded default."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from veracausa.errors import PeerLost
+from veracausa.wire.codec import DEFAULT_MAX_BODY, Layout
+from veracausa.wire.ledger import Ledger
+from veracausa.wire.link import Link
+from veracausa.wire.message import Message
+
+
+class Turns:
+    """Lets one party compute at a time, the others wait for a message.
+
+    On a GPU the parties only queue kernels; three threads that do so at once fight over the interpreter and none is
+    faster. A party holds the turn except while it waits.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.holder = ""
+
+    def take(self, me: str, timeout: float) -> None:
+        if not self._lock.acquire(timeout=timeout):
+            raise PeerLost(self.holder, f"silent for {timeout:g} s")
+        self.holder = me
+
+    def give(self) -> None:
+        self._lock.release()
+
+
+class Inbox:
+    """What has arrived for one party, by sender; the news that a peer is lost reaches it whatever it waits for."""
+
+    def __init__(self, senders: Sequence[str]) -> None:
+        self._arrived: dict[str, deque[Message]] = {sender: deque() for sender in senders}
+        self._lost: PeerLost | None = None
+        self._changed = threading.Condition()
+
+    def put(self, message: Message) -> None:
+        with self._changed:
+            self._arrived[message.sender].append(message)
+            self._changed.notify()
+
+    def lose(self, lost: PeerLost) -> None:
+        with self._changed:
+            self._lost = self._lost or lost
+            self._changed.notify()
+
+    def ready(self, sender: str) -> bool:
+        return bool(self._arrived[sender])
+
+    def get(self, sender: str, timeout: float) -> Message:
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._arrived[sender] or self._lost, timeout):
+                raise PeerLost(sender, f"silent for {timeout:g} s")
+            if self._arrived[sender]:
+                return self._arrived[sender].popleft()
+            assert self._lost is not None
+            raise PeerLost(self._lost.peer, self._lost.reason)
+
+
+class ThreadLink(Link):
+    """A link whose messages are copied tensors in a queue: the receiver never shares memory with the sender."""
+
+    def __init__(self, me: str, inboxes: Mapping[str, Inbox], turns: Turns | None = None, ledger: Ledger | None = None,
+                 timeout: float = 120.0, max_body: int = DEFAULT_MAX_BODY) -> None:
+        super().__init__(me, [name for name in inboxes if name != me], ledger, timeout, max_body)
+        self._inboxes = inboxes
+        self._turns = turns
+
+    def _deliver(self, message: Message, plan: Layout) -> None:
+        copies = {name: tensor.clone() for name, tensor in message.tensors.items()}
+        self._inboxes[message.receiver].put(replace(message, tensors=copies))
+
+    def _collect(self, sender: str) -> Message:
+        inbox = self._inboxes[self.me]
+        if self._turns is None or inbox.ready(sender):
+            return inbox.get(sender, self.timeout)
+        self._turns.give()
+        try:
+            return inbox.get(sender, self.timeout)
+        finally:
+            self._turns.take(self.me, self.timeout)
+
+    def abort(self, reason: str, lost: str | None = None) -> None:
+        for peer in self.peers:
+            self._inboxes[peer].lose(PeerLost(lost or self.me, reason))
+
+
+def thread_links(names: Sequence[str], timeout: float = 120.0, ledgers: Mapping[str, Ledger] | None = None,
+                 turns: Turns | None = None, max_body: int = DEFAULT_MAX_BODY) -> dict[str, ThreadLink]:
+    """A link for every name, each connected to all the others."""
+    inboxes = {name: Inbox([sender for sender in names if sender != name]) for name in names}
+    ledgers = ledgers or {}
+    return {name: ThreadLink(name, inboxes, turns, ledgers.get(name), timeout, max_body) for name in names}
+
+
+def run_threads(programs: Mapping[str, Callable[[Link], None]], links: Mapping[str, ThreadLink],
+                turns: Turns | None = None) -> None:
+    """Run every party's program in a thread of its own; raise what went wrong first."""
+    share_one_heap()
+    errors: dict[str, BaseException] = {}
+    order: list[str] = []
+
+    def run(name: str) -> None:
+        link = links[name]
+        try:
+            if turns:
+                turns.take(name, link.timeout)
+            try:
+                programs[name](link)
+                link.close()
+            finally:
+                if turns and turns.holder == name:
+                    turns.give()
+        except BaseException as error:  # whatever it was, the other parties must hear of it
+            errors[name] = error
+            order.append(name)
+            link.give_up(error)
+
+    threads = [threading.Thread(target=run, args=(name,), name=name, daemon=True) for name in programs]
+    for thread in threads:
+        thread.start()
+    wait_for = max(link.timeout for link in links.values())
+    for thread in threads:
+        while thread.is_alive():
+            thread.join(timeout=0.5)
+            if errors and thread.is_alive():
+                thread.join(timeout=2 * wait_for)
+                break
+    if errors:
+        raise first_cause([errors[name] for name in order])
+
+
+def first_cause(errors: Sequence[BaseException]) -> BaseException:
+    """The error that the others followed from: one that is not itself about a lost peer, where there is one."""
+    return next((error for error in errors if not isinstance(error, PeerLost)), errors[0])
+
+
+def share_one_heap() -> None:
+    """Let all party threads allocate from one heap that keeps its pages (glibc).
+
+    By default every thread gets a heap of its own that hands freed pages back at once; a training step then spends a
+    tenth of its time on page faults for activations it had a moment ago.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        arena_max, mmap_threshold, trim_threshold = -8, -3, -1
+        mallopt(arena_max, 1)
+        mallopt(mmap_threshold, 32 << 20)
+        mallopt(trim_threshold, (1 << 31) - 1)
