@@ -1,0 +1,124 @@
+"""The cut between bottom and top, the join of payloads, and both halves built from a party's own generator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from veracausa.errors import InputError
+from veracausa.models import models
+from veracausa.models.dropout import bind_dropout
+from veracausa.models.dry_pass import output_of_zeros, written
+from veracausa.models.options import Convention, ModelOptions
+from veracausa.models.units import resolve, units_of
+from veracausa.seeding import drawing_from
+
+__all__ = ["JoinAxis", "build", "build_bottom", "build_top", "build_whole", "cut", "join", "payload_shape", "units_of"]
+
+JoinAxis = Literal["width", "height", "features"]
+
+
+def cut(
+    model: nn.Module, unit: int, convention: Convention = "N1", *, name: str | None = None
+) -> tuple[nn.Sequential, nn.Sequential]:
+    """Bottom (units 1..`unit`) and top (the rest); `name` is what an error calls the model.
+
+    The halves hold the model's own modules. In-place activations are switched to out-of-place ones: the payload that a
+    top receives is a leaf, and what a bottom sent must stay as it was sent.
+    """
+    name = name or type(model).__name__
+    count = resolve(model, unit, convention, name)
+    units = units_of(model)
+    bottom, top = nn.Sequential(*units[:count]), nn.Sequential(*units[count:])
+    if shared := {id(p) for p in bottom.parameters()} & {id(p) for p in top.parameters()}:
+        raise InputError(
+            f"model {name!r}: cut {unit} parts {len(shared)} parameters that bottom and top share; "
+            "two parties cannot hold one weight, so cut elsewhere"
+        )
+    for module in (*bottom.modules(), *top.modules()):
+        if getattr(module, "inplace", False) is True:
+            module.inplace = False  # type: ignore[assignment]
+    return bottom, top
+
+
+def join(payloads: Sequence[Tensor], axis: JoinAxis) -> Tensor:
+    """The payloads side by side: maps along the axis that the images were cut along, vectors along features."""
+    if not payloads:
+        raise InputError("there is no payload to join")
+    first = payloads[0]
+    dim = _join_dim(first.ndim, axis)
+    rest = [tuple(size for d, size in enumerate(payload.shape) if d != dim) for payload in payloads]
+    if any(payload.ndim != first.ndim for payload in payloads) or any(sizes != rest[0] for sizes in rest):
+        shapes = ", ".join(written(payload.shape) for payload in payloads)
+        raise InputError(f"payloads of shapes {shapes} cannot be joined along {axis}: they differ elsewhere too")
+    return torch.cat(list(payloads), dim)
+
+
+def _join_dim(ndim: int, axis: JoinAxis) -> int:
+    if ndim == 2 or axis == "features":
+        return 1
+    dim = ndim - 1 if axis == "width" else ndim - 2
+    if dim < 2:
+        raise InputError(f"payloads of {ndim} dimensions have no {axis} to be joined along: use features")
+    return dim
+
+
+def build(options: ModelOptions, shape: tuple[int, ...], outputs: int) -> nn.Module:
+    """The whole model as its builder makes it, lazy layers and all.
+
+    Its weights come from PyTorch's default generator: call it inside `seeding.drawing_from`, as the others here do.
+    """
+    model = models.get(options.name)(options, shape, outputs)
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model {options.name!r}: its factory gave a {type(model).__name__}, not an nn.Module")
+    return model
+
+
+def build_whole(options: ModelOptions, shape: tuple[int, ...], outputs: int, rng: torch.Generator) -> nn.Sequential:
+    """The model uncut, every layer sized for samples of `shape`; what an unsplit baseline trains."""
+    with drawing_from(rng):
+        whole = nn.Sequential(*units_of(build(options, shape, outputs)))
+        output_of_zeros(whole, shape, options.name, "a sample")
+    bind_dropout(whole, rng)
+    return whole
+
+
+def build_bottom(options: ModelOptions, shape: tuple[int, ...], outputs: int, rng: torch.Generator) -> nn.Sequential:
+    """A passive party's half for samples of `shape`, weights and later dropout drawn from `rng` alone."""
+    with drawing_from(rng):
+        model = build(options, shape, outputs)
+        bottom, _ = cut(model, options.cut, options.cut_convention, name=options.name)
+        output_of_zeros(bottom, shape, options.name, "a sample")
+    bind_dropout(bottom, rng)
+    return bottom
+
+
+def build_top(
+    options: ModelOptions,
+    payload_shapes: Sequence[tuple[int, ...]],
+    join_axis: JoinAxis,
+    outputs: int,
+    rng: torch.Generator,
+    *,
+    shape: tuple[int, ...] | None = None,
+) -> nn.Sequential:
+    """The active party's half for the joined payloads, weights and later dropout drawn from `rng` alone.
+
+    `shape` is the whole sample's, for a factory of the user's own that reckons with it; the zoo does not need it, and
+    without it the builder is given the joined payload's.
+    """
+    joined = tuple(join([torch.zeros(1, *payload) for payload in payload_shapes], join_axis).shape[1:])
+    with drawing_from(rng):
+        model = build(options, shape or joined, outputs)
+        bottom, top = cut(model, options.cut, options.cut_convention, name=options.name)
+        output_of_zeros(top, joined, options.name, "the joined payload", first=len(bottom) + 1)
+    bind_dropout(top, rng)
+    return top
+
+
+def payload_shape(bottom: nn.Sequential, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of what `bottom` gives for one sample of `shape`; the bottom is left as it was."""
+    return tuple(output_of_zeros(bottom, shape, "bottom", "a sample").shape[1:])
