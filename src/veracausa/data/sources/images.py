@@ -1,0 +1,80 @@
+"""Pictures of your own: folders named after their classes, with or without a test folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from pydantic import Field
+
+from veracausa import seeding
+from veracausa.data.files import given_path, subset_note
+from veracausa.data.image_files import class_folders, in_turn, read_pictures
+from veracausa.data.images import ImageOptions, Images
+from veracausa.data.sources import datasets
+from veracausa.errors import InputError
+from veracausa.registry import did_you_mean
+
+if TYPE_CHECKING:
+    from veracausa.config import Job
+
+
+class ImageFolderOptions(ImageOptions):
+    path: str
+    """A folder with train/ and test/ (or val/), each of class folders; or of class folders alone."""
+    size: int | None = Field(None, ge=1)
+    """Scale and crop every picture to this square; default: they all have one size already."""
+    grey: bool = False
+    holdout: float = Field(0.2, gt=0, lt=1)
+    """The share held out for the test where there is no test folder, drawn with the job's seed."""
+
+    def picture(self) -> tuple[int, int | None]:
+        return 1 if self.grey else 3, self.size
+
+
+@datasets.register("images", ImageFolderOptions)
+def images(options: ImageFolderOptions, job: Job) -> Images:
+    """The pictures below a folder, one class in turn with the others; only those that a limit asks for are opened."""
+    folder = given_path(options.path, "data.path")
+    if not folder.is_dir():
+        raise InputError(f"data.path = {options.path!r}: is a file; name the folder that holds the pictures")
+    if (folder / "train").is_dir():
+        train_classes, test_classes = class_folders(folder / "train"), class_folders(_test_folder(folder))
+        names = tuple(train_classes)
+        for name in test_classes:
+            if name not in names:
+                raise InputError(f"{_test_folder(folder) / name}: no training class{did_you_mean(name, names)}")
+        train, train_labels = in_turn(train_classes, names)
+        test, test_labels = in_turn(test_classes, names)
+    else:
+        classes = class_folders(folder)
+        names = tuple(classes)
+        paths, labels = in_turn(classes, names)
+        if len(paths) < 2:
+            raise InputError(f"{folder}: holds {len(paths)} picture; a test set needs at least one more")
+        rng = seeding.generator(job.seed, "holdout")
+        held_out = torch.zeros(len(paths), dtype=torch.bool)
+        size = min(max(1, round(options.holdout * len(paths))), len(paths) - 1)
+        held_out[torch.randperm(len(paths), generator=rng)[:size]] = True
+        train, train_labels = [paths[row] for row in (~held_out).nonzero().flatten().tolist()], labels[~held_out]
+        test, test_labels = [paths[row] for row in held_out.nonzero().flatten().tolist()], labels[held_out]
+    channels, side = options.picture()
+    pictures = read_pictures([*train[: options.train], *test[: options.test]], channels, side)
+    cut = len(train[: options.train])
+    return Images(
+        pictures[:cut],
+        train_labels[: options.train],
+        pictures[cut:],
+        test_labels[: options.test],
+        names,
+        (len(train), len(test)),
+        subset_note("images", folder, len(train)),
+    )
+
+
+def _test_folder(folder: Path) -> Path:
+    for name in ("test", "val"):
+        if (folder / name).is_dir():
+            return folder / name
+    raise InputError(f"{folder}: has train/ but neither test/ nor val/; add one of them")
