@@ -27,18 +27,19 @@ class Link(ABC):
         self.ledger = ledger or Ledger()
         self.timeout = timeout
         self.max_body = max_body
-        self.kinds: dict[str, Kind] = {}
+        self.kinds: dict[str, dict[str, Kind]] = {peer: {} for peer in self.peers}
 
-    def declare(self, *kinds: Kind) -> None:
-        """Say which kinds may cross; both ends must."""
-        for kind in kinds:
-            if self.kinds.setdefault(kind.name, kind) != kind:
-                raise ValueError(f"kind {kind.name!r} was declared differently before")
+    def declare(self, *kinds: Kind, peer: str | None = None) -> None:
+        """Say which kinds may cross to and from `peer`, or every peer; both ends must."""
+        for name in self.peers if peer is None else (peer,):
+            for kind in kinds:
+                if self.kinds[name].setdefault(kind.name, kind) != kind:
+                    raise ValueError(f"kind {kind.name!r} was declared differently before")
 
     def send(self, to: str, kind: Kind, step: int, tensors: Mapping[str, Tensor] | None = None, **meta: Scalar) -> None:
         """Send one message; what is not declared so does not leave."""
         self._check_peer(to)
-        if self.kinds.get(kind.name) != kind:
+        if self.kinds[to].get(kind.name) != kind:
             raise WireError("kind", f"{kind.name!r} was not declared by {self.me!r}")
         detached = {name: tensor.detach() for name, tensor in (tensors or {}).items()}
         message = Message(self.me, to, kind.name, step, detached, meta)
@@ -51,7 +52,7 @@ class Link(ABC):
         """The next message of `sender`, which must be of this kind and step; `PeerLost` after the time-out."""
         self._check_peer(sender)
         message = self._collect(sender)
-        if self.kinds.get(message.kind) is None:
+        if message.kind not in self.kinds[sender]:
             raise WireError("kind", f"{message.kind!r} from {sender!r} was not declared by {self.me!r}")
         for name, got, expected in (
             ("sender", message.sender, sender),
@@ -72,6 +73,10 @@ class Link(ABC):
     def gather(self, kind: Kind, step: int) -> dict[str, Message]:
         """One message of this kind and step from every peer, in the order of `peers`."""
         return {peer: self.receive(peer, kind, step) for peer in self.peers}
+
+    def gather_each(self, kinds: Mapping[str, Kind], step: int) -> dict[str, Message]:
+        """One message from every peer named, each of the kind declared for it."""
+        return {peer: self.receive(peer, kind, step) for peer, kind in kinds.items()}
 
     @abstractmethod
     def abort(self, reason: str, lost: str | None = None) -> None:

@@ -197,7 +197,7 @@ class ProcessLink(Link):
             whole = self._piece(peer, arena, piece, total)
         if whole is not None:
             check_prefix(bytes(whole[: PREFIX.size].numpy()), self.max_body)
-            message = decode(whole, self.kinds, self.max_body, self._device)
+            message = decode(whole, self.kinds[peer], self.max_body, self._device)
             if message.sender != peer:
                 raise WireError("sender", f"is {message.sender!r} on the wire of {peer!r}")
             self._arrived[peer].append(message)

@@ -1,0 +1,86 @@
+"""What a passive party does between its bottom model and the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from veracausa.models.dry_pass import evaluating
+from veracausa.registry import Options
+
+if TYPE_CHECKING:
+    from veracausa.data.vertical import Part
+
+
+@dataclass
+class Context:
+    """What `forward` leaves for `backward`: the batch, the representation and its graph, the payload."""
+
+    x: Tensor
+    ids: Tensor
+    step: int
+    representation: Tensor
+    payload: Tensor
+
+
+class Defense:
+    """The identity defense, and the base of all others. A defense never sees labels.
+
+    Most defenses override only `protect` (differentiable) or `penalty` (an extra local loss).
+    """
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def bind(self, bottom: nn.Module, optimizer: torch.optim.Optimizer, rng: torch.Generator,
+             precision: Callable[[], AbstractContextManager[Any]] = nullcontext) -> None:
+        """Give the defense what it works on. `precision` makes the context in which the bottom model runs."""
+        self.bottom, self.optimizer, self.rng, self.precision = bottom, optimizer, rng, precision
+
+    def prepare(self, data: Part) -> None:
+        """Work done once, before the first exchange, on the party's own training rows."""
+
+    def protect(self, r: Tensor, x: Tensor, ids: Tensor) -> Tensor:
+        """The payload for representation `r`; differentiable in `r`."""
+        return r
+
+    def penalty(self, r: Tensor, x: Tensor) -> Tensor | None:
+        """An extra loss of the party's own, added to what the partners' gradient asks for."""
+        return None
+
+    def forward(self, x: Tensor, ids: Tensor, step: int) -> tuple[Tensor, Context]:
+        """The payload of one training exchange, and the context for its gradient."""
+        with self.precision():
+            r = self.bottom(x)
+            payload = self.protect(r, x, ids)
+        return payload.detach(), Context(x, ids, step, r, payload)
+
+    def backward(self, context: Context, grad: Tensor, local_steps: int = 1) -> None:
+        """Update the bottom model by the gradient of the payload, `local_steps` times (FedBCD: it grows stale)."""
+        for local in range(local_steps):
+            if local:
+                _, context = Defense.forward(self, context.x, context.ids, context.step)
+            self.optimizer.zero_grad(set_to_none=True)
+            penalty = self.penalty(context.representation, context.x)
+            if penalty is None:
+                context.payload.backward(grad)
+            else:
+                torch.autograd.backward([context.payload, penalty], [grad, torch.ones_like(penalty)])
+            self.optimizer.step()
+
+    def infer(self, x: Tensor, ids: Tensor) -> Tensor:
+        """The payload at test time; changes no state."""
+        with evaluating(self.bottom), torch.no_grad(), self.precision():
+            return self.protect(self.bottom(x), x, ids)
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint must keep beside the bottom model and its optimiser."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state` gave."""

@@ -1,0 +1,86 @@
+"""What one party writes of a run: checkpoints, ledger, metrics. A party in another organisation has its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from veracausa.errors import RunError
+from veracausa.runs.tree import decode_tree, digest, encode_tree, write_whole
+from veracausa.wire.ledger import Ledger
+
+_NAME = re.compile(r"step-(\d{8})-([0-9a-f]{16})\.safetensors")
+
+
+class Store:
+    """One party's part of a run folder, and its resume cursor.
+
+    A checkpoint's file name carries the digest of its bytes, so that a torn one is known for what it is and the one
+    before it is used.
+    """
+
+    def __init__(self, run: Path, party: str, keep: int = 3) -> None:
+        self.run = run
+        self.party = party
+        self.keep = keep
+        self.folder = run / "parties" / party
+        self.checkpoints = self.folder / "checkpoints"
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        self.ledger = Ledger(self.folder / "ledger.jsonl")
+        self.start_step: int | None = None
+        """The step of the checkpoint to go on from; None: from the beginning."""
+
+    def log(self, record: Mapping[str, Any]) -> None:
+        """Append one line to the run's metrics, in one write, so that parties do not cut into each other's lines."""
+        line = json.dumps({"party": self.party, **record}) + "\n"
+        fd = os.open(self.run / "metrics.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(fd, line.encode())
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def save(self, step: int, state: Mapping[str, Any]) -> None:
+        """Keep the party's state after `step` training steps; older checkpoints beyond `keep` go."""
+        self.ledger.flush()
+        ledger = {"messages": self.ledger.messages, "bytes": self.ledger.bytes_sent}
+        content = encode_tree({"step": step, "ledger": ledger, "state": state})
+        write_whole(self.checkpoints / f"step-{step:08d}-{digest(content)}.safetensors", content)
+        for old in sorted(self.steps())[: -self.keep]:
+            for path in self.checkpoints.glob(f"step-{old:08d}-*"):
+                path.unlink(missing_ok=True)
+
+    def steps(self) -> set[int]:
+        """The steps for which there is a checkpoint file, whole or torn."""
+        return {int(match[1]) for path in self.checkpoints.iterdir() if (match := _NAME.fullmatch(path.name))}
+
+    def whole_steps(self) -> set[int]:
+        """The steps whose checkpoint has the digest that its name says."""
+        return {step for step in self.steps() if self._content(step) is not None}
+
+    def load(self, step: int) -> Any:
+        """The state at `step`; the ledger forgets what came after it."""
+        content = self._content(step)
+        if content is None:
+            raise RunError(f"{self.checkpoints}: no whole checkpoint of step {step}")
+        tree = decode_tree(content)
+        self.ledger.resume(tree["ledger"]["messages"], tree["ledger"]["bytes"])
+        return tree["state"]
+
+    def _content(self, step: int) -> bytes | None:
+        for path in self.checkpoints.glob(f"step-{step:08d}-*.safetensors"):
+            match = _NAME.fullmatch(path.name)
+            content = path.read_bytes()
+            if match and digest(content) == match[2]:
+                return content
+        return None
+
+
+def common_step(stores: list[Store]) -> int | None:
+    """The newest step of which every party has a whole checkpoint."""
+    common = set.intersection(*(store.whole_steps() for store in stores))
+    return max(common, default=None)

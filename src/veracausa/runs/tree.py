@@ -1,0 +1,93 @@
+"""Nested state (models, optimisers, generators) as one safetensors file that is either whole or not there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from veracausa.errors import RunError
+
+_TENSOR = "$tensor"
+
+
+def flatten(state: Any) -> tuple[dict[str, Tensor], Any]:
+    """The tensors of a nested state by path, and a JSON skeleton that says where they belong."""
+    tensors: dict[str, Tensor] = {}
+
+    def walk(node: Any, path: str) -> Any:
+        if isinstance(node, Tensor):
+            # A copy: shared storage (a tied weight, a strip) must not be written twice nor refused.
+            tensors[path] = node.detach().to("cpu", copy=True).contiguous()
+            return {_TENSOR: path}
+        if isinstance(node, dict):
+            return {"$map": [[key, walk(value, f"{path}/{key}")] for key, value in node.items()]}
+        if isinstance(node, list | tuple):
+            return [walk(value, f"{path}/{i}") for i, value in enumerate(node)]
+        if node is None or isinstance(node, str | int | float | bool):
+            return node
+        raise TypeError(f"{path}: a {type(node).__name__} cannot be kept in a checkpoint")
+
+    return tensors, walk(state, "")
+
+
+def unflatten(tensors: dict[str, Tensor], skeleton: Any) -> Any:
+    """The nested state again."""
+    if isinstance(skeleton, dict):
+        if _TENSOR in skeleton:
+            return tensors[skeleton[_TENSOR]]
+        return {key: unflatten(tensors, value) for key, value in skeleton["$map"]}
+    if isinstance(skeleton, list):
+        return [unflatten(tensors, value) for value in skeleton]
+    return skeleton
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that a crash leaves either the old one or the new one, never half of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def encode_tree(state: Any) -> bytes:
+    tensors, skeleton = flatten(state)
+    return save(tensors, metadata={"skeleton": json.dumps(skeleton)})
+
+
+def decode_tree(content: bytes) -> Any:
+    """The state of `encode_tree`; raises `RunError` on bytes that are not one."""
+    try:
+        (length,) = (int.from_bytes(content[:8], "little"),)
+        metadata = json.loads(content[8 : 8 + length])["__metadata__"]
+        tensors = {name: tensor.clone() for name, tensor in safetensors.torch.load(content).items()}
+        return unflatten(tensors, json.loads(metadata["skeleton"]))
+    except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"not a whole state file ({error})") from None
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def same(first: Any, second: Any) -> bool:
+    """Whether two nested states are equal to the last bit."""
+    a, b = flatten(first), flatten(second)
+    return a[1] == b[1] and all(torch.equal(a[0][name], b[0][name]) for name in a[0])

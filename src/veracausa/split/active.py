@@ -1,0 +1,263 @@
+"""The active party: it holds the labels and the top model, draws the batches and leads the training."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from veracausa import seeding
+from veracausa.config import Job
+from veracausa.data.vertical import PartyData, Split
+from veracausa.errors import InputError, WireError
+from veracausa.models.cut import build_bottom, build_top, join, payload_shape
+from veracausa.runs.store import Store
+from veracausa.split.evaluate import balanced_weights, evaluate, loss_function
+from veracausa.split.optimization import (
+    BatchOrder,
+    choose_device,
+    learning_rate,
+    make_optimizer,
+    precision_context,
+    set_learning_rate,
+    wire_dtype,
+)
+from veracausa.split.protocol import HELLO, REQUEST, gradient, representation
+from veracausa.wire.link import Link
+from veracausa.wire.message import Kind
+
+EVALUATION_ROWS = 512
+
+
+class ActiveParty:
+    """A straight program: draw ids, gather representations, learn, return gradients; evaluate, keep checkpoints."""
+
+    def __init__(self, job: Job, data: PartyData, task: str, outputs: int, join_axis: str,
+                 notify: Callable[[Mapping[str, Any]], None] = lambda event: None) -> None:
+        self.job, self.data, self.task, self.outputs, self.join_axis = job, data, task, outputs, join_axis
+        self.name = data.name
+        self.notify = notify
+        self.device = choose_device(job.runtime.device)
+        self.rng = seeding.generator(job.seed, self.name, "training")
+        self.model_rng = seeding.generator(job.seed, self.name, "model")
+        self.memory_format = torch.channels_last if job.runtime.channels_last else torch.preserve_format
+        self.bottom: nn.Module | None = None
+        if data.shape:
+            bottom = build_bottom(job.model, data.shape, outputs, self.model_rng)
+            self.own_shape = payload_shape(bottom, data.shape)
+            self.bottom = bottom.to(self.device, memory_format=self.memory_format)
+        self.parts = {split: data.part(split).to(self.device) for split in ("train", "validation", "test")}
+        self.precision = precision_context(job.runtime, self.device)
+        weights = job.training.class_weights
+        class_weights = None
+        if task == "classification" and weights == "balanced":
+            assert data.train.labels is not None
+            class_weights = balanced_weights(data.train.labels, outputs)
+        elif task == "classification" and not isinstance(weights, str):
+            if len(weights) != outputs:
+                raise InputError(f"training.class_weights: {len(weights)} weights for {outputs} classes")
+            class_weights = torch.tensor(weights)
+        self.loss = loss_function(task, class_weights).to(self.device)
+        self.exchange = 0
+        self.step = 0
+        self.loss_sum = torch.zeros((), device=self.device)
+        self.loss_steps = 0
+
+    def meet(self, link: Link) -> None:
+        """Hear from every passive party what it will send, and build the top model for it."""
+        self.kinds: dict[str, tuple[Kind, Kind]] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.present: dict[str, Tensor] = {}
+        dtype = wire_dtype(self.job.runtime)
+        link.declare(HELLO, REQUEST)
+        for peer, hello in link.gather(HELLO, 0).items():
+            for split in ("train", "validation", "test"):
+                if hello.meta[split] != len(self.data.part(split)):
+                    raise WireError(f"hello.{split}", f"{peer!r} knows {hello.meta[split]} rows, "
+                                                      f"{self.name!r} knows {len(self.data.part(split))}")
+            if len(hello.tensors["present"]) != len(self.data.train):
+                raise WireError("hello.present", f"{peer!r} must say it for all {len(self.data.train)} rows")
+            shape = tuple(int(size) for size in hello.tensors["shape"])
+            if not shape or not all(0 < size < 1 << 20 for size in shape):
+                raise WireError("hello.shape", f"{peer!r} announces a payload of shape {shape}")
+            self.shapes[peer], self.present[peer] = shape, hello.tensors["present"].cpu()
+            self.kinds[peer] = (representation(shape, dtype), gradient(shape, dtype))
+            link.declare(*self.kinds[peer], peer=peer)
+        shapes = [*([self.own_shape] if self.bottom is not None else []), *self.shapes.values()]
+        top = build_top(self.job.model, shapes, self.join_axis, self.outputs, self.model_rng)
+        self.top: nn.Module = top.to(self.device, memory_format=self.memory_format)
+        parameters = [*(self.bottom.parameters() if self.bottom is not None else ()), *self.top.parameters()]
+        self.optimizer = make_optimizer(parameters, self.job.training.optimizer)
+        self._plan()
+
+    def _plan(self) -> None:
+        """Which positions are trained on, and how many steps there are (§7.3's policies for missing ids)."""
+        training, overlap = self.job.training, self.job.overlap
+        everyone = torch.arange(len(self.data.train))
+        common = torch.stack(list(self.present.values())).all(0) if len(everyone) else torch.ones(0, dtype=torch.bool)
+        self.weighted = common | (overlap.missing == "zero_fill")
+        full = BatchOrder(everyone, training.batch_size, self.job.seed)
+        positions = everyone[common] if overlap.missing == "drop" else everyone
+        if len(everyone) and not len(positions):
+            raise InputError("overlap: no training id is held by all parties; use overlap.missing = \"zero_fill\"")
+        self.order = BatchOrder(positions, training.batch_size, self.job.seed)
+        per_epoch = full.per_epoch if overlap.keep == "steps" else self.order.per_epoch
+        self.per_epoch = per_epoch
+        self.steps = training.epochs * per_epoch
+
+    def run(self, link: Link, store: Store | None = None) -> None:
+        """Lead the federation from the first exchange to the last."""
+        self.meet(link)
+        if store is not None and store.start_step is not None:
+            self.load_state(store.load(store.start_step))
+        training, every = self.job.training, self.job.checkpoints.every_steps
+        self.notify({"event": "start", "epochs": training.epochs, "steps": self.steps, "step": self.step})
+        started = time.perf_counter()
+        while self.step < self.steps:
+            self.train_step(link)
+            self.notify({"event": "step", "step": self.step})
+            epoch, within = divmod(self.step, self.per_epoch)
+            if within == 0:
+                last = self.step == self.steps
+                record = self._epoch_record(link, epoch, last or epoch % training.evaluate_every == 0)
+                record["seconds"] = time.perf_counter() - started
+                if store is not None:
+                    store.log(record)
+                self.notify(record)
+            if store is not None and (within == 0 or (every and self.step % every == 0)):
+                self._ask(link, "save")
+                store.save(self.step, self.state())
+        self._ask(link, "done")
+
+    def train_step(self, link: Link) -> None:
+        """One exchange: ids out, representations in, one (or `local_steps`) updates, gradients out."""
+        ids = self.order.batch(self.step)
+        self._ask(link, "train", ids)
+        received = link.gather_each({peer: kinds[0] for peer, kinds in self.kinds.items()}, self.exchange)
+        payloads = {peer: message.tensors["payload"].to(self.device) for peer, message in received.items()}
+        kept = self.weighted[ids]
+        rows = None if kept.all() else kept.nonzero().squeeze(1).to(self.device)
+        if rows is None or len(rows) > 1:
+            gradients = self._learn(ids, payloads, rows)
+        else:
+            gradients = {peer: torch.zeros_like(payload) for peer, payload in payloads.items()}
+        for peer, (_, kind) in self.kinds.items():
+            link.send(peer, kind, self.exchange, {"gradient": gradients[peer]})
+        self.step += 1
+
+    def _learn(self, ids: Tensor, payloads: Mapping[str, Tensor], rows: Tensor | None) -> dict[str, Tensor]:
+        """Update the top model and return the first update's gradient of every payload.
+
+        Rows that somebody lacks are left out of the batch, so that a dummy touches nothing, not even a batch
+        normalisation; their gradient is zero.
+        """
+        training = self.job.training
+        lr = learning_rate(self.step, self.steps, training.optimizer.lr, training.schedule)
+        set_learning_rate(self.optimizer, lr)
+        labels = self.parts["train"].labels
+        assert labels is not None
+        target = labels[ids.to(labels.device)]
+        self._mode(True)
+        gradients: dict[str, Tensor] = {}
+        for local in range(training.local_steps):
+            leaves = {peer: payload.requires_grad_(local == 0) for peer, payload in payloads.items()}
+            inputs = [*([self._own("train", ids)] if self.bottom is not None else []), *leaves.values()]
+            chosen = target
+            if rows is not None:
+                inputs, chosen = [value[rows] for value in inputs], target[rows]
+            with self.precision():
+                output = self.top(join(inputs, self.join_axis))
+            loss = self.loss(output.float(), chosen)
+            self.optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            if local == 0:
+                gradients = {peer: _gradient_of(leaf) for peer, leaf in leaves.items()}
+                payloads = {peer: leaf.detach() for peer, leaf in leaves.items()}
+                self.loss_sum += loss.detach()
+                self.loss_steps += 1
+            self.optimizer.step()
+        return gradients
+
+    def _own(self, split: Split, ids: Tensor) -> Tensor:
+        assert self.bottom is not None
+        x = self.parts[split].take(ids)
+        if self.job.runtime.channels_last:
+            x = x.contiguous(memory_format=torch.channels_last)
+        with self.precision():
+            r: Tensor = self.bottom(x)
+        return r.to(wire_dtype(self.job.runtime))
+
+    def outputs_of(self, link: Link, split: Split) -> Tensor:
+        """The top model's outputs for a whole split, jointly with the passive parties."""
+        self._mode(False)
+        outputs = []
+        for ids in torch.arange(len(self.data.part(split))).split(EVALUATION_ROWS):
+            self._ask(link, "infer", ids, split)
+            received = link.gather_each({peer: kinds[0] for peer, kinds in self.kinds.items()}, self.exchange)
+            with torch.no_grad(), self.precision():
+                own = [self._own(split, ids)] if self.bottom is not None else []
+                payloads = [message.tensors["payload"].to(self.device) for message in received.values()]
+                outputs.append(self.top(join([*own, *payloads], self.join_axis)).float())
+        return torch.cat(outputs)
+
+    def _epoch_record(self, link: Link, epoch: int, evaluated: bool) -> dict[str, Any]:
+        record: dict[str, Any] = {"event": "epoch", "epoch": epoch, "step": self.step}
+        record["train"] = {"loss": float(self.loss_sum) / max(1, self.loss_steps)}
+        self.loss_sum.zero_()
+        self.loss_steps = 0
+        splits: tuple[Split, ...] = ("validation", "test")
+        for split in splits:
+            labels = self.data.part(split).labels
+            if evaluated and labels is not None and len(labels):
+                record[split] = evaluate(self.task, self.outputs_of(link, split), labels)
+        return record
+
+    def _ask(self, link: Link, purpose: str, ids: Tensor | None = None, split: str = "train") -> None:
+        self.exchange += 1
+        ids = torch.empty(0, dtype=torch.int64) if ids is None else ids
+        link.broadcast(REQUEST, self.exchange, {"ids": ids}, purpose=purpose, split=split, step=self.step,
+                       steps=self.steps)
+
+    def _mode(self, training: bool) -> None:
+        self.top.train(training)
+        if self.bottom is not None:
+            self.bottom.train(training)
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "exchange": self.exchange,
+            "top": self.top.state_dict(),
+            "bottom": self.bottom.state_dict() if self.bottom is not None else None,
+            "optimizer": self.optimizer.state_dict(),
+            "rng": self.model_rng.get_state(),
+            "loss_sum": self.loss_sum,
+            "loss_steps": self.loss_steps,
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self.step, self.exchange = state["step"], state["exchange"]
+        self.top.load_state_dict(state["top"])
+        if self.bottom is not None:
+            self.bottom.load_state_dict(state["bottom"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.model_rng.set_state(state["rng"])
+        self.loss_sum = state["loss_sum"].to(self.device)
+        self.loss_steps = state["loss_steps"]
+
+    def model(self) -> dict[str, Any]:
+        """What this party keeps to serve predictions later."""
+        return {
+            "top": self.top.state_dict(),
+            "bottom": self.bottom.state_dict() if self.bottom is not None else None,
+            "shape": list(self.data.shape),
+            "payloads": {peer: list(shape) for peer, shape in self.shapes.items()},
+            "preprocessing": dict(self.data.preprocessing) if self.data.preprocessing else None,
+        }
+
+
+def _gradient_of(leaf: Tensor) -> Tensor:
+    return torch.zeros_like(leaf) if leaf.grad is None else leaf.grad

@@ -1,0 +1,59 @@
+"""How good the joint predictions are: classification and regression metrics of whole splits."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+def loss_function(task: str, class_weights: Tensor | None = None) -> nn.Module:
+    """Mean cross-entropy over the rows (class-weighted where asked), or mean squared error."""
+    return nn.CrossEntropyLoss(weight=class_weights) if task == "classification" else Regression()
+
+
+class Regression(nn.Module):
+    """Mean squared error of a single output."""
+
+    def forward(self, output: Tensor, target: Tensor) -> Tensor:
+        return nn.functional.mse_loss(output.squeeze(1), target)
+
+
+def balanced_weights(labels: Tensor, classes: int) -> Tensor:
+    """Class weights inversely proportional to the classes' frequencies, mean one over the rows."""
+    counts = torch.bincount(labels.cpu(), minlength=classes).clamp(min=1)
+    return (len(labels) / (classes * counts)).to(torch.float32)
+
+
+def evaluate(task: str, output: Tensor, target: Tensor) -> dict[str, float]:
+    """The metrics of one split from the top model's raw outputs."""
+    output, target = output.float().cpu(), target.cpu()
+    if task == "regression":
+        return _regression(output.squeeze(1), target)
+    from torchmetrics.functional.classification import binary_auroc, multiclass_auroc
+
+    probability = output.softmax(1)
+    predicted = output.argmax(1)
+    present = torch.unique(target)
+    recalls = [(predicted[target == label] == label).float().mean() for label in present]
+    scores = {
+        "loss": float(nn.functional.cross_entropy(output, target)),
+        "accuracy": float((predicted == target).double().mean()),
+        "balanced_accuracy": float(torch.stack(recalls).mean()),
+    }
+    # Area under the ROC curve is defined only where both sides occur.
+    if output.shape[1] == 2 and len(present) == 2:
+        scores["auc"] = float(binary_auroc(probability[:, 1], target))
+    elif output.shape[1] > 2 and len(present) == output.shape[1]:
+        scores["auc"] = float(multiclass_auroc(probability, target, num_classes=output.shape[1]))
+    return scores
+
+
+def _regression(output: Tensor, target: Tensor) -> dict[str, float]:
+    error = (output - target).double()
+    total = (target - target.mean()).double().square().sum()
+    return {
+        "loss": float(error.square().mean()),
+        "rmse": float(error.square().mean().sqrt()),
+        "mae": float(error.abs().mean()),
+        "r2": float(1 - error.square().sum() / total) if total > 0 else 0.0,
+    }

@@ -1,0 +1,82 @@
+"""Optimisers, the learning rate at a step, and the order of batches: pure functions of the job."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from veracausa import seeding
+from veracausa.config import Optimizer, Runtime, Schedule
+
+
+def make_optimizer(parameters: Iterable[nn.Parameter], options: Optimizer) -> torch.optim.Optimizer:
+    """The optimiser that the job asks for."""
+    if options.name == "sgd":
+        return torch.optim.SGD(
+            parameters, lr=options.lr, momentum=options.momentum, weight_decay=options.weight_decay
+        )
+    return torch.optim.Adam(parameters, lr=options.lr, weight_decay=options.weight_decay)
+
+
+def learning_rate(step: int, steps: int, lr: float, schedule: Schedule) -> float:
+    """The learning rate of training step `step` (from 0) out of `steps`."""
+    if step < schedule.warmup:
+        return lr * (step + 1) / schedule.warmup
+    if schedule.name == "cosine":
+        progress = (step - schedule.warmup) / max(1, steps - schedule.warmup)
+        return lr * 0.5 * (1 + math.cos(math.pi * progress))
+    if schedule.name == "step":
+        return lr * schedule.gamma ** sum(step >= milestone * steps for milestone in schedule.milestones)
+    return lr
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+
+
+class BatchOrder:
+    """The positions of every training step, drawn anew each epoch; any step can be asked for, so a resume needs no state."""
+
+    def __init__(self, positions: Tensor, batch_size: int, seed: int) -> None:
+        self.positions = positions
+        self.batch_size = batch_size
+        self.seed = seed
+        rows = len(positions)
+        # A last batch of one row would leave batch normalisation without a variance.
+        self.per_epoch = max(1, math.ceil(rows / batch_size) - (rows > 1 and rows % batch_size == 1 and rows > batch_size))
+        self._epoch = -1
+        self._order = positions
+
+    def batch(self, step: int) -> Tensor:
+        epoch, index = divmod(step, self.per_epoch)
+        if epoch != self._epoch:
+            rng = seeding.generator(self.seed, "order", epoch)
+            self._order = self.positions[torch.randperm(len(self.positions), generator=rng)]
+            self._epoch = epoch
+        return self._order[index * self.batch_size : (index + 1) * self.batch_size]
+
+
+def choose_device(name: str) -> torch.device:
+    """The device that a job's `runtime.device` means here."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(name)
+
+
+def precision_context(runtime: Runtime, device: torch.device) -> Callable[[], AbstractContextManager[Any]]:
+    """What makes the context in which models run: mixed precision or nothing."""
+    if runtime.precision == "bf16":
+        return partial(torch.autocast, device.type, torch.bfloat16)
+    return nullcontext
+
+
+def wire_dtype(runtime: Runtime) -> torch.dtype:
+    """The type in which payloads and gradients cross."""
+    return torch.bfloat16 if runtime.precision == "bf16" else torch.float32

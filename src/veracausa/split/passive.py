@@ -1,0 +1,152 @@
+"""A passive party: it holds columns, a bottom model and a defense, and answers requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import count
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from veracausa import seeding
+from veracausa.config import Job
+from veracausa.data.vertical import PartyData, Split
+from veracausa.defenses import defenses
+from veracausa.defenses.base import Context, Defense
+from veracausa.models.cut import build_bottom, payload_shape
+from veracausa.runs.store import Store
+from veracausa.split.optimization import (
+    choose_device,
+    learning_rate,
+    make_optimizer,
+    precision_context,
+    set_learning_rate,
+    wire_dtype,
+)
+from veracausa.split.protocol import HELLO, REQUEST, gradient, representation
+from veracausa.wire.link import Link
+from veracausa.wire.message import Message
+
+
+class PassiveParty:
+    """A straight program: wait for a request, answer it, learn from the gradient that comes back."""
+
+    def __init__(self, job: Job, data: PartyData, outputs: int) -> None:
+        self.job, self.data = job, data
+        self.name, self.active = data.name, job.parties.active
+        self.device = choose_device(job.runtime.device)
+        self.rng = seeding.generator(job.seed, self.name, "training")
+        bottom = build_bottom(job.model, data.shape, outputs, seeding.generator(job.seed, self.name, "model"))
+        self.shape = payload_shape(bottom, data.shape)
+        memory = torch.channels_last if job.runtime.channels_last else torch.preserve_format
+        self.bottom: nn.Module = bottom.to(self.device, memory_format=memory)
+        self.memory_format = memory
+        self.optimizer = make_optimizer(self.bottom.parameters(), job.training.optimizer)
+        options = job.defense_of(self.name)
+        self.defense: Defense = defenses.get(options.name)(options)
+        self.defense.bind(self.bottom, self.optimizer, self.rng, precision_context(job.runtime, self.device))
+        self.parts = {split: data.part(split).to(self.device) for split in ("train", "validation", "test")}
+        self.dtype = wire_dtype(job.runtime)
+        self.payload_kind = representation(self.shape, self.dtype)
+        self.gradient_kind = gradient(self.shape, self.dtype)
+        self.exchange = 0
+        self.step = 0
+
+    def run(self, link: Link, store: Store | None = None) -> None:
+        """Take part in a federation until the active party says it is done."""
+        link.declare(HELLO, REQUEST, self.payload_kind, self.gradient_kind, peer=self.active)
+        if store is not None and store.start_step is not None:
+            self.load_state(store.load(store.start_step))
+        train = self.data.train
+        link.send(
+            self.active,
+            HELLO,
+            0,
+            {"shape": torch.tensor(self.shape), "present": train.present(torch.arange(len(train)))},
+            train=len(train),
+            validation=len(self.data.validation),
+            test=len(self.data.test),
+        )
+        if self.step == 0 and len(train):
+            self.defense.prepare(self.parts["train"])
+        for self.exchange in count(self.exchange + 1):  # noqa: B020
+            request = link.receive(self.active, REQUEST, self.exchange)
+            match request.meta["purpose"]:
+                case "train":
+                    self._train(link, request)
+                case "infer":
+                    self._infer(link, request)
+                case "save":
+                    if store is not None:
+                        store.save(self.step, self.state())
+                case _:
+                    return
+
+    def _train(self, link: Link, request: Message) -> None:
+        ids = request.tensors["ids"].cpu()
+        step, steps = int(request.meta["step"]), int(request.meta["steps"])
+        options = self.job.training
+        set_learning_rate(self.optimizer, learning_rate(step, steps, options.optimizer.lr, options.schedule))
+        held = self.data.train.present(ids)
+        self.bottom.train()
+        context: Context | None = None
+        if held.any():
+            payload, context = self.defense.forward(self._rows("train", ids[held]), ids[held], step)
+            payload = self._with_dummies(payload, held)
+        else:
+            payload = torch.zeros(len(ids), *self.shape, device=self.device)
+        link.send(self.active, self.payload_kind, self.exchange, {"payload": payload.to(self.dtype)})
+        answer = link.receive(self.active, self.gradient_kind, self.exchange)
+        grad = answer.tensors["gradient"].to(self.device)
+        if context is not None:
+            own = grad if held.all() else grad[held.to(self.device)]
+            self.defense.backward(context, own.to(context.payload.dtype), options.local_steps)
+        self.step = step + 1
+
+    def _infer(self, link: Link, request: Message) -> None:
+        split: Split = request.meta["split"]  # type: ignore[assignment]
+        ids = request.tensors["ids"].cpu()
+        payload = self.defense.infer(self._rows(split, ids), ids)
+        link.send(self.active, self.payload_kind, self.exchange, {"payload": payload.to(self.dtype)})
+
+    def _rows(self, split: Split, ids: Tensor) -> Tensor:
+        rows = self.parts[split].take(ids)
+        return rows.contiguous(memory_format=torch.channels_last) if self.job.runtime.channels_last else rows
+
+    def _with_dummies(self, payload: Tensor, held: Tensor) -> Tensor:
+        """The payload of the whole batch: for ids this party lacks, zeros or a genuine payload of somebody else."""
+        if held.all():
+            return payload
+        whole = torch.zeros(len(held), *self.shape, dtype=payload.dtype, device=payload.device)
+        if self.job.overlap.dummy == "resample":
+            drawn = torch.randint(len(payload), (len(held),), generator=self.rng)
+            whole = payload[drawn.to(payload.device)]
+        whole[held.to(payload.device)] = payload
+        return whole
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "exchange": self.exchange,
+            "bottom": self.bottom.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "defense": self.defense.state(),
+            "rng": self.rng.get_state(),
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self.step, self.exchange = state["step"], state["exchange"]
+        self.bottom.load_state_dict(state["bottom"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.defense.load_state(state["defense"])
+        self.rng.set_state(state["rng"])
+
+    def model(self) -> dict[str, Any]:
+        """What this party keeps to serve predictions later."""
+        return {
+            "bottom": self.bottom.state_dict(),
+            "defense": self.defense.state(),
+            "shape": list(self.data.shape),
+            "preprocessing": dict(self.data.preprocessing) if self.data.preprocessing else None,
+        }

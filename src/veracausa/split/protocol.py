@@ -1,0 +1,36 @@
+"""What crosses in split training, kind by kind. Labels and raw features have no kind: they cannot be sent."""
+
+from __future__ import annotations
+
+import torch
+
+from veracausa.wire.message import Kind, TensorSpec
+
+MAX_ROWS = 1 << 26
+
+HELLO = Kind(
+    "hello",
+    {"shape": TensorSpec(torch.int64, (None,), max_free=4), "present": TensorSpec(torch.bool, (None,), MAX_ROWS)},
+    {"train": int, "validation": int, "test": int},
+)
+"""Passive to active, once: the shape of its payload, how many rows it knows, and which training ids it really holds.
+
+The last is membership: with partial overlap the active party learns who is missing at whom.
+"""
+
+REQUEST = Kind(
+    "request",
+    {"ids": TensorSpec(torch.int64, (None,), MAX_ROWS)},
+    {"purpose": str, "split": str, "step": int, "steps": int},
+)
+"""Active to passive: positions to answer for. Purposes: train, infer, save (a checkpoint, now), done."""
+
+
+def representation(shape: tuple[int, ...], dtype: torch.dtype) -> Kind:
+    """Passive to active: the payload of the requested rows."""
+    return Kind("representation", {"payload": TensorSpec(dtype, (None, *shape), MAX_ROWS)})
+
+
+def gradient(shape: tuple[int, ...], dtype: torch.dtype) -> Kind:
+    """Active to passive: the loss's gradient with respect to the payload."""
+    return Kind("gradient", {"gradient": TensorSpec(dtype, (None, *shape), MAX_ROWS)})
