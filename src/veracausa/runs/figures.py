@@ -1,0 +1,279 @@
+"""Figures of a run: training curves and bytes by kind, as SVG that follows the page's colours and as PNG files."""
+
+from __future__ import annotations
+
+import html
+import io
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+SPLITS = ("train", "validation", "test")
+SCORES = {
+    "accuracy": "accuracy",
+    "balanced_accuracy": "balanced accuracy",
+    "auc": "AUC",
+    "rmse": "RMSE",
+    "mae": "MAE",
+    "r2": "R²",
+    "loss": "loss",
+}
+SHARES = ("accuracy", "balanced_accuracy")
+
+Points = Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line of a chart; curves with the same `series` share a colour."""
+
+    label: str
+    points: Points
+    series: int
+    dashed: bool = False
+
+
+@dataclass(frozen=True)
+class Level:
+    """A horizontal line to compare the curves with, such as a baseline."""
+
+    label: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Chart:
+    """What one chart shows."""
+
+    title: str
+    curves: Sequence[Curve]
+    levels: Sequence[Level] = ()
+    percent: bool = False
+
+
+@dataclass(frozen=True)
+class _Ink:
+    text: str
+    rule: str
+    series: tuple[str, ...]
+
+
+_PRINT = _Ink("#22262b", "#d9dde2", ("#2563a8", "#c2571a", "#2f7d5b", "#7b4fa3", "#a8842c", "#5b6670"))
+# Colours that occur nowhere else: each is replaced by a colour of the page, so that a figure follows light and dark.
+_PAGE = _Ink("#010203", "#020304", tuple(f"#0a0b{i:02x}" for i in range(6)))
+_PAGE_COLOURS = {_PAGE.text: "currentColor", _PAGE.rule: "var(--rule)"} | {
+    colour: f"var(--s{i + 1})" for i, colour in enumerate(_PAGE.series)
+}
+
+
+def training_charts(epochs: Sequence[Mapping[str, Any]], baselines: Mapping[str, Any]) -> list[Chart]:
+    """Loss, and the score that matters, over the epoch records of a run; no chart without points."""
+    charts = [Chart("Loss", curves)] if (curves := curves_of(epochs, "loss")) else []
+    for scores in (("accuracy", "auc"), ("rmse",)):
+        drawn = [name for name in scores if curves_of(epochs, name)]
+        if not drawn:
+            continue
+        curves = [curve for name in drawn for curve in curves_of(epochs, name, named=len(drawn) > 1)]
+        levels = [
+            Level(name.replace("_", " "), value)
+            for name, result in baselines.items()
+            if (value := numbers(result).get(drawn[0])) is not None
+        ]
+        title = " and ".join(SCORES[name] for name in drawn)
+        charts.append(Chart(title[0].upper() + title[1:], curves, levels, percent=drawn[0] in SHARES))
+    return charts
+
+
+def curves_of(epochs: Sequence[Mapping[str, Any]], score: str, named: bool = False) -> list[Curve]:
+    """One curve a split that has this score."""
+    curves = []
+    for i, split in enumerate(SPLITS):
+        values = [(float(record["epoch"]), numbers(record.get(split)).get(score)) for record in epochs]
+        if points := [(epoch, value) for epoch, value in values if value is not None]:
+            label = f"{split} {SCORES[score]}" if named else split
+            curves.append(Curve(label, points, series=i, dashed=score == "auc"))
+    return curves
+
+
+def chart_svg(chart: Chart) -> str:
+    """The chart as an inline SVG element in the page's colours."""
+    figure = Figure(figsize=(4.6, 3.1), layout="constrained")
+    _draw_chart(figure.add_subplot(), chart, _PAGE)
+    return _svg(figure, chart.title)
+
+
+def charts_png(charts: Sequence[Chart], path: Path) -> None:
+    """Write the charts side by side as one PNG file."""
+    figure = Figure(figsize=(4.6 * len(charts), 3.0), layout="constrained")
+    for i, chart in enumerate(charts):
+        _draw_chart(figure.add_subplot(1, len(charts), i + 1), chart, _PRINT)
+    _png(figure, path)
+
+
+def bytes_svg(sent: Mapping[str, Mapping[str, int]]) -> str:
+    """Bytes sent, one bar a party and one colour a kind of message, as an inline SVG element."""
+    figure = _bytes_figure(sent, _PAGE)
+    return _svg(figure, "Bytes sent by each party, by kind of message")
+
+
+def bytes_png(sent: Mapping[str, Mapping[str, int]], path: Path) -> None:
+    """Write the same bars as a PNG file."""
+    _png(_bytes_figure(sent, _PRINT), path)
+
+
+def format_bytes(count: float) -> str:
+    """A number of bytes in decimal units: 1 376 912 is `1.38 MB`."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(count) < 999.5:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 99.95 else f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
+
+
+def format_score(name: str, value: float) -> str:
+    """Accuracies in percent, other scores with four significant digits."""
+    return f"{100 * value:.1f} %" if name in SHARES else f"{value:.4g}"
+
+
+def number(value: Any) -> float | None:
+    """The value if it is a finite number."""
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def numbers(value: Any) -> dict[str, float]:
+    """The finite numbers of a JSON object, by name."""
+    items = value.items() if isinstance(value, dict) else ()
+    return {name: found for name, item in items if (found := number(item)) is not None}
+
+
+def _draw_chart(axes: Axes, chart: Chart, ink: _Ink) -> None:
+    _bare(axes, ink)
+    axes.set_title(chart.title, loc="left", fontsize=10, color=ink.text, fontweight="bold")
+    for curve in chart.curves:
+        axes.plot(
+            [x for x, _ in curve.points],
+            [y for _, y in curve.points],
+            color=ink.series[curve.series % len(ink.series)],
+            linestyle=(0, (4, 2)) if curve.dashed else "-",
+            linewidth=1.8,
+            # A single epoch is a point, which a line alone would not show.
+            marker="o" if len(curve.points) <= 15 else None,
+            markersize=3.2,
+            label=_plain(curve.label),
+        )
+    for level in chart.levels:
+        axes.axhline(level.value, color=ink.text, linewidth=1, linestyle=(0, (1, 2)))
+        # Named on the line itself: two dotted lines in a legend cannot be told apart.
+        axes.annotate(
+            _plain(level.label),
+            (0.005, level.value),
+            (0, 2),
+            xycoords=("axes fraction", "data"),
+            textcoords="offset points",
+            fontsize=8,
+            color=ink.text,
+        )
+    axes.grid(axis="y", color=ink.rule, linewidth=0.8)
+    axes.set_xlabel("epoch", fontsize=9, color=ink.text)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=6))
+    if chart.percent:
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{100 * y:g} %"))
+    if len(chart.curves) > 1:
+        columns = 3 if len(chart.curves) <= 6 else 2
+        axes.legend(
+            loc="upper center",
+            bbox_to_anchor=(0.5, -0.2),
+            ncols=columns,
+            frameon=False,
+            fontsize=8.5,
+            labelcolor=ink.text,
+            handlelength=1.6,
+            columnspacing=1.2,
+        )
+
+
+def _bytes_figure(sent: Mapping[str, Mapping[str, int]], ink: _Ink) -> Figure:
+    totals: dict[str, int] = {}
+    for by_kind in sent.values():
+        for kind, count in by_kind.items():
+            totals[kind] = totals.get(kind, 0) + count
+    kinds = sorted(totals, key=lambda kind: -totals[kind])
+    figure = Figure(figsize=(4.6, 0.7 + 0.34 * len(sent)), layout="constrained")
+    axes = figure.add_subplot()
+    _bare(axes, ink)
+    axes.spines["bottom"].set_visible(False)
+    parties = list(sent)
+    rows = range(len(parties))
+    left = [0] * len(parties)
+    for i, kind in enumerate(kinds):
+        widths = [sent[party].get(kind, 0) for party in parties]
+        axes.barh(rows, widths, left=left, height=0.55, color=ink.series[i % len(ink.series)], label=_plain(kind))
+        left = [start + width for start, width in zip(left, widths, strict=True)]
+    for row, total in enumerate(left):
+        axes.annotate(
+            format_bytes(total),
+            (total, row),
+            (5, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+            color=ink.text,
+        )
+    axes.set_xlim(0, 1.22 * max(left, default=0) or 1)
+    axes.set_yticks(rows, [_plain(party) for party in parties])
+    axes.invert_yaxis()
+    axes.set_xticks([])
+    if kinds:
+        figure.legend(
+            loc="outside lower center", ncols=min(4, len(kinds)), frameon=False, fontsize=8.5, labelcolor=ink.text
+        )
+    return figure
+
+
+def _bare(axes: Axes, ink: _Ink) -> None:
+    axes.set_facecolor("none")
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(ink.rule)
+    axes.tick_params(colors=ink.text, labelsize=9, length=0)
+    axes.set_axisbelow(True)
+
+
+def _plain(label: str) -> str:
+    # Between dollar signs matplotlib would read a formula.
+    return label.replace("$", r"\$")
+
+
+def _svg(figure: Figure, title: str) -> str:
+    figure.patch.set_visible(False)
+    file = io.StringIO()
+    # Text stays text: it is set in the page's font, can be searched, and the page stays small.
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):
+        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    text = file.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r'\s(?:xmlns(?::\w+)?|version)="[^"]*"', "", text)
+    label = f'<svg role="img" aria-label="{html.escape(title)}"'
+    text = re.sub(r'^<svg width="[^"]*" height="[^"]*"', lambda _: label, text, count=1)
+    text = re.sub(r"<defs>\s*<style[^>]*>[^<]*</style>\s*</defs>", "", text, count=1)
+    text = re.sub(r"font-family: [^;\"]*;?", "", text)
+    for colour, page_colour in _PAGE_COLOURS.items():
+        text = text.replace(colour, page_colour)
+    return text
+
+
+def _png(figure: Figure, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.set_facecolor("white")
+    partial = path.with_name(path.name + ".partial")
+    figure.savefig(partial, dpi=150, format="png")
+    partial.replace(path)
