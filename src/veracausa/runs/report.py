@@ -248,9 +248,10 @@ def format_shape(shape: Any) -> str:
 def format_moment(moment: Any) -> str:
     """An ISO time as `10 January 2025, 09:00 UTC`; anything else as it is."""
     try:
-        return datetime.fromisoformat(str(moment)).strftime("%-d %B %Y, %H:%M %Z").strip()
+        when = datetime.fromisoformat(str(moment))
     except ValueError:
         return str(moment)
+    return f"{when.day} {when:%B %Y, %H:%M %Z}".rstrip()
 
 
 def format_count(value: Any) -> str:
