@@ -6,9 +6,9 @@
     header   msgpack map: sender, receiver, kind, step, meta
     body     the safetensors format: 8 bytes length, JSON, tensor bytes
 
-The body is written here rather than by the safetensors library so that a tensor is copied once, straight into the memory
-that crosses (a pinned arena, a socket buffer), and so that a refusal can name the field that is wrong; a test holds the
-two to the same bytes.
+The body is written here rather than by the safetensors library so that a tensor is copied once, straight into the
+memory that crosses (a pinned arena, a socket buffer), and so that a refusal can name the field that is wrong; a test
+has each read what the other wrote.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ import torch
 from torch import Tensor
 
 from veracausa.errors import WireError
-from veracausa.wire.message import DTYPE_NAMES, DTYPES, Kind, Message
+from veracausa.wire.message import DTYPE_NAMES, DTYPES, Kind, Message, shown
 
 MAGIC = b"VCW1"
 PREFIX = struct.Struct("<4sIQ")
 LENGTH = struct.Struct("<Q")
 MAX_HEADER = 1 << 16
+MAX_INDEX = 1 << 20
 MAX_TENSORS = 1 << 10
+MAX_RANK = 8
 DEFAULT_MAX_BODY = 1 << 30
 
 
@@ -56,6 +58,8 @@ class Layout:
 
 def layout(message: Message, max_body: int = DEFAULT_MAX_BODY) -> Layout:
     """Plan the encoding of a message: its head and the offset of every tensor."""
+    if len(message.tensors) > MAX_TENSORS:
+        raise WireError("body.index", f"{len(message.tensors)} tensors, at most {MAX_TENSORS} may cross")
     entries: dict[str, Any] = {}
     relative: list[tuple[int, Tensor]] = []
     end = 0
@@ -64,6 +68,8 @@ def layout(message: Message, max_body: int = DEFAULT_MAX_BODY) -> Layout:
     for name, tensor in ordered:
         if tensor.dtype not in DTYPE_NAMES:
             raise WireError(f"{message.kind}.{name}", f"{tensor.dtype} may not cross")
+        if tensor.layout != torch.strided or tensor.dim() > MAX_RANK:
+            raise WireError(f"{message.kind}.{name}", f"only dense tensors of at most {MAX_RANK} dimensions may cross")
         size = tensor.numel() * tensor.element_size()
         entries[name] = {
             "dtype": DTYPE_NAMES[tensor.dtype],
@@ -80,10 +86,17 @@ def layout(message: Message, max_body: int = DEFAULT_MAX_BODY) -> Layout:
         "step": message.step,
         "meta": dict(message.meta),
     }
-    header = msgpack.packb(fields)
+    if not 0 <= message.step < 1 << 63:
+        raise WireError("header.step", "is out of range")
+    try:
+        header = msgpack.packb(fields)
+    except (ValueError, OverflowError, TypeError) as error:
+        raise WireError("header", f"cannot be written: {error}") from None
     # Tensors must start on an 8-byte boundary of the whole message to be copied without an intermediate buffer.
     padding = -(PREFIX.size + len(header) + LENGTH.size + len(index)) % 8
     index += b" " * padding
+    if len(index) > MAX_INDEX:
+        raise WireError("body.index", f"{len(index)} bytes, at most {MAX_INDEX} may cross")
     body = LENGTH.size + len(index) + end
     if len(header) > MAX_HEADER:
         raise WireError("header", f"{len(header)} bytes, at most {MAX_HEADER} may cross")
@@ -116,36 +129,49 @@ def check_prefix(prefix: bytes, max_body: int = DEFAULT_MAX_BODY) -> int:
     return int(PREFIX.size + header + body)
 
 
-def decode(data: bytes | bytearray | memoryview | Tensor, kinds: Mapping[str, Kind], max_body: int = DEFAULT_MAX_BODY,
-           device: torch.device | None = None) -> Message:
+def decode(
+    data: bytes | bytearray | memoryview | Tensor,
+    kinds: Mapping[str, Kind],
+    max_body: int = DEFAULT_MAX_BODY,
+    device: torch.device | None = None,
+) -> Message:
     """The message, its tensors copied out of `data`; refused unless it is of a declared kind and shape."""
-    whole = data if isinstance(data, Tensor) else torch.frombuffer(bytearray(data), dtype=torch.uint8)
-    view = memoryview(whole.numpy())
-    total = check_prefix(bytes(view[: PREFIX.size]), max_body)
+    view: memoryview = memoryview(data.numpy() if isinstance(data, Tensor) else data)  # type: ignore[arg-type]
+    # Read once: in shared memory the sender could still change it after the check.
+    prefix = bytes(view[: PREFIX.size])
+    total = check_prefix(prefix, max_body)
     if len(view) != total:
         raise WireError("body", f"{len(view)} bytes, {total} were announced")
-    header_length = PREFIX.unpack_from(view)[1]
+    whole = data if isinstance(data, Tensor) else torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    header_length = PREFIX.unpack(prefix)[1]
     fields = _header(bytes(view[PREFIX.size : PREFIX.size + header_length]))
     if fields["kind"] not in kinds:
-        raise WireError("kind", f"{fields['kind']!r} was not declared")
+        raise WireError("kind", f"{shown(fields['kind'])!r} was not declared")
     start = PREFIX.size + header_length
     entries, data_start = _index(view, start)
     described = {name: (entry[0], entry[1]) for name, entry in entries.items()}
     kinds[fields["kind"]].check(described, fields["meta"])
     tensors = {
-        name: _copy_out(whole[data_start + begin : data_start + end], dtype, shape, device)
+        name: _copy_out(name, whole[data_start + begin : data_start + end], dtype, shape, device)
         for name, (dtype, shape, begin, end) in entries.items()
     }
     return Message(fields["sender"], fields["receiver"], fields["kind"], fields["step"], tensors, fields["meta"])
 
 
-def _copy_out(raw: Tensor, dtype: torch.dtype, shape: tuple[int, ...], device: torch.device | None) -> Tensor:
+def _copy_out(
+    name: str, raw: Tensor, dtype: torch.dtype, shape: tuple[int, ...], device: torch.device | None
+) -> Tensor:
     if raw.storage_offset() % dtype.itemsize:
         raw = raw.clone()
-    shaped = raw.view(dtype).view(shape) if raw.numel() else torch.empty(shape, dtype=dtype)
-    if device is not None and device.type == "cuda":
-        return shaped.to(device)
-    return shaped.clone()
+    try:
+        shaped = raw.view(dtype).view(shape) if raw.numel() else torch.empty(shape, dtype=dtype)
+    except RuntimeError:  # an empty tensor whose other sizes overflow the strides
+        raise WireError(f"body.{name}.shape", "is not a size that a tensor can have") from None
+    copied = shaped.to(device) if device is not None and device.type == "cuda" else shaped.clone()
+    # A bool that is neither 0 nor 1 is undefined behaviour in every kernel that reads it.
+    if dtype is torch.bool and bool((copied.view(torch.uint8) > 1).any()):
+        raise WireError(f"body.{name}", "holds bytes that are neither true nor false")
+    return copied
 
 
 def _header(raw: bytes) -> dict[str, Any]:
@@ -171,11 +197,13 @@ def _index(view: memoryview, start: int) -> tuple[dict[str, tuple[torch.dtype, t
     if len(view) < start + LENGTH.size:
         raise WireError("body", "is shorter than its own length field")
     (length,) = LENGTH.unpack_from(view, start)
+    if length > MAX_INDEX:
+        raise WireError("body.index", f"announces {length} bytes, at most {MAX_INDEX} are taken")
     data_start = start + LENGTH.size + length
     if data_start > len(view):
         raise WireError("body.index", f"announces {length} bytes, {len(view) - start - LENGTH.size} are there")
     try:
-        index = json.loads(bytes(view[start + LENGTH.size : data_start]))
+        index = json.loads(str(view[start + LENGTH.size : data_start], "utf-8"), object_pairs_hook=_unique)
     except (ValueError, RecursionError):
         raise WireError("body.index", "not JSON") from None
     if not isinstance(index, dict) or len(index) > MAX_TENSORS:
@@ -184,27 +212,37 @@ def _index(view: memoryview, start: int) -> tuple[dict[str, tuple[torch.dtype, t
     end = 0
     for name, (_, _, begin, stop) in sorted(entries.items(), key=lambda item: item[1][2:]):
         if begin != end:
-            raise WireError(f"body.{name}.data_offsets", f"starts at {begin}, the tensor before it ends at {end}")
+            raise WireError(f"body.{shown(name)}.data_offsets", f"starts at {begin}, the one before ends at {end}")
         end = stop
     if data_start + end != len(view):
         raise WireError("body", f"holds {len(view) - data_start} bytes of tensors, {end} are described")
     return entries, data_start
 
 
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # Two readers of a repeated name may see two different messages.
+    if len(unique := dict(pairs)) != len(pairs):
+        raise ValueError("a name is repeated")
+    return unique
+
+
 def _entry(name: str, entry: Any) -> tuple[torch.dtype, tuple[int, ...], int, int]:
+    name = shown(name)
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise WireError(f"body.{name}", "must hold exactly dtype, shape and data_offsets")
     if not isinstance(entry["dtype"], str) or entry["dtype"] not in DTYPES:
-        raise WireError(f"body.{name}.dtype", f"{str(entry['dtype'])[:20]!r} may not cross")
+        raise WireError(f"body.{name}.dtype", f"{shown(str(entry['dtype']))!r} may not cross")
     dtype = DTYPES[entry["dtype"]]
-    numbers = [*_sizes(name, "shape", entry["shape"], 8), *_sizes(name, "data_offsets", entry["data_offsets"], 2)]
-    *shape, begin, end = numbers
-    if len(entry["data_offsets"]) != 2 or end - begin != math.prod(shape) * dtype.itemsize:
+    shape = _sizes(name, "shape", entry["shape"], range(MAX_RANK + 1))
+    begin, end = _sizes(name, "data_offsets", entry["data_offsets"], range(2, 3))
+    if end - begin != math.prod(shape) * dtype.itemsize:
         raise WireError(f"body.{name}.data_offsets", "do not match dtype and shape")
     return dtype, tuple(shape), begin, end
 
 
-def _sizes(name: str, part: str, value: Any, most: int) -> list[int]:
-    if not isinstance(value, list) or len(value) > most or not all(type(v) is int and 0 <= v < 1 << 48 for v in value):
+def _sizes(name: str, part: str, value: Any, lengths: range) -> list[int]:
+    if not isinstance(value, list) or len(value) not in lengths:
         raise WireError(f"body.{name}.{part}", "must be a short list of sizes")
+    if not all(type(size) is int and 0 <= size < 1 << 48 for size in value):
+        raise WireError(f"body.{name}.{part}", "must hold sizes")
     return value

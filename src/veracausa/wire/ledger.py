@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from veracausa.errors import RunError
 from veracausa.wire.message import Message
 
 
@@ -59,8 +60,10 @@ class Ledger:
 def read_ledger(path: Path) -> Iterator[dict[str, Any]]:
     """The lines of a ledger; a last line torn by a crash is passed over."""
     with path.open(encoding="utf-8") as file:
-        for line in file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith("\n"):
+                return
             try:
                 yield json.loads(line)
             except ValueError:
-                return
+                raise RunError(f"{path}: line {number} is damaged") from None

@@ -16,12 +16,18 @@ from veracausa.wire.message import Kind, Message, Scalar
 class Link(ABC):
     """What a party's program sees of the others. Only `_deliver` and `_collect` differ between the ways to run.
 
-    Every message is checked against its declared kind before it leaves and again where it arrives, and is written to the
-    ledger of the party that sent it.
+    Every message is checked against its declared kind before it leaves and again where it arrives, and is written to
+    the ledger of the party that sent it.
     """
 
-    def __init__(self, me: str, peers: Sequence[str], ledger: Ledger | None = None, timeout: float = 120.0,
-                 max_body: int = DEFAULT_MAX_BODY) -> None:
+    def __init__(
+        self,
+        me: str,
+        peers: Sequence[str],
+        ledger: Ledger | None = None,
+        timeout: float = 120.0,
+        max_body: int = DEFAULT_MAX_BODY,
+    ) -> None:
         self.me = me
         self.peers = tuple(peers)
         self.ledger = ledger or Ledger()
@@ -102,3 +108,15 @@ class Link(ABC):
     def _check_peer(self, name: str) -> None:
         if name not in self.peers:
             raise WireError("receiver", f"{self.me!r} has no link to {name!r}")
+
+
+def silent_party(awaited: str, waits: Mapping[str, str]) -> str:
+    """Who keeps everyone waiting: the end of the chain of parties that wait for each other."""
+    seen: set[str] = set()
+    party = awaited
+    while party in waits:
+        if party in seen:
+            return awaited  # they wait in a circle: nobody is dead, the programs disagree
+        seen.add(party)
+        party = waits[party]
+    return party

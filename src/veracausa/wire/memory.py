@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
+import weakref
 from multiprocessing import reduction
 from typing import Any
 
@@ -24,12 +25,14 @@ class SharedBytes:
         self._map()
 
     def _map(self) -> None:
+        weakref.finalize(self, os.close, self._fd)  # the mapping outlives the descriptor
         self._mmap = mmap.mmap(self._fd, max(self.size, 1))
         self.tensor = torch.frombuffer(self._mmap, dtype=torch.uint8)[: self.size]
 
     def pin(self) -> None:
         """Let a GPU copy to and from this memory directly."""
-        torch.cuda.check_error(torch.cuda.cudart().cudaHostRegister(self.tensor.data_ptr(), self.size, 0))
+        cudart = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+        torch.cuda.check_error(cudart.cudaHostRegister(self.tensor.data_ptr(), self.size, 0))
 
     def __getstate__(self) -> dict[str, Any]:
         return {"size": self.size, "fd": reduction.DupFd(self._fd)}

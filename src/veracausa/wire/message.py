@@ -30,6 +30,11 @@ DTYPES: dict[str, torch.dtype] = {
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
+def shown(text: str) -> str:
+    """A peer's text, short and printable enough to stand in an error."""
+    return text[:60].encode("ascii", "backslashreplace").decode()
+
+
 @dataclass(frozen=True)
 class TensorSpec:
     """What one tensor of a kind may look like. `None` in the shape is a free size, bounded by `max_free`."""
@@ -64,14 +69,14 @@ class Kind:
         """Raise a `WireError` that names the first tensor or meta field that was not declared so."""
         for name, (dtype, shape) in tensors.items():
             if name not in self.tensors:
-                raise WireError(f"{self.name}.{name}", "no such tensor was declared")
+                raise WireError(f"{self.name}.{shown(name)}", "no such tensor was declared")
             self.tensors[name].check(f"{self.name}.{name}", dtype, shape)
         for name, spec in self.tensors.items():
             if name not in tensors and not spec.optional:
                 raise WireError(f"{self.name}.{name}", "is missing")
         for name, value in meta.items():
             if name not in self.meta:
-                raise WireError(f"{self.name}.{name}", "no such field was declared")
+                raise WireError(f"{self.name}.{shown(name)}", "no such field was declared")
             if not isinstance(value, self.meta[name]) or isinstance(value, bool):
                 raise WireError(f"{self.name}.{name}", f"is a {type(value).__name__}")
             if isinstance(value, float) and not math.isfinite(value):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import selectors
 import struct
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
-from multiprocessing.connection import Connection, Pipe, wait
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import Connection, Pipe
+from typing import NoReturn, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,15 +17,20 @@ from torch import Tensor
 from veracausa.errors import PeerLost, WireError
 from veracausa.wire.codec import DEFAULT_MAX_BODY, MAX_HEADER, PREFIX, Layout, check_prefix, decode
 from veracausa.wire.ledger import Ledger
-from veracausa.wire.link import Link
+from veracausa.wire.link import Link, silent_party
 from veracausa.wire.memory import SharedBytes
-from veracausa.wire.message import Message
+from veracausa.wire.message import Message, shown
 
 ARENA = 64 << 20
 """Bytes of shared memory for each direction between two parties; larger messages go in pieces."""
 
 _BELL = struct.Struct("<QQQ")  # length of the whole message, place and length of this piece
 _MAX_FRAME = 4096
+_SMALLEST_ARENA = 4096
+_IN_FLIGHT = 64
+"""Unread messages per peer. A pipe holds a few hundred frames; two parties that fill each other's would stand still."""
+
+T = TypeVar("T")
 
 
 class Wires:
@@ -40,6 +47,8 @@ class Wires:
 
 def make_wires(names: Sequence[str], arena: int = ARENA) -> dict[str, Wires]:
     """Ends for every party, each connected to all the others. An arena takes memory only as it is used."""
+    if arena < _SMALLEST_ARENA:
+        raise ValueError(f"an arena of {arena} bytes; at least {_SMALLEST_ARENA} are needed")
     wires = {name: Wires(name) for name in names}
     for i, first in enumerate(names):
         for second in names[i + 1 :]:
@@ -60,6 +69,8 @@ class _Outgoing:
 
     def place(self, size: int) -> int | None:
         """Where `size` bytes fit now, on an 8-byte boundary, or None while the peer has to read first."""
+        if len(self._spans) >= _IN_FLIGHT:
+            return None
         capacity = self.memory.numel()
         if not self._spans:
             self._head = 0
@@ -95,8 +106,14 @@ class _Incoming:
 class ProcessLink(Link):
     """A link between processes: one copy into shared memory, one copy out of it."""
 
-    def __init__(self, wires: Wires, ledger: Ledger | None = None, timeout: float = 120.0,
-                 max_body: int = DEFAULT_MAX_BODY, device: torch.device | None = None) -> None:
+    def __init__(
+        self,
+        wires: Wires,
+        ledger: Ledger | None = None,
+        timeout: float = 120.0,
+        max_body: int = DEFAULT_MAX_BODY,
+        device: torch.device | None = None,
+    ) -> None:
         super().__init__(wires.me, list(wires.ends), ledger, timeout, max_body)
         self._device = device
         if device is not None and device.type == "cuda":
@@ -105,11 +122,14 @@ class ProcessLink(Link):
                 back.pin()
         self._arenas = [arena for _, *arenas in wires.ends.values() for arena in arenas]  # keeps the memory mapped
         self._pipes = {peer: end[0] for peer, end in wires.ends.items()}
-        self._peer_of = {id(pipe): peer for peer, pipe in self._pipes.items()}
+        self._listening = selectors.DefaultSelector()
+        for peer, pipe in self._pipes.items():
+            self._listening.register(pipe, selectors.EVENT_READ, peer)
         self._out = {peer: _Outgoing(end[1].tensor) for peer, end in wires.ends.items()}
         self._in = {peer: _Incoming(end[2].tensor) for peer, end in wires.ends.items()}
         self._arrived: dict[str, deque[Message]] = {peer: deque() for peer in self.peers}
         self._finished: set[str] = set()
+        self._waits: dict[str, str] = {}
 
     def _deliver(self, message: Message, plan: Layout) -> None:
         out = self._out[message.receiver]
@@ -128,44 +148,65 @@ class ProcessLink(Link):
             self._ring(message.receiver, plan.nbytes, place, len(part))
 
     def _room(self, peer: str, size: int) -> int:
-        deadline = time.monotonic() + self.timeout
-        while (place := self._out[peer].place(size)) is None:
-            self._hear(peer, deadline)
-        return place
+        return self._until(peer, lambda: self._out[peer].place(size))
 
     def _ring(self, peer: str, total: int, place: int, size: int) -> None:
-        self._say(peer, b"M" + _BELL.pack(total, place, size))
-
-    def _say(self, peer: str, frame: bytes) -> None:
         try:
-            self._pipes[peer].send_bytes(frame)
+            self._pipes[peer].send_bytes(b"M" + _BELL.pack(total, place, size))
         except OSError:
             self._gone(peer)
 
-    def _collect(self, sender: str) -> Message:
-        deadline = time.monotonic() + self.timeout
-        while not self._arrived[sender]:
-            if sender in self._finished:
-                raise PeerLost(sender, "it had already finished")
-            self._hear(sender, deadline)
-        return self._arrived[sender].popleft()
-
-    def _hear(self, awaited: str, deadline: float) -> None:
-        """Take in what any peer says; whoever dies or gives up meanwhile, this party hears of it."""
-        listening = [pipe for peer, pipe in self._pipes.items() if peer not in self._finished]
-        ready = wait(listening, max(0.0, deadline - time.monotonic()))
-        if not ready:
-            raise PeerLost(awaited, f"silent for {self.timeout:g} s")
-        for pipe in ready:
-            peer = self._peer_of[id(pipe)]
+    def _tell(self, peers: Sequence[str], frame: bytes) -> None:
+        for peer in peers:
             try:
-                frame = self._pipes[peer].recv_bytes(_MAX_FRAME)
-            except (EOFError, OSError):
-                self._gone(peer)
-            self._take_in(peer, frame)
+                self._pipes[peer].send_bytes(frame)
+            except OSError:
+                continue  # it is gone already; its last words are still to be read
 
-    def _gone(self, peer: str) -> None:
-        raise PeerLost(peer, "its process ended without a word")
+    def _collect(self, sender: str) -> Message:
+        arrived = self._arrived[sender]
+        return self._until(sender, lambda: arrived.popleft() if arrived else None)
+
+    def _until(self, peer: str, ready: Callable[[], T | None]) -> T:
+        """Take in what any peer says until `ready`; whoever dies or gives up meanwhile, this party hears of it.
+
+        Half-way to the time-out it tells the others whom it waits for, so that at the time-out nobody blames a party
+        that only waits itself.
+        """
+        result = ready()
+        if result is not None:
+            return result
+        start, told = time.monotonic(), False
+        while (result := ready()) is None:
+            if peer in self._finished:
+                raise PeerLost(peer, "it had already finished")
+            waited = time.monotonic() - start
+            if waited >= self.timeout:
+                raise PeerLost(silent_party(peer, self._waits), f"silent for {self.timeout:g} s")
+            if not told and waited >= self.timeout / 2:
+                told = True
+                self._tell(self.peers, b"W" + peer.encode())
+            self._hear((self.timeout if told else self.timeout / 2) - waited)
+        if told:
+            self._tell(self.peers, b"W")
+        return result
+
+    def _hear(self, timeout: float) -> None:
+        for key, _ in self._listening.select(timeout):
+            self._hear_one(key.data)
+
+    def _hear_one(self, peer: str) -> None:
+        try:
+            frame = self._pipes[peer].recv_bytes(_MAX_FRAME)
+        except (EOFError, OSError):
+            raise PeerLost(peer, "its process ended without a word") from None
+        self._take_in(peer, frame)
+
+    def _gone(self, peer: str) -> NoReturn:
+        """Nothing can be told to this peer any more: what it said last tells why."""
+        while peer not in self._finished:
+            self._hear_one(peer)
+        raise PeerLost(peer, "it had already finished")
 
     def _take_in(self, peer: str, frame: bytes) -> None:
         match frame[:1]:
@@ -175,9 +216,13 @@ class ProcessLink(Link):
                 self._read(peer, frame[1:])
             case b"Q":
                 self._finished.add(peer)
+                self._listening.unregister(self._pipes[peer])
+            case b"W":
+                self._waits.pop(peer, None)
+                if (awaited := frame[1:].decode(errors="replace")) in (self.me, *self.peers):
+                    self._waits[peer] = awaited
             case b"X":
-                lost, reason = json.loads(frame[1:])
-                raise PeerLost(str(lost), str(reason))
+                raise _last_words(peer, frame[1:])
             case _:
                 raise WireError("doorbell", f"{peer!r} rang in an unknown way")
 
@@ -196,16 +241,17 @@ class ProcessLink(Link):
         else:
             whole = self._piece(peer, arena, piece, total)
         if whole is not None:
-            check_prefix(bytes(whole[: PREFIX.size].numpy()), self.max_body)
             message = decode(whole, self.kinds[peer], self.max_body, self._device)
             if message.sender != peer:
-                raise WireError("sender", f"is {message.sender!r} on the wire of {peer!r}")
+                raise WireError("sender", f"is {shown(message.sender)!r} on the wire of {peer!r}")
             self._arrived[peer].append(message)
-        self._say(peer, b"A")
+        # A peer may have finished and gone once its last message is in the arena: nobody needs the answer then.
+        self._tell([peer], b"A")
 
     def _piece(self, peer: str, arena: _Incoming, piece: Tensor, total: int) -> Tensor | None:
         if arena.whole is None:
-            check_prefix(bytes(piece[: PREFIX.size].numpy()), self.max_body)
+            if check_prefix(bytes(piece[: PREFIX.size].numpy()), self.max_body) != total:
+                raise WireError("doorbell", f"{peer!r} announces another length than its message")
             arena.whole, arena.filled = torch.empty(total, dtype=torch.uint8), 0
         if len(arena.whole) != total or arena.filled + len(piece) > total:
             raise WireError("doorbell", f"{peer!r} sent pieces of different messages")
@@ -217,20 +263,21 @@ class ProcessLink(Link):
         return whole
 
     def abort(self, reason: str, lost: str | None = None) -> None:
-        frame = b"X" + json.dumps([lost or self.me, reason[:1000]]).encode()
-        for peer in self.peers:
-            try:
-                self._pipes[peer].send_bytes(frame)
-            except OSError:
-                continue  # that peer is gone already
+        # Escaped, a character takes up to twelve bytes, and the frame must be one that the peers accept.
+        words = json.dumps([(lost or self.me)[:60], reason[:200]]).encode()
+        self._tell(self.peers, b"X" + words)
 
     def close(self) -> None:
         super().close()
-        for peer in self.peers:
-            try:
-                self._pipes[peer].send_bytes(b"Q")
-            except OSError:
-                continue
+        self._tell(self.peers, b"Q")
+
+
+def _last_words(peer: str, words: bytes) -> PeerLost | WireError:
+    try:
+        lost, reason = json.loads(words)
+    except (ValueError, TypeError, RecursionError):
+        return WireError("doorbell", f"{peer!r} gave up in an unknown way")
+    return PeerLost(str(lost), str(reason))
 
 
 def process_links(wires: Mapping[str, Wires]) -> dict[str, ProcessLink]:

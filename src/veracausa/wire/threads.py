@@ -9,10 +9,12 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+import torch
+
 from veracausa.errors import PeerLost
 from veracausa.wire.codec import DEFAULT_MAX_BODY, Layout
 from veracausa.wire.ledger import Ledger
-from veracausa.wire.link import Link
+from veracausa.wire.link import Link, silent_party
 from veracausa.wire.message import Message
 
 
@@ -27,12 +29,14 @@ class Turns:
         self._lock = threading.Lock()
         self.holder = ""
 
-    def take(self, me: str, timeout: float) -> None:
+    def take(self, me: str, timeout: float, waited: float = 0.0) -> None:
+        """Wait for the turn; whoever keeps it so long is lost. `waited` is how long `me` has been waiting before."""
         if not self._lock.acquire(timeout=timeout):
-            raise PeerLost(self.holder, f"silent for {timeout:g} s")
+            raise PeerLost(self.holder, f"silent for {timeout + waited:g} s")
         self.holder = me
 
     def give(self) -> None:
+        self.holder = ""
         self._lock.release()
 
 
@@ -41,7 +45,9 @@ class Inbox:
 
     def __init__(self, senders: Sequence[str]) -> None:
         self._arrived: dict[str, deque[Message]] = {sender: deque() for sender in senders}
+        self._finished: set[str] = set()
         self._lost: PeerLost | None = None
+        self.awaited: str | None = None
         self._changed = threading.Condition()
 
     def put(self, message: Message) -> None:
@@ -54,64 +60,113 @@ class Inbox:
             self._lost = self._lost or lost
             self._changed.notify()
 
+    def finish(self, sender: str) -> None:
+        with self._changed:
+            self._finished.add(sender)
+            self._changed.notify()
+
     def ready(self, sender: str) -> bool:
         return bool(self._arrived[sender])
 
     def get(self, sender: str, timeout: float) -> Message:
+        """The next message of `sender`; `TimeoutError` when nothing at all was heard."""
         with self._changed:
-            if not self._changed.wait_for(lambda: self._arrived[sender] or self._lost, timeout):
-                raise PeerLost(sender, f"silent for {timeout:g} s")
+            self.awaited = sender
+            heard = self._changed.wait_for(
+                lambda: self._arrived[sender] or self._lost or sender in self._finished, timeout
+            )
+            if not heard:
+                raise TimeoutError  # `awaited` stays: the others must see whom this party gave up on
+            self.awaited = None
             if self._arrived[sender]:
                 return self._arrived[sender].popleft()
-            assert self._lost is not None
-            raise PeerLost(self._lost.peer, self._lost.reason)
+            if self._lost is not None:
+                raise PeerLost(self._lost.peer, self._lost.reason)
+            raise PeerLost(sender, "it had already finished")
 
 
 class ThreadLink(Link):
     """A link whose messages are copied tensors in a queue: the receiver never shares memory with the sender."""
 
-    def __init__(self, me: str, inboxes: Mapping[str, Inbox], turns: Turns | None = None, ledger: Ledger | None = None,
-                 timeout: float = 120.0, max_body: int = DEFAULT_MAX_BODY) -> None:
+    def __init__(
+        self,
+        me: str,
+        inboxes: Mapping[str, Inbox],
+        turns: Turns | None = None,
+        ledger: Ledger | None = None,
+        timeout: float = 120.0,
+        max_body: int = DEFAULT_MAX_BODY,
+    ) -> None:
         super().__init__(me, [name for name in inboxes if name != me], ledger, timeout, max_body)
         self._inboxes = inboxes
         self._turns = turns
 
     def _deliver(self, message: Message, plan: Layout) -> None:
-        copies = {name: tensor.clone() for name, tensor in message.tensors.items()}
+        # Contiguous, as from any other link: a kernel may round differently for another memory format.
+        copies = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in message.tensors.items()}
         self._inboxes[message.receiver].put(replace(message, tensors=copies))
 
     def _collect(self, sender: str) -> Message:
         inbox = self._inboxes[self.me]
-        if self._turns is None or inbox.ready(sender):
-            return inbox.get(sender, self.timeout)
-        self._turns.give()
+        turns = None if inbox.ready(sender) else self._turns
+        if turns is not None:
+            turns.give()
         try:
-            return inbox.get(sender, self.timeout)
-        finally:
-            self._turns.take(self.me, self.timeout)
+            message = inbox.get(sender, self.timeout)
+        except TimeoutError:
+            if turns is not None:
+                turns.take(self.me, 0.0, self.timeout)  # names the party that computes without end
+            waits = {name: box.awaited for name, box in self._inboxes.items() if box.awaited is not None}
+            lost = silent_party(sender, waits)
+            raise PeerLost(lost, f"silent for {self.timeout:g} s") from None
+        except PeerLost:
+            if turns is not None:
+                turns.take(self.me, self.timeout)
+            raise
+        if turns is not None:
+            turns.take(self.me, self.timeout)
+        return message
+
+    def close(self) -> None:
+        super().close()
+        for peer in self.peers:
+            self._inboxes[peer].finish(self.me)
 
     def abort(self, reason: str, lost: str | None = None) -> None:
         for peer in self.peers:
             self._inboxes[peer].lose(PeerLost(lost or self.me, reason))
 
 
-def thread_links(names: Sequence[str], timeout: float = 120.0, ledgers: Mapping[str, Ledger] | None = None,
-                 turns: Turns | None = None, max_body: int = DEFAULT_MAX_BODY) -> dict[str, ThreadLink]:
+def thread_links(
+    names: Sequence[str],
+    timeout: float = 120.0,
+    ledgers: Mapping[str, Ledger] | None = None,
+    turns: Turns | None = None,
+    max_body: int = DEFAULT_MAX_BODY,
+) -> dict[str, ThreadLink]:
     """A link for every name, each connected to all the others."""
     inboxes = {name: Inbox([sender for sender in names if sender != name]) for name in names}
     ledgers = ledgers or {}
     return {name: ThreadLink(name, inboxes, turns, ledgers.get(name), timeout, max_body) for name in names}
 
 
-def run_threads(programs: Mapping[str, Callable[[Link], None]], links: Mapping[str, ThreadLink],
-                turns: Turns | None = None) -> None:
+def run_threads(
+    programs: Mapping[str, Callable[[Link], None]],
+    links: Mapping[str, ThreadLink],
+    turns: Turns | None = None,
+    cpu_threads: Mapping[str, int] | None = None,
+) -> None:
     """Run every party's program in a thread of its own; raise what went wrong first."""
     share_one_heap()
-    errors: dict[str, BaseException] = {}
-    order: list[str] = []
+    errors: list[BaseException] = []
+    go = threading.Event()
 
-    def run(name: str) -> None:
+    def run(name: str, settled: threading.Event) -> None:
         link = links[name]
+        if cpu_threads:
+            torch.set_num_threads(cpu_threads[name])
+        settled.set()
+        go.wait()
         try:
             if turns:
                 turns.take(name, link.timeout)
@@ -122,22 +177,28 @@ def run_threads(programs: Mapping[str, Callable[[Link], None]], links: Mapping[s
                 if turns and turns.holder == name:
                     turns.give()
         except BaseException as error:  # whatever it was, the other parties must hear of it
-            errors[name] = error
-            order.append(name)
+            errors.append(error)
             link.give_up(error)
 
-    threads = [threading.Thread(target=run, args=(name,), name=name, daemon=True) for name in programs]
+    before = torch.get_num_threads()
+    threads = []
+    for name in programs:
+        # One after the other: part of the thread count is the process's, and the last word must always be the same.
+        settled = threading.Event()
+        threads.append(threading.Thread(target=run, args=(name, settled), name=name, daemon=True))
+        threads[-1].start()
+        settled.wait()
+    go.set()
+    patience = 2 * max(link.timeout for link in links.values())
     for thread in threads:
-        thread.start()
-    wait_for = max(link.timeout for link in links.values())
-    for thread in threads:
-        while thread.is_alive():
-            thread.join(timeout=0.5)
-            if errors and thread.is_alive():
-                thread.join(timeout=2 * wait_for)
-                break
+        while thread.is_alive() and not errors:
+            thread.join(timeout=0.2)
+        # Whoever was given up on for its silence is not waited for once more.
+        hung = any(isinstance(error, PeerLost) and error.peer == thread.name for error in errors)
+        thread.join(timeout=0.0 if hung else patience)
+    torch.set_num_threads(before)
     if errors:
-        raise first_cause([errors[name] for name in order])
+        raise first_cause(errors)
 
 
 def first_cause(errors: Sequence[BaseException]) -> BaseException:
