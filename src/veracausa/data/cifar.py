@@ -40,6 +40,8 @@ def read_records(path: Path, label_bytes: int, classes: tuple[int, ...], limit: 
     if len(wrong):
         row, column = wrong[0]
         place = f"record {row + 1} (byte {row * size + column})"
-        raise InputError(f"{path}: {place}: label {labels[row, column]} is outside the {classes[column]} classes; {_MEND}")
+        raise InputError(
+            f"{path}: {place}: label {labels[row, column]} is outside the {classes[column]} classes; {_MEND}"
+        )
     pictures = np.ascontiguousarray(records[:, label_bytes:]).reshape(rows, 3, 32, 32)
     return torch.from_numpy(labels), torch.from_numpy(pictures)

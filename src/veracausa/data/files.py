@@ -1,4 +1,4 @@
-"""Where data files lie: `$VERACAUSA_DATA`, else the user's cache; what is missing is fetched from its official source."""
+"""Where data files lie: `$VERACAUSA_DATA`, else the user's cache; what is missing comes from its official source."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Remote:
     url: str
     md5: str
     members: str | None = None
-    """Which files of the archive to unpack beside the wanted one, as a pattern; None: the address is the file itself."""
+    """Which files of the archive to unpack beside the wanted one, as a pattern; None: the address is the file."""
 
 
 def data_folder() -> Path:
@@ -73,7 +73,9 @@ def fetch(path: Path, remote: Remote) -> None:
                 _unpack(downloaded, remote.members, Path(scratch), path.parent)
     except Exception as error:  # requests, pooch and the archive formats raise a dozen kinds
         reason = type(error).__name__ if "requests" in type(error).__module__ else str(error).split("\n")[0]
-        raise InputError(f"{path.name} is missing (looked for {path}; fetching it failed: {reason}); {advice}") from None
+        raise InputError(
+            f"{path.name} is missing (looked for {path}; fetching it failed: {reason}); {advice}"
+        ) from None
     if not path.is_file():
         raise InputError(f"{path.name} is missing (looked for {path}; {remote.url} does not hold it); {advice}")
 
@@ -131,4 +133,6 @@ def reading(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}; check the file and its permissions") from None
+        raise InputError(
+            f"{path}: cannot be read: {error.strerror or error}; check the file and its permissions"
+        ) from None

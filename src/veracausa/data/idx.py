@@ -22,9 +22,8 @@ _MAX_SIDE = 1 << 14
 def read_idx(path: Path, dimensions: int, limit: int | None = None) -> tuple[Tensor, int]:
     """The first `limit` records as uint8, and how many records the file says it holds."""
     mend = "delete it so that it is fetched again, or replace it by an intact copy"
-    opened = gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
     try:
-        with opened as stream:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
             return _read(cast(IO[bytes], stream), path, dimensions, limit, mend)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"{path}: the gzip data is broken ({error}); {mend}") from None

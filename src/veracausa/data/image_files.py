@@ -49,8 +49,10 @@ def read_pictures(paths: Sequence[Path], channels: int, side: int | None) -> Ten
         if pixels is None:
             pixels = np.empty((len(paths), *picture.shape), np.uint8)
         if picture.shape != pixels.shape[1:]:
-            sizes = f"{picture.shape[2]}x{picture.shape[1]} pixels, while {paths[0]} has {pixels.shape[3]}x{pixels.shape[2]}"
-            raise InputError(f"{path}: has {sizes}; set data.size to bring all to one size")
+            here, there = (f"{shape[2]}x{shape[1]}" for shape in (picture.shape, pixels.shape[1:]))
+            raise InputError(
+                f"{path}: has {here} pixels, while {paths[0]} has {there}; set data.size to bring all to one size"
+            )
         pixels[row] = picture
     if pixels is None:
         return torch.empty((0, channels, side or 0, side or 0), dtype=torch.uint8)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
 from veracausa import seeding
 from veracausa.data import overlap, partition
+from veracausa.data.hold_out import hold_out, limit_notes
 from veracausa.data.options import DataOptions
 from veracausa.data.vertical import Part, PartyData, VerticalDataset
 from veracausa.errors import InputError
@@ -54,7 +56,7 @@ def split_images(whole: Images, job: Job) -> VerticalDataset:
     test, test_labels = whole.test[: options.test], whole.test_labels[: options.test].long()
     for labels, split in ((train_labels, "training"), (test_labels, "test")):
         _check_labels(labels, len(whole.classes), f"{options.name}: {split} row")
-    held_out = hold_out(len(train), options.validation, job.seed)
+    held_out = hold_out(len(train), options.validation, seeding.generator(job.seed, "validation"), "data.validation")
     if held_out.any():
         # One array in the order train, validation: each split stays a view, in its source's order.
         order = torch.cat([(~held_out).nonzero().flatten(), held_out.nonzero().flatten()])
@@ -65,24 +67,26 @@ def split_images(whole: Images, job: Job) -> VerticalDataset:
     lacking = overlap.parties_lacking(job.overlap, job.parties.passive)
     parties: dict[str, PartyData] = {}
     for name in (job.parties.active, *job.parties.passive):
-        labels = name == job.parties.active
-        parts = []
-        for rows, targets, features in (
-            (slice(0, cut), train_labels, views["train"]),
-            (slice(cut, None), train_labels, views["train"]),
-            (slice(0, None), test_labels, views["test"]),
-        ):
-            own = features[names.index(name)][rows] if name in names else None
-            parts.append(Part(len(targets[rows]), own, labels=targets[rows] if labels else None))
+        at = names.index(name) if name in names else None
+        active = name == job.parties.active
+
+        def part(rows: slice, split: str, targets: Tensor, at: int | None = at, active: bool = active) -> Part:
+            features = None if at is None else views[split][at][rows]
+            return Part(len(targets[rows]), features, labels=targets[rows] if active else None)
+
+        own_train = part(slice(0, cut), "train", train_labels)
         if name in lacking:
-            parts[0] = overlap.restrict(parts[0], overlap.held(cut, job.overlap.fraction, job.seed, name))
-        first = views["train"][names.index(name)] if name in names else None
-        parties[name] = PartyData(name, () if first is None else tuple(first.shape[1:]), *parts)
+            own_train = overlap.restrict(own_train, overlap.held(cut, job.overlap.fraction, job.seed, name))
+        validation = part(slice(cut, None), "train", train_labels)
+        shape = () if at is None else tuple(views["train"][at].shape[1:])
+        parties[name] = PartyData(name, shape, own_train, validation, part(slice(None), "test", test_labels))
     notes = (*whole.notes, *limit_notes(options, whole.rows))
     return VerticalDataset(options.name, job.parties.active, parties, "classification", whole.classes, join, notes)
 
 
-def split_new_images(pictures: Tensor, labels: Tensor | None, ids: tuple[str, ...], classes: tuple[str, ...], job: Job):
+def split_new_images(
+    pictures: Tensor, labels: Tensor | None, ids: tuple[str, ...], classes: tuple[str, ...], job: Job
+) -> VerticalDataset:
     """New pictures as each party holds them, all in `test`."""
     names, join, pieces = _pieces(torch.Size(pictures.shape[1:]), job)
     views = pieces(pictures)
@@ -90,33 +94,15 @@ def split_new_images(pictures: Tensor, labels: Tensor | None, ids: tuple[str, ..
     for name in (job.parties.active, *job.parties.passive):
         own = views[names.index(name)] if name in names else None
         targets = labels if name == job.parties.active else None
-        nobody = Part(0, None if own is None else own[:0], labels=None if targets is None else targets[:0])
         test = Part(len(pictures), own, labels=targets, ids=ids)
+        nobody = test.none()
         parties[name] = PartyData(name, () if own is None else tuple(own.shape[1:]), nobody, nobody, test)
     return VerticalDataset(job.data.name, job.parties.active, parties, "classification", classes, join)
 
 
-def hold_out(count: int, share: float, seed: int) -> Tensor:
-    """(count,) bool: which training rows are drawn for validation."""
-    chosen = torch.zeros(count, dtype=torch.bool)
-    if share > 0:
-        size = max(1, round(share * count))
-        if size >= count:
-            raise InputError(f"data.validation = {share} leaves none of the {count} training rows; make it smaller")
-        chosen[torch.randperm(count, generator=seeding.generator(seed, "validation"))[:size]] = True
-    return chosen
-
-
-def limit_notes(options: DataOptions, rows: tuple[int, int]) -> tuple[str, ...]:
-    """What a reader must know where a limit leaves rows out."""
-    notes = []
-    for limit, total, split in ((options.train, rows[0], "training"), (options.test, rows[1], "test")):
-        if limit is not None and limit < total:
-            notes.append(f"{options.name}: the first {limit} of {total} {split} rows")
-    return tuple(notes)
-
-
-def _pieces(shape: torch.Size, job: Job):
+def _pieces(
+    shape: torch.Size, job: Job
+) -> tuple[tuple[str, ...], Literal["width", "height", "features"], Callable[[Tensor], list[Tensor]]]:
     """Who holds features, along which axis they join, and the function that cuts an array into their pieces."""
     names = partition.holders(job.partition, job.parties.active, job.parties.passive)
     kind = job.partition.kind
@@ -135,4 +121,6 @@ def _check_labels(labels: Tensor, classes: int, row: str) -> None:
     wrong = ((labels < 0) | (labels >= classes)).nonzero().flatten()
     if len(wrong):
         at = int(wrong[0])
-        raise InputError(f"{row} {at + 1}: label {int(labels[at])} is outside the {classes} classes; replace the label file")
+        raise InputError(
+            f"{row} {at + 1}: label {int(labels[at])} is outside the {classes} classes; replace the label file"
+        )

@@ -25,14 +25,15 @@ def strip_sizes(extent: int, count: int, parts: Sequence[int] | None, axis: str)
     _one_each(parts, count)
     if sum(parts) != extent:
         raise InputError(
-            f"partition.parts = {list(parts)} adds up to {sum(parts)}, but the {axis} is {extent} pixels; make it add up"
+            f"partition.parts = {list(parts)} adds up to {sum(parts)}, but the {axis} is {extent} pixels; "
+            "make it add up"
         )
     return tuple(parts)
 
 
 def strips(images: Tensor, sizes: Sequence[int], axis: Literal["width", "height"]) -> list[Tensor]:
     """Consecutive strips of (rows, channels, height, width) pictures, as views."""
-    return list(images.split(list(sizes), dim=3 if axis == "width" else 2))
+    return list(torch.split(images, list(sizes), dim=3 if axis == "width" else 2))
 
 
 def pixels(images: Tensor, positions: Tensor) -> Tensor:
@@ -49,13 +50,17 @@ def random_groups(
     else:
         _one_each(parts, parties)
         if sum(parts) > count:
-            raise InputError(f"partition.parts = {list(parts)} asks for {sum(parts)} {of}, but there are {count}; ask for less")
+            raise InputError(
+                f"partition.parts = {list(parts)} asks for {sum(parts)} {of}, but there are {count}; ask for less"
+            )
         sizes = tuple(parts)
     drawn = torch.randperm(count, generator=rng)[: sum(sizes)]
-    return [group.sort().values for group in drawn.split(list(sizes))]
+    return [group.sort().values for group in torch.split(drawn, list(sizes))]
 
 
-def check_claims(claims: Mapping[str, Sequence[str]], known: Sequence[str], reserved: Mapping[str, str], where: str) -> None:
+def check_claims(
+    claims: Mapping[str, Sequence[str]], known: Sequence[str], reserved: Mapping[str, str], where: str
+) -> None:
     """Refuse columns of one file that do not exist, are no features, or are claimed twice.
 
     `reserved` says what a column is when it is not a feature: the id, or the label.
@@ -69,7 +74,9 @@ def check_claims(claims: Mapping[str, Sequence[str]], known: Sequence[str], rese
                     "take it out of the party's columns"
                 )
             if column not in known:
-                raise InputError(f"{where}: no column {column!r} (claimed by party {party!r}){did_you_mean(column, known)}")
+                raise InputError(
+                    f"{where}: no column {column!r} (claimed by party {party!r}){did_you_mean(column, known)}"
+                )
             if column in owner:
                 both = f"twice by party {party!r}" if owner[column] == party else f"by {owner[column]!r} and {party!r}"
                 raise InputError(f"column {column!r} of {where} is claimed {both}; leave it in one place")
@@ -86,14 +93,17 @@ def check_named_parties(partition: Partition, parties: Sequence[str]) -> None:
 def _equal(extent: int, count: int, of: str) -> tuple[int, ...]:
     size = extent // count
     if size == 0:
-        raise InputError(f"{extent} {of} are too few for {count} parties: one would be left with none; name fewer parties")
+        raise InputError(
+            f"{extent} {of} are too few for {count} parties: one would be left with none; name fewer parties"
+        )
     return (*[size] * (count - 1), extent - size * (count - 1))
 
 
 def _one_each(parts: Sequence[int], count: int) -> None:
     if len(parts) != count:
         raise InputError(
-            f"partition.parts = {list(parts)} has {len(parts)} parts for {count} parties with features; give one a party"
+            f"partition.parts = {list(parts)} has {len(parts)} parts for {count} parties with features; "
+            "give one a party"
         )
     if min(parts) < 1:
         raise InputError(f"partition.parts = {list(parts)} leaves a party with nothing; give each at least 1")

@@ -17,8 +17,9 @@ SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 class Part:
     """One party's rows of one split.
 
-    A *position* is an index into the agreed alignment, 0 … len(part) - 1, the same person at every party. Only positions
-    ever travel. `features` may be a view of a larger array (a strip of an image): a run holds one copy of the data.
+    A *position* is an index into the agreed alignment, 0 … len(part) - 1, the same person at every party. Only
+    positions ever travel. `features` may be a view of a larger array (a strip of an image): a run holds one copy of
+    the data.
     """
 
     length: int
@@ -40,6 +41,10 @@ class Part:
             return torch.ones(len(positions), dtype=torch.bool)
         return self.index[positions] >= 0
 
+    def present_count(self) -> int:
+        """How many of its positions this party really holds."""
+        return self.length if self.index is None else int((self.index >= 0).sum())
+
     def take(self, positions: Tensor) -> Tensor:
         """The features at these positions, float32; pixels come as [0, 1]."""
         if self.features is None:
@@ -48,6 +53,15 @@ class Part:
         rows = rows.to(self.features.device)
         batch = self.features[rows]
         return batch.to(torch.float32).div_(255) if batch.dtype == torch.uint8 else batch
+
+    def none(self) -> Part:
+        """None of the rows, in the same shape and types."""
+        return Part(
+            0,
+            None if self.features is None else self.features[:0],
+            labels=None if self.labels is None else self.labels[:0],
+            ids=None if self.ids is None else (),
+        )
 
     def to(self, device: torch.device) -> Part:
         """The same part with features and labels on `device`."""
@@ -71,7 +85,7 @@ class PartyData:
     validation: Part
     test: Part
     preprocessing: Mapping[str, Any] | None = None
-    """How a table's columns became numbers, fitted on this party's own training rows; plain JSON, saved with its model."""
+    """How a table's columns became numbers, fitted on its own training rows; plain JSON, saved with its model."""
 
     def part(self, split: Split) -> Part:
         return {"train": self.train, "validation": self.validation, "test": self.test}[split]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from veracausa.data.cifar import read_records
+from veracausa.data.cifar import count_records, read_records
 from veracausa.data.files import Remote, data_folder, find, subset_note
 from veracausa.data.images import ImageOptions, Images
 from veracausa.data.sources import datasets
@@ -32,23 +32,24 @@ class Cifar10Options(ImageOptions):
 def cifar10(options: Cifar10Options, job: Job) -> Images:
     """50,000 and 10,000 colour photographs of 32x32 pixels; with a limit, only the batches it needs are opened."""
     labels, pictures, missing = [], [], options.train
-    opened = 0
+    opened = rows = 0
     while opened < _BATCHES and missing != 0:
         opened += 1
         path = find(f"{_FOLDER}/data_batch_{opened}.bin", _REMOTE)
         batch_labels, batch_pictures = read_records(path, 1, (len(_CLASSES),), missing)
         labels.append(batch_labels.flatten())
         pictures.append(batch_pictures)
+        rows += count_records(path, 1)
         missing = None if missing is None else missing - len(batch_labels)
-    test_labels, test = read_records(find(f"{_FOLDER}/test_batch.bin", _REMOTE), 1, (len(_CLASSES),), options.test)
-    read = sum(len(batch) for batch in labels)
-    in_all = (read if missing is None or missing else _BATCHES * _BATCH_ROWS, _BATCH_ROWS if options.test else len(test))
+    rows += (_BATCHES - opened) * _BATCH_ROWS
+    test_path = find(f"{_FOLDER}/test_batch.bin", _REMOTE)
+    test_labels, test = read_records(test_path, 1, (len(_CLASSES),), options.test)
     return Images(
         pictures[0] if opened == 1 else torch.cat(pictures),
         torch.cat(labels),
         test,
         test_labels.flatten(),
         _CLASSES,
-        in_all,
-        subset_note("cifar10", data_folder() / _FOLDER, read),
+        (rows, count_records(test_path, 1)),
+        subset_note("cifar10", data_folder() / _FOLDER, rows),
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
 from pydantic import Field
 
 from veracausa import seeding
 from veracausa.data.files import given_path, subset_note
+from veracausa.data.hold_out import hold_out
 from veracausa.data.image_files import class_folders, in_turn, read_pictures
 from veracausa.data.images import ImageOptions, Images
 from veracausa.data.sources import datasets
@@ -51,12 +51,7 @@ def images(options: ImageFolderOptions, job: Job) -> Images:
         classes = class_folders(folder)
         names = tuple(classes)
         paths, labels = in_turn(classes, names)
-        if len(paths) < 2:
-            raise InputError(f"{folder}: holds {len(paths)} picture; a test set needs at least one more")
-        rng = seeding.generator(job.seed, "holdout")
-        held_out = torch.zeros(len(paths), dtype=torch.bool)
-        size = min(max(1, round(options.holdout * len(paths))), len(paths) - 1)
-        held_out[torch.randperm(len(paths), generator=rng)[:size]] = True
+        held_out = hold_out(len(paths), options.holdout, seeding.generator(job.seed, "holdout"), "data.holdout")
         train, train_labels = [paths[row] for row in (~held_out).nonzero().flatten().tolist()], labels[~held_out]
         test, test_labels = [paths[row] for row in held_out.nonzero().flatten().tolist()], labels[held_out]
     channels, side = options.picture()

@@ -1,0 +1,155 @@
+"""New rows for joint prediction: the preprocessing comes from training and is never fitted again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from veracausa.data import preprocessing
+from veracausa.data.align import TableFile, held_by_all
+from veracausa.data.image_files import class_folders, in_turn, pictures_below, read_pictures
+from veracausa.data.images import ImageOptions, split_new_images
+from veracausa.data.labels import Task, encode
+from veracausa.data.tables import TableOptions, own_table
+from veracausa.data.vertical import Part, PartyData, VerticalDataset
+from veracausa.errors import InputError
+from veracausa.registry import did_you_mean
+
+if TYPE_CHECKING:
+    from veracausa.config import Job
+
+Sources = Mapping[str, Path] | Path
+
+
+def new_tables(
+    job: Job, sources: Sources, fitted: Mapping[str, Mapping[str, Any]], classes: Sequence[str]
+) -> VerticalDataset:
+    """The rows that every party holds, in the order of the active party's file, else of the first passive party's."""
+    active, names = job.parties.active, (job.parties.active, *job.parties.passive)
+    files = _open(job, sources, names, fitted)
+    leader = files.get(active) or next(iter(files.values()))
+    everyone = torch.arange(leader.frame.height)
+    found = {name: everyone if file is leader else file.find(leader.ids) for name, file in files.items()}
+    everywhere = held_by_all(list(found.values()))
+    if not everywhere.any():
+        raise InputError(
+            "no row is held by every party; check that the id columns name the same people in the same way"
+        )
+    ids = tuple(leader.ids[row] for row in everywhere.nonzero().flatten().tolist())
+    labels = _labels(job, files.get(active), found.get(active), everywhere, classes)
+    parties = {}
+    for name in names:
+        own_labels = labels if name == active else None
+        features: Tensor | None = None
+        shape: tuple[int, ...] = ()
+        if name in fitted:
+            rows = found[name][everywhere]
+            where = str(files[name].path)
+            features = preprocessing.apply(fitted[name], files[name].take(rows), where, rows.tolist())
+            shape = tuple(features.shape[1:])
+        test = Part(len(ids), features, labels=own_labels, ids=ids)
+        nobody = test.none()
+        parties[name] = PartyData(name, shape, nobody, nobody, test, fitted.get(name))
+    dropped = len(everywhere) - len(ids)
+    notes = (f"{dropped} of {len(everywhere)} rows dropped: not every party holds them",) if dropped else ()
+    task: Task = "classification" if classes else "regression"
+    return VerticalDataset(job.data.name, active, parties, task, tuple(classes), "features", notes)
+
+
+def _open(
+    job: Job, sources: Sources, names: Sequence[str], fitted: Mapping[str, Mapping[str, Any]]
+) -> dict[str, TableFile]:
+    options = job.data
+    if not isinstance(options, TableOptions):
+        raise InputError(f"data set {options.name!r} is no table, yet the run has preprocessing; use the run's own job")
+    paths = {name: Path(sources) for name in names} if isinstance(sources, str | Path) else dict(sources)
+    for name in paths:
+        if name not in names:
+            raise InputError(f"{paths[name]}: no party is named {name!r}{did_you_mean(name, names)}")
+    for name in fitted:
+        if name not in paths:
+            raise InputError(f"party {name!r} holds features, but no file was given for it; give one as {name}=FILE")
+    several = len(set(paths.values())) > 1
+    opened: dict[tuple[Path, str | None], TableFile] = {}
+    files = {}
+    for name in (name for name in names if name in paths):
+        own = own_table(job, name)
+        path, id = Path(paths[name]), own.id or options.id
+        if (path, id) not in opened:
+            frame = options.read(path, id, own.separator)
+            known = id if several or (id is not None and id in frame.columns) else None
+            if several and id is None:
+                raise InputError(f"party.{name}.data.id: is missing; rows of several files are matched by an id column")
+            opened[path, id] = TableFile(path, frame, known)
+        files[name] = opened[path, id]
+    return files
+
+
+def _labels(
+    job: Job, file: TableFile | None, found: Tensor | None, everywhere: Tensor, classes: Sequence[str]
+) -> Tensor | None:
+    """The labels where the new rows have them."""
+    assert isinstance(job.data, TableOptions)
+    column = job.data.label
+    if file is None or found is None or column not in file.frame.columns:
+        return None
+    series = file.frame[column]
+    if series.null_count() == len(series):
+        return None
+    return encode(series, "classification" if classes else "regression", classes, str(file.path))[found[everywhere]]
+
+
+def new_images(job: Job, sources: Sources, classes: Sequence[str]) -> VerticalDataset:
+    """The pictures of a folder, or of a .npy array; labels where class folders say them."""
+    if not isinstance(sources, str | Path):
+        if len(set(sources.values())) != 1:
+            raise InputError("pictures are split here: give one folder or one .npy file for all parties")
+        sources = next(iter(sources.values()))
+    path = Path(sources)
+    channels, side = job.data.picture() if isinstance(job.data, ImageOptions) else (3, None)
+    if path.is_dir():
+        pictures, labels, ids = _folder(path, channels, side, classes)
+    elif path.suffix.lower() == ".npy" and path.is_file():
+        pictures, labels = _array(path, channels, side), None
+        ids = tuple(str(row) for row in range(1, len(pictures) + 1))
+    else:
+        raise InputError(f"{path}: is neither a folder of pictures nor a .npy file; correct the path")
+    return split_new_images(pictures, labels, ids, tuple(classes), job)
+
+
+def _folder(
+    path: Path, channels: int, side: int | None, classes: Sequence[str]
+) -> tuple[Tensor, Tensor | None, tuple[str, ...]]:
+    paths: list[Path] = pictures_below(path)
+    labels = None
+    if not paths:
+        raise InputError(f"{path}: holds no pictures; name a folder that does")
+    folders = [entry.name for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
+    if folders and set(folders) <= set(classes) and all(picture.parent != path for picture in paths):
+        paths, labels = in_turn(class_folders(path), classes)
+    return read_pictures(paths, channels, side), labels, tuple(str(picture.relative_to(path)) for picture in paths)
+
+
+def _array(path: Path, channels: int, side: int | None) -> Tensor:
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"{path}: cannot be read as a NumPy array ({error}); save it with numpy.save") from None
+    if array.dtype != np.uint8 or array.ndim not in (3, 4) or not len(array):
+        raise InputError(
+            f"{path}: holds {array.dtype} of shape {array.shape}; "
+            "pictures are uint8 (N, H, W), (N, H, W, C) or (N, C, H, W)"
+        )
+    if array.ndim == 3:
+        array = array[:, None]
+    elif array.shape[1] != channels or (side is not None and array.shape[2:] != (side, side)):
+        array = array.transpose(0, 3, 1, 2)
+    if array.shape[1] != channels or (side is not None and array.shape[2:] != (side, side)):
+        expected = f"{channels} channels" + (f" of {side}x{side} pixels" if side else "")
+        raise InputError(f"{path}: shape {np.load(path, mmap_mode='r').shape} does not fit; the model wants {expected}")
+    return torch.from_numpy(np.ascontiguousarray(array))
