@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import pkgutil
+import threading
 from collections.abc import Callable, Iterable
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
@@ -39,6 +40,7 @@ class Registry(Generic[T]):
         self.package = package
         self._entries: dict[str, tuple[T, type[Options]]] = {}
         self._complete = False
+        self._discovery = threading.RLock()
 
     def register(self, name: str, options: type[Options] = Options) -> Callable[[T], T]:
         def add(thing: T) -> T:
@@ -68,11 +70,12 @@ class Registry(Generic[T]):
         return self._entries[name]
 
     def _discover(self) -> None:
-        if self._complete:
-            return
-        self._complete = True
-        package = importlib.import_module(self.package)
-        for module in pkgutil.iter_modules(package.__path__, f"{self.package}."):
-            importlib.import_module(module.name)
-        for plugin in entry_points(group=self.package):
-            plugin.load()
+        with self._discovery:  # parties in threads may all ask first
+            if self._complete:
+                return
+            package = importlib.import_module(self.package)
+            for module in pkgutil.iter_modules(package.__path__, f"{self.package}."):
+                importlib.import_module(module.name)
+            for plugin in entry_points(group=self.package):
+                plugin.load()
+            self._complete = True

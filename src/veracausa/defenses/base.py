@@ -37,8 +37,13 @@ class Defense:
     def __init__(self, options: Options) -> None:
         self.options = options
 
-    def bind(self, bottom: nn.Module, optimizer: torch.optim.Optimizer, rng: torch.Generator,
-             precision: Callable[[], AbstractContextManager[Any]] = nullcontext) -> None:
+    def bind(
+        self,
+        bottom: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        rng: torch.Generator,
+        precision: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    ) -> None:
         """Give the defense what it works on. `precision` makes the context in which the bottom model runs."""
         self.bottom, self.optimizer, self.rng, self.precision = bottom, optimizer, rng, precision
 

@@ -35,13 +35,19 @@ EVALUATION_ROWS = 512
 class ActiveParty:
     """A straight program: draw ids, gather representations, learn, return gradients; evaluate, keep checkpoints."""
 
-    def __init__(self, job: Job, data: PartyData, task: str, outputs: int, join_axis: str,
-                 notify: Callable[[Mapping[str, Any]], None] = lambda event: None) -> None:
+    def __init__(
+        self,
+        job: Job,
+        data: PartyData,
+        task: str,
+        outputs: int,
+        join_axis: str,
+        notify: Callable[[Mapping[str, Any]], None] = lambda event: None,
+    ) -> None:
         self.job, self.data, self.task, self.outputs, self.join_axis = job, data, task, outputs, join_axis
         self.name = data.name
         self.notify = notify
         self.device = choose_device(job.runtime.device)
-        self.rng = seeding.generator(job.seed, self.name, "training")
         self.model_rng = seeding.generator(job.seed, self.name, "model")
         self.memory_format = torch.channels_last if job.runtime.channels_last else torch.preserve_format
         self.bottom: nn.Module | None = None
@@ -76,8 +82,10 @@ class ActiveParty:
         for peer, hello in link.gather(HELLO, 0).items():
             for split in ("train", "validation", "test"):
                 if hello.meta[split] != len(self.data.part(split)):
-                    raise WireError(f"hello.{split}", f"{peer!r} knows {hello.meta[split]} rows, "
-                                                      f"{self.name!r} knows {len(self.data.part(split))}")
+                    raise WireError(
+                        f"hello.{split}",
+                        f"{peer!r} knows {hello.meta[split]} rows, {self.name!r} knows {len(self.data.part(split))}",
+                    )
             if len(hello.tensors["present"]) != len(self.data.train):
                 raise WireError("hello.present", f"{peer!r} must say it for all {len(self.data.train)} rows")
             shape = tuple(int(size) for size in hello.tensors["shape"])
@@ -102,7 +110,7 @@ class ActiveParty:
         full = BatchOrder(everyone, training.batch_size, self.job.seed)
         positions = everyone[common] if overlap.missing == "drop" else everyone
         if len(everyone) and not len(positions):
-            raise InputError("overlap: no training id is held by all parties; use overlap.missing = \"zero_fill\"")
+            raise InputError('overlap: no training id is held by all parties; use overlap.missing = "zero_fill"')
         self.order = BatchOrder(positions, training.batch_size, self.job.seed)
         per_epoch = full.per_epoch if overlap.keep == "steps" else self.order.per_epoch
         self.per_epoch = per_epoch
@@ -218,8 +226,7 @@ class ActiveParty:
     def _ask(self, link: Link, purpose: str, ids: Tensor | None = None, split: str = "train") -> None:
         self.exchange += 1
         ids = torch.empty(0, dtype=torch.int64) if ids is None else ids
-        link.broadcast(REQUEST, self.exchange, {"ids": ids}, purpose=purpose, split=split, step=self.step,
-                       steps=self.steps)
+        link.broadcast(REQUEST, self.exchange, {"ids": ids}, purpose=purpose, split=split, at=self.step, of=self.steps)
 
     def _mode(self, training: bool) -> None:
         self.top.train(training)

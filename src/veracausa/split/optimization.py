@@ -18,9 +18,7 @@ from veracausa.config import Optimizer, Runtime, Schedule
 def make_optimizer(parameters: Iterable[nn.Parameter], options: Optimizer) -> torch.optim.Optimizer:
     """The optimiser that the job asks for."""
     if options.name == "sgd":
-        return torch.optim.SGD(
-            parameters, lr=options.lr, momentum=options.momentum, weight_decay=options.weight_decay
-        )
+        return torch.optim.SGD(parameters, lr=options.lr, momentum=options.momentum, weight_decay=options.weight_decay)
     return torch.optim.Adam(parameters, lr=options.lr, weight_decay=options.weight_decay)
 
 
@@ -42,7 +40,7 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
 
 
 class BatchOrder:
-    """The positions of every training step, drawn anew each epoch; any step can be asked for, so a resume needs no state."""
+    """The positions of every training step, drawn anew each epoch. Any step can be asked for: a resume needs no state."""
 
     def __init__(self, positions: Tensor, batch_size: int, seed: int) -> None:
         self.positions = positions
@@ -50,7 +48,9 @@ class BatchOrder:
         self.seed = seed
         rows = len(positions)
         # A last batch of one row would leave batch normalisation without a variance.
-        self.per_epoch = max(1, math.ceil(rows / batch_size) - (rows > 1 and rows % batch_size == 1 and rows > batch_size))
+        self.per_epoch = max(
+            1, math.ceil(rows / batch_size) - (rows > 1 and rows % batch_size == 1 and rows > batch_size)
+        )
         self._epoch = -1
         self._order = positions
 

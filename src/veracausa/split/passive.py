@@ -37,7 +37,8 @@ class PassiveParty:
         self.name, self.active = data.name, job.parties.active
         self.device = choose_device(job.runtime.device)
         self.rng = seeding.generator(job.seed, self.name, "training")
-        bottom = build_bottom(job.model, data.shape, outputs, seeding.generator(job.seed, self.name, "model"))
+        self.model_rng = seeding.generator(job.seed, self.name, "model")
+        bottom = build_bottom(job.model, data.shape, outputs, self.model_rng)
         self.shape = payload_shape(bottom, data.shape)
         memory = torch.channels_last if job.runtime.channels_last else torch.preserve_format
         self.bottom: nn.Module = bottom.to(self.device, memory_format=memory)
@@ -85,7 +86,7 @@ class PassiveParty:
 
     def _train(self, link: Link, request: Message) -> None:
         ids = request.tensors["ids"].cpu()
-        step, steps = int(request.meta["step"]), int(request.meta["steps"])
+        step, steps = int(request.meta["at"]), int(request.meta["of"])
         options = self.job.training
         set_learning_rate(self.optimizer, learning_rate(step, steps, options.optimizer.lr, options.schedule))
         held = self.data.train.present(ids)
@@ -132,7 +133,7 @@ class PassiveParty:
             "bottom": self.bottom.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "defense": self.defense.state(),
-            "rng": self.rng.get_state(),
+            "rng": [self.rng.get_state(), self.model_rng.get_state()],
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -140,7 +141,8 @@ class PassiveParty:
         self.bottom.load_state_dict(state["bottom"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.defense.load_state(state["defense"])
-        self.rng.set_state(state["rng"])
+        for rng, kept in zip((self.rng, self.model_rng), state["rng"], strict=True):
+            rng.set_state(kept)
 
     def model(self) -> dict[str, Any]:
         """What this party keeps to serve predictions later."""

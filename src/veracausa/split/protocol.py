@@ -21,9 +21,12 @@ The last is membership: with partial overlap the active party learns who is miss
 REQUEST = Kind(
     "request",
     {"ids": TensorSpec(torch.int64, (None,), MAX_ROWS)},
-    {"purpose": str, "split": str, "step": int, "steps": int},
+    {"purpose": str, "split": str, "at": int, "of": int},
 )
-"""Active to passive: positions to answer for. Purposes: train, infer, save (a checkpoint, now), done."""
+"""Active to passive: positions to answer for.
+
+Purposes: train (step `at` `of` so many), infer, save (a checkpoint, now), done.
+"""
 
 
 def representation(shape: tuple[int, ...], dtype: torch.dtype) -> Kind:

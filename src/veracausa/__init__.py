@@ -1,0 +1,31 @@
+"""Vertical federated learning that can be trusted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from veracausa.config import Job as Job
+    from veracausa.config import load_job as load_job
+    from veracausa.runs.folder import Run as Run
+    from veracausa.split.train import train as train
+
+_HOMES = {
+    "Job": "veracausa.config",
+    "Run": "veracausa.runs.folder",
+    "load_job": "veracausa.config",
+    "train": "veracausa.split.train",
+}
+
+__all__ = ["Job", "Run", "__version__", "load_job", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    """Names of the public interface, imported when first used: `veracausa --help` must not wait for torch."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'veracausa' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

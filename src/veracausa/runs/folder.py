@@ -1,0 +1,166 @@
+"""A run is a folder: it can be run again from its own config, resumed after a crash, and read without any server."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from veracausa.errors import InputError, RunError
+from veracausa.runs.tree import write_whole
+
+if TYPE_CHECKING:
+    from veracausa.config import Job
+
+
+class Run:
+    """One run, by its folder."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if not (self.path / "config.toml").is_file():
+            raise InputError(f"{self.path}: not a run folder (it has no config.toml)")
+
+    @property
+    def job(self) -> Job:
+        from veracausa.config import load_job
+
+        return load_job(self.path / "config.toml")
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The finished run's numbers; empty while there are none."""
+        return self._json("summary.json")
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return self._json("status.json")
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """All records of `metrics.jsonl`."""
+        return list(read_lines(self.path / "metrics.jsonl"))
+
+    def predict(self, data: Any = None, out: Path | None = None) -> Any:
+        """Joint predictions for new rows, or for the run's own test rows."""
+        from veracausa.split.predict import predict
+
+        return predict(self, data, out)
+
+    def report(self) -> Path:
+        """Write `report.html` and say where it is."""
+        from veracausa.runs.report import write_report
+
+        return write_report(self.path)
+
+    def _json(self, name: str) -> dict[str, Any]:
+        try:
+            loaded: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        return loaded
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+
+def create(path: Path, job: Job, parties: Mapping[str, str]) -> Run:
+    """A new run folder with its resolved config; `parties` maps names to roles."""
+    import tomli_w
+
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise InputError(f"{path}: already there; go on with --resume, or name another folder with --out")
+    for name, role in parties.items():
+        folder = path / "parties" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        own = job.party.get(name)
+        defense = job.defense_of(name).model_dump(mode="json", exclude_none=True) if role == "passive" else {}
+        party = {"name": name, "role": role, "data": dict(own.data) if own else {}, "defense": defense}
+        write_whole(folder / "party.toml", tomli_w.dumps(party).encode())
+    write_json(path / "environment.json", environment(job))
+    write_whole(path / "config.toml", job.to_toml().encode())
+    return Run(path)
+
+
+def set_status(path: Path, **fields: Any) -> None:
+    """Lay these fields over `status.json`."""
+    target = path / "status.json"
+    before = json.loads(target.read_text(encoding="utf-8")) if target.exists() else {"started": _now(), "error": None}
+    write_json(target, {**before, **fields, "updated": _now(), "pid": os.getpid()})
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_whole(path, (json.dumps(value, indent=2) + "\n").encode())
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The JSON records of a file of lines; a last line torn by a crash is passed over."""
+    if not path.exists():
+        return
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            try:
+                yield json.loads(line)
+            except ValueError:
+                return
+
+
+def keep_metrics_until(path: Path, step: int) -> None:
+    """Forget the metrics that were written after the checkpoint of `step`."""
+    target = path / "metrics.jsonl"
+    if target.exists():
+        kept = [record for record in read_lines(target) if record.get("step", 0) <= step]
+        write_whole(target, "".join(json.dumps(record) + "\n" for record in kept).encode())
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keep a second process out of the same run folder; the lock goes with the process that holds it."""
+    with (path / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise RunError(f"{path}: another process is working on this run") from None
+        yield
+
+
+def environment(job: Job) -> dict[str, Any]:
+    """What the numbers were measured on."""
+    import torch
+
+    from veracausa import __version__
+
+    cuda = torch.cuda.is_available() and job.runtime.device != "cpu"
+    return {
+        "veracausa": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "platform": platform.platform(),
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "device": torch.cuda.get_device_name() if cuda else "cpu",
+        "link": job.runtime.link,
+        "precision": job.runtime.precision,
+        "seed": job.seed,
+    }
+
+
+def _cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

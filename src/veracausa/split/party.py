@@ -1,0 +1,99 @@
+"""A party of split training as a program that can be started anywhere: its data, its store, its part of the job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from veracausa.config import Job
+from veracausa.data.vertical import PartyData, Split, VerticalDataset
+from veracausa.runs.store import Store
+from veracausa.runs.tree import encode_tree, write_whole
+from veracausa.split.active import ActiveParty
+from veracausa.split.passive import PassiveParty
+from veracausa.wire.launch import Notify
+from veracausa.wire.link import Link
+from veracausa.wire.memory import SharedTensor
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What all parties may know of the data."""
+
+    task: str
+    outputs: int
+    join: str
+
+    @classmethod
+    def of(cls, dataset: VerticalDataset) -> Schema:
+        return cls(dataset.task, len(dataset.classes) if dataset.task == "classification" else 1, dataset.join)
+
+
+def make_party(
+    job: Job, data: PartyData, schema: Schema, notify: Notify = lambda event: None
+) -> ActiveParty | PassiveParty:
+    """The party that holds `data`."""
+    if data.name == job.parties.active:
+        return ActiveParty(job, data, schema.task, schema.outputs, schema.join, notify)
+    return PassiveParty(job, data, schema.outputs)
+
+
+@dataclass
+class PartyProgram:
+    """One party of a run, ready to be started in a thread or a process."""
+
+    job: Job
+    data: PartyData
+    schema: Schema
+    run: Path
+    start_step: int | None = None
+
+    def __call__(self, link: Link, notify: Notify) -> None:
+        store = Store(self.run, self.data.name, self.job.checkpoints.keep)
+        store.start_step = self.start_step
+        link.ledger = store.ledger
+        party = make_party(self.job, unshare(self.data), self.schema, notify)
+        party.run(link, store)
+        store.ledger.flush()
+        write_whole(store.folder / "model.safetensors", encode_tree(party.model()))
+        notify({"event": "finished", **self._description(party, store)})
+
+    def _description(self, party: ActiveParty | PassiveParty, store: Store) -> dict[str, Any]:
+        modules = [module for module in (party.bottom, getattr(party, "top", None)) if module is not None]
+        active = isinstance(party, ActiveParty)
+        return {
+            "party": self.data.name,
+            "role": "active" if active else "passive",
+            "bytes_sent": store.ledger.bytes_sent,
+            "messages": store.ledger.messages,
+            "shape": list(self.data.shape),
+            "rows": int(self.data.train.present_count()),
+            "defense": "" if active else self.job.defense_of(self.data.name).name,
+            "parameters": sum(p.numel() for module in modules for p in module.parameters()),
+            "rounds": party.step,
+        }
+
+
+_TENSORS = ("features", "index", "labels")
+_SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+
+
+def share(data: PartyData) -> PartyData:
+    """The party's rows in memory that a process of its own can be handed, and nobody else's with them."""
+    return _mapped(data, lambda tensor: SharedTensor(tensor))
+
+
+def unshare(data: PartyData) -> PartyData:
+    """The rows of `share` as tensors again: the same memory, not a copy. Other data stays as it is."""
+    return _mapped(data, lambda block: block.tensor() if isinstance(block, SharedTensor) else block)
+
+
+def _mapped(data: PartyData, change: Callable[[Any], Any]) -> PartyData:
+    parts = {}
+    for split in _SPLITS:
+        part = data.part(split)
+        held = {name: value for name in _TENSORS if (value := getattr(part, name)) is not None}
+        parts[split] = replace(part, **{name: change(value) for name, value in held.items()})
+    return replace(data, **parts)

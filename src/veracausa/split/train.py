@@ -1,0 +1,209 @@
+"""One federation, all parties here: from a job to a run folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from veracausa import seeding
+from veracausa.config import Job, load_job
+from veracausa.data.load import load
+from veracausa.data.vertical import PartyData, VerticalDataset
+from veracausa.errors import InputError, RunError, VeracausaError
+from veracausa.models.cut import build_bottom, build_top, payload_shape
+from veracausa.runs import folder
+from veracausa.runs.folder import Run
+from veracausa.runs.store import Store, common_step
+from veracausa.split.optimization import choose_device
+from veracausa.split.party import PartyProgram, Schema, share, unshare
+from veracausa.wire.launch import Launch
+
+Observer = Callable[[Mapping[str, Any]], None]
+
+
+def train(
+    job: str | Path | dict[str, Any] | Job,
+    out: str | Path | None = None,
+    resume: bool = False,
+    overrides: Sequence[str] = (),
+    observer: Observer = lambda event: None,
+) -> Run:
+    """Train one federation with all parties here, and return its run.
+
+    With `resume`, the run in `out` goes on from the newest checkpoint that all its parties hold.
+    """
+    settings = load_job(job, overrides)
+    path = Path(out) if out is not None else _default_folder(settings, resume)
+    if resume:
+        _same_job(path, settings)
+    elif path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise InputError(f"{path}: already there; go on with --resume, or name another folder with --out")
+    dataset = load(settings)
+    top = check_models(settings, dataset)
+    parties = dict(dataset.parties)
+    if settings.runtime.link == "processes":
+        # From here on the shared copy is the only one: each process sees its own party's rows in it.
+        parties = {name: share(data) for name, data in dataset.parties.items()}
+        dataset = replace(dataset, parties={name: unshare(data) for name, data in parties.items()})
+    roles = {name: "active" if name == dataset.active else "passive" for name in dataset.parties}
+    try:
+        run = Run(path) if resume else folder.create(path, settings, roles)
+        with folder.locked(path):
+            _train(run, settings, dataset, parties, top, observer)
+    except OSError as error:
+        raise RunError(f"{path}: {error.strerror or error}; the last good checkpoint is kept") from error
+    return run
+
+
+def _train(
+    run: Run, job: Job, dataset: VerticalDataset, parties: Mapping[str, PartyData], top: nn.Module, observer: Observer
+) -> None:
+    start_step = rewind(run.path, job, list(dataset.parties))
+    started = time.perf_counter()
+    finished: dict[str, Any] = {}
+
+    def hear(event: Mapping[str, Any]) -> None:
+        if event["event"] == "finished":
+            finished[event["party"]] = {key: value for key, value in event.items() if key not in ("event", "party")}
+        if event["event"] == "epoch":
+            folder.set_status(run.path, epoch=event["epoch"], step=event["step"])
+        observer(event)
+
+    folder.set_status(run.path, state="running", epoch=0, epochs=job.training.epochs, step=start_step or 0, error=None)
+    schema = Schema.of(dataset)
+    # The passive parties are started first: the active one's thread count must be the process's last word.
+    order = sorted(dataset.parties, key=lambda name: name == dataset.active)
+    programs = {name: PartyProgram(job, parties[name], schema, run.path, start_step) for name in order}
+    device = choose_device(job.runtime.device)
+    launch = Launch(
+        job.runtime.link,
+        job.runtime.timeout,
+        job.runtime.max_message_mib << 20,
+        str(device),
+        cpu_threads(job, top),
+    )
+    try:
+        launch.run(programs, hear)
+        summary = summarise(run, job, dataset, finished, time.perf_counter() - started)
+        if job.training.baselines:
+            from veracausa.split.baselines import run_baselines
+
+            summary["baselines"] = run_baselines(job, dataset, observer)
+        folder.write_json(run.path / "summary.json", summary)
+        folder.set_status(run.path, state="done", epoch=job.training.epochs)
+    except BaseException as error:
+        message = str(error) if isinstance(error, VeracausaError) else f"{type(error).__name__}: {error}"
+        try:
+            folder.set_status(run.path, state="failed", error=message)
+        except OSError:  # a full disk must not hide what filled it
+            observer({"event": "status_lost"})
+        raise
+    observer({"event": "done"})
+
+
+def rewind(path: Path, job: Job, parties: Sequence[str]) -> int | None:
+    """Set the run back to the newest checkpoint that all parties hold; None: to the beginning."""
+    stores = [Store(path, name, job.checkpoints.keep) for name in parties]
+    step = common_step(stores)
+    for store in stores:
+        for file in store.checkpoints.iterdir():
+            later = [s for s in store.steps() if step is None or s > step]
+            if any(file.name.startswith(f"step-{s:08d}-") for s in later):
+                file.unlink()
+        if step is None:
+            store.ledger.resume(0, 0)
+    folder.keep_metrics_until(path, step or 0)
+    return step
+
+
+def summarise(
+    run: Run, job: Job, dataset: VerticalDataset, parties: Mapping[str, Any], seconds: float
+) -> dict[str, Any]:
+    """The numbers that other programs may rely on."""
+    epochs = [record for record in run.metrics if record.get("event") == "epoch"]
+    last = epochs[-1] if epochs else {}
+    scores = last.get("test") or last.get("validation") or {}
+    return {
+        "name": job.name,
+        "data": dataset.name,
+        "model": job.model.name,
+        "cut": job.model.cut,
+        **({"accuracy": scores["accuracy"]} if "accuracy" in scores else {}),
+        "seconds": seconds,
+        "rounds": next(iter(parties.values()))["rounds"],
+        "bytes_sent": sum(party["bytes_sent"] for party in parties.values()),
+        "epochs": last.get("epoch", 0),
+        "train": last.get("train", {}),
+        "validation": last.get("validation", {}),
+        "test": last.get("test", {}),
+        "parties": {name: parties[name] for name in dataset.parties},
+        "notes": list(dataset.notes),
+    }
+
+
+def check_models(job: Job, dataset: VerticalDataset) -> nn.Module:
+    """Build every part once, so that a cut or a layer that does not fit is known before anything is written."""
+    schema = Schema.of(dataset)
+    shapes = []
+    for name, data in dataset.parties.items():
+        if data.shape:
+            bottom = build_bottom(job.model, data.shape, schema.outputs, seeding.generator(job.seed, name))
+            shapes.append(payload_shape(bottom, data.shape))
+    return build_top(job.model, shapes, dataset.join, schema.outputs, seeding.generator(job.seed))
+
+
+def cpu_threads(job: Job, top: nn.Module) -> dict[str, int]:
+    """How many cores each party computes with, unless the job says so.
+
+    Passive parties work at the same time and share the cores. The active party works while they wait and takes all of
+    them, unless its top model is so small that waking the others would cost more than they bring.
+    """
+    cores = torch.get_num_threads()
+    share = max(1, cores // len(job.parties.passive))
+    convolutional = any(isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) for module in top.modules())
+    fixed = job.runtime.cpu_threads
+    return {
+        **dict.fromkeys(job.parties.passive, fixed or share),
+        job.parties.active: fixed or (cores if convolutional else share),
+    }
+
+
+def _same_job(path: Path, job: Job) -> None:
+    """Refuse to go on with a run under other settings; a longer time-out or another link is no other setting."""
+    before, now = Run(path).job.model_dump(mode="json"), job.model_dump(mode="json")
+    for tree in (before, now):
+        for free in ("timeout", "link", "max_message_mib"):
+            tree["runtime"].pop(free)
+        tree["checkpoints"] = None
+    difference = first_difference(before, now)
+    if difference:
+        raise InputError(f"{path}: this run was started with another job: {difference}; use a new --out")
+
+
+def first_difference(before: Any, now: Any, place: str = "") -> str | None:
+    """Where two settings trees differ first, in words."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in {**before, **now}:
+            found = first_difference(before.get(key), now.get(key), f"{place}.{key}" if place else key)
+            if found:
+                return found
+        return None
+    return None if before == now else f"{place} was {before!r}, is {now!r}"
+
+
+def _default_folder(job: Job, resume: bool) -> Path:
+    """runs/NAME, or the next free runs/NAME-2, …; to resume, the newest of them."""
+    base = Path("runs") / job.name
+    taken = [base, *(base.with_name(f"{base.name}-{i}") for i in range(2, 10_000))]
+    free = next(i for i, path in enumerate(taken) if not path.exists())
+    if not resume:
+        return taken[free]
+    if free == 0:
+        raise InputError(f"{base}: no run to resume; start one without --resume")
+    return taken[free - 1]
