@@ -54,7 +54,7 @@ def _named(run_dirs: Iterable[Path]) -> dict[str, RunRecord]:
 
 def _row(run: RunRecord, name: str) -> dict[str, Any]:
     model = run.config.get("model")
-    used = {str(party.get("defense") or "none") for party in run.parties.values() if party["role"] != "active"}
+    used = {str(party["defense"]) for party in run.parties.values() if party["role"] != "active"}
     return {
         "name": name,
         "path": str(run.path),
@@ -62,7 +62,7 @@ def _row(run: RunRecord, name: str) -> dict[str, Any]:
         "data": run.data,
         "model": run.model,
         "cut": model.get("cut") if isinstance(model, dict) else None,
-        "defense": ", ".join(sorted(used)) or "none",
+        "defense": ", ".join(sorted(used)),
         "test": dict(run.scores),
         "seconds": run.seconds,
         "rounds": run.rounds,

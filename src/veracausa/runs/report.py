@@ -32,8 +32,8 @@ from veracausa.runs.figures import (
 
 BASELINES = {
     "active_only": "the active party alone, on its own features",
-    "joint": "all features in one place, nothing split",
-    "unsplit": "the same model, not split between parties",
+    "joint": "the same bottom and top models in one process, nothing sent",
+    "unsplit": "one undivided model, all features in one place",
 }
 
 
@@ -114,11 +114,16 @@ class RunRecord:
             messages, nbytes = number(told.get("messages")), number(told.get("bytes_sent"))
             parties[name] = {
                 "role": "active" if name == active else "passive",
+                "defense": self._agreed_defense(name),
                 **told,
                 "messages": sum(line.messages for line in lines) if messages is None else int(messages),
                 "bytes_sent": sum(line.bytes for line in lines) if nbytes is None else int(nbytes),
             }
         return parties
+
+    def _agreed_defense(self, party: str) -> str:
+        own = _mapping(_mapping(self.config.get("party")).get(party)).get("defense")
+        return str((_mapping(own) or _mapping(self.config.get("defense"))).get("name", "not recorded"))
 
     @property
     def bytes_sent(self) -> int:
@@ -181,7 +186,6 @@ def write_report(run_dir: Path) -> Path:
         key_numbers=key_numbers(run),
         charts=[Markup(chart_svg(chart)) for chart in charts],
         bytes_figure=Markup(bytes_svg(by_kind)) if by_kind else None,
-        defenses={name: str(party.get("defense") or "none") for name, party in run.parties.items()},
         baselines=_baselines(run),
     )
     return write_whole(run.path / "report.html", page)

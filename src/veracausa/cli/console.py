@@ -1,0 +1,111 @@
+"""What every command prints through: tables on standard output, progress and complaints on standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+
+def print_json_line(value: Any) -> None:
+    """Print the value as one line of JSON; a command prints it last, so that a machine can read the last line."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+    sys.stdout.flush()
+
+
+class Progress:
+    """Shows a run's events: a bar with rate and time left on a terminal, else a line an epoch."""
+
+    def __init__(self, console: Console = err) -> None:
+        self.console = console
+        self.epochs: int | None = None
+        self._bar: Bar | None = None
+        if console.is_terminal:
+            self._bar = Bar(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[rate]}"),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[result]}"),
+                console=console,
+                transient=True,
+            )
+            self._task = self._bar.add_task("starting", total=None, rate="", result="")
+
+    def __enter__(self) -> Progress:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __call__(self, event: Mapping[str, Any]) -> None:
+        kind = event.get("event")
+        if kind == "step":
+            self._step(event)
+        elif kind == "epoch":
+            self._epoch(event)
+        elif kind == "start":
+            self.epochs = event.get("epochs")
+            if self._bar is not None:
+                self._bar.reset(
+                    self._task, total=event.get("steps"), description=self._epoch_name(1), rate="", result=""
+                )
+                self._bar.start()
+        elif kind == "done":
+            self.close()
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def _step(self, event: Mapping[str, Any]) -> None:
+        if self._bar is None:
+            return
+        # Only numbers are stored here; drawing is left to the bar's own clock.
+        self._bar.update(self._task, completed=event.get("step", 0))
+        speed = self._bar.tasks[0].speed
+        if speed:
+            self._bar.update(self._task, rate=f"{speed:.1f} steps/s" if speed < 100 else f"{speed:.0f} steps/s")
+
+    def _epoch(self, event: Mapping[str, Any]) -> None:
+        # Passive parties may report epochs of their own; a line or a bar is the active party's.
+        if not any(isinstance(event.get(split), Mapping) for split in ("train", "validation", "test")):
+            return
+        epoch = event.get("epoch", "?")
+        result = _result(event)
+        if self._bar is None:
+            seconds = event.get("seconds")
+            took = f"  {seconds:.1f} s" if isinstance(seconds, int | float) else ""
+            self.console.print(f"{self._epoch_name(epoch)}  {result}{took}", soft_wrap=True, markup=False)
+            return
+        following = epoch + 1 if isinstance(epoch, int) and epoch != self.epochs else epoch
+        self._bar.update(self._task, description=self._epoch_name(following), result=result)
+
+    def _epoch_name(self, epoch: Any) -> str:
+        return f"epoch {epoch}/{self.epochs}" if self.epochs else f"epoch {epoch}"
+
+
+def _result(event: Mapping[str, Any]) -> str:
+    parts = []
+    for split, scores in (("train", ("loss",)), ("validation", ("accuracy", "rmse")), ("test", ("accuracy", "rmse"))):
+        values = event.get(split)
+        for score in scores if isinstance(values, Mapping) else ():
+            value = values.get(score)
+            if isinstance(value, int | float):
+                shown = f"{100 * value:.1f} %" if score == "accuracy" else f"{value:.4f}"
+                parts.append(f"{split} {score} {shown}")
+    return "  ".join(parts)

@@ -1,0 +1,156 @@
+"""`veracausa init`: a commented job to start from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+IMAGE_DATA = """\
+[data]                              # `veracausa list datasets` shows them all with their settings
+name = "{name}"
+{path}validation = 0.1                    # the share of the training rows held out for validation
+# train = 1000                      # take at most so many training rows
+# test = 500
+
+[partition]                         # which party holds which pixels
+kind = "strips"                     # strips | random
+axis = "width"                      # width: side by side | height: one above the other
+active_has_features = false         # true: the active party holds the first part itself
+# parts = [4, 4]                    # strip widths in pixels; default: equal
+"""
+
+TABLE_DATA = """\
+[data]                              # `veracausa list datasets` shows them all with their settings
+name = "{name}"
+{path}validation = 0.1                    # the share of the training rows held out for validation
+{test}
+[partition]                         # which party holds which columns
+kind = "auto"                       # auto | columns | random
+active_has_features = true          # the active party holds columns beside the labels
+# [partition.columns]               # or name them, party by party
+# active = ["age", "sex"]
+# passive_1 = ["income", "debts"]
+# passive_2 = ["visits"]
+"""
+
+IMAGE_MODEL = """\
+[model]                             # one model, cut in two: bottoms at the parties, the top at the active party
+name = "convnet"                    # `veracausa list models`
+cut = 6                             # the last unit of the bottom model, counted from 1
+"""
+
+TABLE_MODEL = """\
+[model]                             # one model, cut in two: bottoms at the parties, the top at the active party
+name = "mlp"                        # `veracausa list models`
+cut = 2                             # the last unit of the bottom model, counted from 1
+"""
+
+JOB = """\
+# A job for veracausa. Train it with `veracausa train {file}`.
+# Every setting can also be laid over from outside: `veracausa train {file} --set training.epochs=3`.
+
+name = "{name}"
+seed = 0                            # the same seed on the same machine gives the same run
+
+{data}
+[parties]
+active = "active"                   # holds the labels and the top model
+passive = ["passive_1", "passive_2"]
+
+[overlap]                           # when a party lacks some of the people
+fraction = 1.0                      # 0.6: it holds only 60 % of the training rows
+# parties = ["passive_2"]           # who lacks them; default: the last passive party
+# missing = "gwd"                   # gwd | drop | zero_fill: what to do with rows that someone lacks
+
+{model}
+[training]
+epochs = 10
+batch_size = 64
+evaluate_every = 1                  # test every so many epochs
+class_weights = "none"              # none | balanced: weigh rare classes more
+baselines = [{baselines}]               # active_only | joint | unsplit: what the federation is measured against
+
+[training.optimizer]
+name = "adam"                       # adam | sgd
+lr = 0.002
+
+[training.schedule]
+name = "constant"                   # constant | cosine | step
+
+[checkpoints]                       # where a run that was stopped goes on: `veracausa train {file} --resume --out RUN`
+keep = 3                            # the last so many
+# every_steps = 100                 # default: once an epoch
+
+[runtime]
+link = "threads"                    # threads: fastest | processes: one process a party
+device = "auto"                     # auto | cpu | cuda
+precision = "fp32"                  # fp32 | bf16
+timeout = 120.0                     # seconds without a word after which a party counts as lost
+
+[defense]                           # what every passive party does before a representation leaves it
+name = "none"                       # none: it leaves as it is, and can leak the features; `veracausa list defenses`
+
+# [party.passive_2.defense]         # one party's own choice
+# name = "none"
+"""
+
+
+def init(
+    path: Annotated[Path, typer.Argument(metavar="[PATH]", help="The job file to write.")] = Path("job.toml"),
+    data: Annotated[str, typer.Option("--data", help="The data set; `csv` for tables of your own.")] = "digits",
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+) -> None:
+    """Write a commented job to start from."""
+    from veracausa.cli import console
+    from veracausa.errors import InputError
+
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder; name the job file to write, such as {path / 'job.toml'}")
+    if path.exists() and not force:
+        raise InputError(f"{path}: is already there; --force writes over it")
+    text = job_text(data, path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except PermissionError:
+        raise InputError(f"{path}: may not be written; name another place") from None
+    where = str(path) if " " not in str(path) else f'"{path}"'
+    console.out.print(f"Wrote {path}. Next: veracausa train {where}", markup=False, soft_wrap=True)
+    if "your-file" in text or "your-pictures" in text:
+        console.out.print("Put the path of your own data into its [data] section first.", markup=False)
+
+
+def job_text(dataset: str, path: Path = Path("job.toml")) -> str:
+    """A job for this data set, as commented TOML that loads."""
+    import tomllib
+
+    from veracausa.config import load_job
+    from veracausa.data.images import ImageOptions
+    from veracausa.data.sources import datasets
+
+    options = datasets.options(dataset)
+    of_pictures = issubclass(options, ImageOptions)
+    own = ""
+    if "path" in options.model_fields:
+        example = "your-pictures" if of_pictures else f"your-file.{dataset}"
+        what = "a folder with one folder a class" if of_pictures else "one file for all parties"
+        own += f'path = "{example}"'.ljust(36) + f"# {what}\n"
+    if "label" in options.model_fields and options.model_fields["label"].is_required():
+        own += 'label = "label"'.ljust(36) + "# the column to predict, the active party's\n"
+    if "label" in options.model_fields:
+        own += '# id = "id"'.ljust(36) + "# the column that names a row; needed where parties have files of their own\n"
+    test = ""
+    if "test_path" in options.model_fields:
+        test += "# holdout = 0.2".ljust(36) + "# the share held out for the test, where there is no test_path\n"
+        test += f'# test_path = "test.{dataset}"\n'
+    text = JOB.format(
+        file=path.name,
+        name=dataset,
+        data=(IMAGE_DATA if of_pictures else TABLE_DATA).format(name=dataset, path=own, test=test),
+        model=IMAGE_MODEL if of_pictures else TABLE_MODEL,
+        baselines='"joint"' if of_pictures else '"active_only"',
+    )
+    load_job(tomllib.loads(text))
+    return text

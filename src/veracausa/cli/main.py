@@ -1,0 +1,78 @@
+"""The command `veracausa`: every command is a module of this package, and what is heavy is imported inside it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import traceback
+from typing import Annotated, NoReturn
+
+import typer
+
+from veracausa import __version__
+from veracausa.cli import bench, data, demo, doctor, init, predict, report, train
+from veracausa.cli import list as listing
+from veracausa.errors import VeracausaError
+
+app = typer.Typer(
+    name="veracausa",
+    help="Vertical federated learning: train one model across parties that hold different columns of the same people.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("demo")(demo.demo)
+app.command("init")(init.init)
+app.command("train")(train.train)
+app.command("predict")(predict.predict)
+app.command("report")(report.report)
+app.command("list")(listing.list_)
+app.command("data")(data.data)
+app.command("doctor")(doctor.doctor)
+app.add_typer(bench.app, name="bench")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"veracausa {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", envvar="VERACAUSA_DEBUG", help="Show the traceback when something fails.")
+    ] = False,
+) -> None:
+    # By the environment, because it also reaches the processes that a run starts.
+    os.environ["VERACAUSA_DEBUG"] = "1" if debug else "0"
+
+
+def main() -> None:
+    """Run the command line; what goes wrong is one sentence and an exit code: 2 for the input, 1 for the run."""
+    try:
+        app(prog_name="veracausa")
+    except VeracausaError as error:
+        _leave(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        _leave("interrupted", 130)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        where = f" ({error.filename})" if error.filename else ""
+        _leave(f"the disk is full{where}; free some space and run it again with --resume", 1)
+
+
+def _leave(sentence: str, exit_code: int) -> NoReturn:
+    if os.environ.get("VERACAUSA_DEBUG") == "1":
+        traceback.print_exc()
+    sys.stderr.write(f"veracausa: {sentence}\n")
+    sys.exit(exit_code)
+
+
+if __name__ == "__main__":
+    main()
