@@ -138,6 +138,10 @@ class ActiveParty:
             if store is not None and (within == 0 or (every and self.step % every == 0)):
                 self._ask(link, "save")
                 store.save(self.step, self.state())
+        self.finish(link)
+
+    def finish(self, link: Link) -> None:
+        """Let the passive parties go."""
         self._ask(link, "done")
 
     def train_step(self, link: Link) -> None:

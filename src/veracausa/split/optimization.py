@@ -40,7 +40,7 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
 
 
 class BatchOrder:
-    """The positions of every training step, drawn anew each epoch. Any step can be asked for: a resume needs no state."""
+    """The positions of every training step, drawn anew each epoch; any step can be asked for, a resume needs no state."""
 
     def __init__(self, positions: Tensor, batch_size: int, seed: int) -> None:
         self.positions = positions

@@ -9,6 +9,7 @@ from typing import Any
 
 from veracausa.config import Job
 from veracausa.data.vertical import PartyData, Split, VerticalDataset
+from veracausa.models.cut import JoinAxis
 from veracausa.runs.store import Store
 from veracausa.runs.tree import encode_tree, write_whole
 from veracausa.split.active import ActiveParty
@@ -23,12 +24,16 @@ class Schema:
     """What all parties may know of the data."""
 
     task: str
-    outputs: int
-    join: str
+    classes: tuple[str, ...]
+    join: JoinAxis
+
+    @property
+    def outputs(self) -> int:
+        return len(self.classes) if self.task == "classification" else 1
 
     @classmethod
     def of(cls, dataset: VerticalDataset) -> Schema:
-        return cls(dataset.task, len(dataset.classes) if dataset.task == "classification" else 1, dataset.join)
+        return cls(dataset.task, dataset.classes, dataset.join)
 
 
 def make_party(
@@ -57,7 +62,7 @@ class PartyProgram:
         party = make_party(self.job, unshare(self.data), self.schema, notify)
         party.run(link, store)
         store.ledger.flush()
-        write_whole(store.folder / "model.safetensors", encode_tree(party.model()))
+        write_whole(store.folder / "model.safetensors", encode_tree({**party.model(), "classes": list(self.schema.classes)}))
         notify({"event": "finished", **self._description(party, store)})
 
     def _description(self, party: ActiveParty | PassiveParty, store: Store) -> dict[str, Any]:

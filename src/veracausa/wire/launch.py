@@ -163,7 +163,7 @@ def _child(launch: Launch, wires: Wires, program: Program, report: Connection, t
             detail = {"peer": error.peer, "message": error.reason}
         elif isinstance(error, WireError):
             detail["peer"] = error.field
-        if os.environ.get("VERACAUSA_DEBUG"):
+        if os.environ.get("VERACAUSA_DEBUG") == "1":
             import traceback
 
             traceback.print_exc()

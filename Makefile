@@ -1,0 +1,32 @@
+# `make demo` and `make test` do all the set-up themselves: a .venv in the clone, the install, the run.
+BIN := .venv/bin
+READY := .venv/.ready
+# Two workers, because two cores are what the suite is planned for.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
+
+.PHONY: demo test test-slow lint format clean
+
+$(READY): pyproject.toml tools/install
+	tools/install
+	touch $(READY)
+
+demo: $(READY)
+	$(BIN)/veracausa demo
+
+test: $(READY)
+	$(PYTEST) -m "not slow and not gpu and not paper and not browser and not federation"
+
+test-slow: $(READY)
+	$(PYTEST) -m "slow or browser"
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv build dist src/*.egg-info

@@ -1,0 +1,181 @@
+"""The embedded federation against the same graph in plain PyTorch, side by side in one run."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from veracausa.bench.rows import Row, alternate, median
+from veracausa.config import Job, load_job
+from veracausa.data.load import load
+from veracausa.data.vertical import Part, PartyData, VerticalDataset
+from veracausa.errors import InputError
+from veracausa.registry import did_you_mean
+from veracausa.split.active import ActiveParty
+from veracausa.split.baselines import joint
+from veracausa.split.optimization import choose_device
+from veracausa.split.party import Schema, make_party, share, unshare
+from veracausa.split.passive import PassiveParty
+from veracausa.split.train import check_models, cpu_threads
+from veracausa.wire.launch import Launch, Notify
+from veracausa.wire.ledger import Ledger
+from veracausa.wire.link import Link
+
+WARMUP = 3
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One model on one data set: what is timed, and how many steps of it."""
+
+    job: Mapping[str, Any]
+    rows: int
+    shape: tuple[int, ...]
+    cpu_steps: int | None
+    """Steps timed on a CPU; None: an epoch, as on a GPU."""
+
+
+WORKLOADS = {
+    "mnist": Workload(
+        {
+            "data": {"name": "mnist"},
+            "model": {"name": "convnet", "cut": 6},
+            "training": {"batch_size": 256, "optimizer": {"name": "adam", "lr": 1e-3}},
+        },
+        60_000,
+        (1, 28, 28),
+        None,
+    ),
+    "cifar10": Workload(
+        {
+            "data": {"name": "cifar10", "train": 20_000},
+            "model": {"name": "resnet18", "cut": 6},
+            "training": {"batch_size": 128, "optimizer": {"name": "sgd", "lr": 0.05, "weight_decay": 5e-4}},
+        },
+        20_000,
+        (3, 32, 32),
+        30,
+    ),
+}
+LINKS = ("threads", "processes")
+CASES = [f"{name} {link}" for name in WORKLOADS for link in LINKS]
+
+
+def run(cases: list[str] | None = None, repeats: int = 3, device: str = "auto", precision: str = "fp32") -> list[Row]:
+    """Seconds of each case against plain PyTorch; medians of `repeats` alternating runs."""
+    wanted = cases or CASES
+    for case in wanted:
+        if case not in CASES:
+            raise InputError(f"bench runtime: no case {case!r}{did_you_mean(case, CASES)}")
+    rows = []
+    for name, workload in WORKLOADS.items():
+        links = [link for link in LINKS if f"{name} {link}" in wanted]
+        if not links:
+            continue
+        job = load_job({**workload.job, "runtime": {"device": device, "precision": precision,
+                                                    "channels_last": precision == "bf16"}})
+        dataset = _data(job, workload)
+        on_gpu = choose_device(device).type == "cuda"
+        whole = -(-len(dataset.parties[dataset.active].train) // job.training.batch_size)
+        steps = whole if on_gpu or workload.cpu_steps is None else workload.cpu_steps
+        sides: dict[str, Callable[[], float]] = {"plain PyTorch": partial(_plain, job, dataset, steps)}
+        for link in links:
+            settings = job.model_copy(update={"runtime": job.runtime.model_copy(update={"link": link})})
+            sides[link] = partial(_federated, settings, dataset, steps)
+        seconds = {side: median(times) for side, times in alternate(sides, repeats).items()}
+        rows += [
+            Row(f"{name} {link}", seconds[link], "plain PyTorch", seconds["plain PyTorch"]) for link in links
+        ]
+    return rows
+
+
+def _plain(job: Job, dataset: VerticalDataset, steps: int) -> float:
+    model = joint(job, dataset)
+    model.model.train()
+    for _ in range(WARMUP):
+        model.train_step()
+    _settle(model.device)
+    started = time.perf_counter()
+    for _ in range(steps):
+        model.train_step()
+    _settle(model.device)
+    return time.perf_counter() - started
+
+
+def _federated(job: Job, dataset: VerticalDataset, steps: int) -> float:
+    timed: list[float] = []
+    order = sorted(dataset.parties, key=lambda name: name == dataset.active)
+    processes = job.runtime.link == "processes"
+    with tempfile.TemporaryDirectory() as ledgers:
+        programs = {
+            name: _Timed(job, share(dataset.parties[name]) if processes else dataset.parties[name],
+                         Schema.of(dataset), steps, Path(ledgers))
+            for name in order
+        }
+        launch = Launch(
+            job.runtime.link,
+            job.runtime.timeout,
+            device=str(choose_device(job.runtime.device)),
+            cpu_threads=cpu_threads(job, check_models(job, dataset)),
+        )
+        launch.run(programs, lambda event: timed.append(event["seconds"]) if event["event"] == "timed" else None)
+    return timed[0]
+
+
+@dataclass
+class _Timed:
+    """A party that trains a given number of steps; the active one says how long they took, without set-up."""
+
+    job: Job
+    data: PartyData
+    schema: Schema
+    steps: int
+    ledgers: Path
+
+    def __call__(self, link: Link, notify: Notify) -> None:
+        link.ledger = Ledger(self.ledgers / f"{self.data.name}.jsonl")
+        party = make_party(self.job, unshare(self.data), self.schema)
+        if isinstance(party, PassiveParty):
+            party.run(link)
+            return
+        assert isinstance(party, ActiveParty)
+        party.meet(link)
+        for _ in range(WARMUP):
+            party.train_step(link)
+        _settle(party.device)
+        started = time.perf_counter()
+        for _ in range(self.steps):
+            party.train_step(link)
+        _settle(party.device)
+        notify({"event": "timed", "seconds": time.perf_counter() - started})
+        party.finish(link)
+
+
+def _data(job: Job, workload: Workload) -> VerticalDataset:
+    """The real data where it is at hand, else noise of its shape: the time does not depend on the values."""
+    try:
+        return load(job)
+    except InputError:
+        rng = torch.Generator().manual_seed(0)
+        channels, height, width = workload.shape
+        images = torch.randint(0, 256, (workload.rows, *workload.shape), generator=rng, dtype=torch.uint8)
+        labels = torch.randint(0, 10, (workload.rows,), generator=rng)
+        empty, half = Part(0), width // 2
+        halves = {"passive_1": images[..., :half], "passive_2": images[..., half:]}
+        parties = {"active": PartyData("active", (), Part(workload.rows, labels=labels), empty, empty)}
+        for name, strip in halves.items():
+            part = Part(workload.rows, strip)
+            parties[name] = PartyData(name, (channels, height, half), part, replace(part, length=0), empty)
+        return VerticalDataset("noise", "active", parties, "classification", tuple("0123456789"), "width")
+
+
+def _settle(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,46 @@
+"""`veracausa predict`: joint inference with a trained run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from veracausa.cli.console import err, print_json_line
+from veracausa.errors import InputError
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    data: Annotated[
+        list[str] | None,
+        typer.Argument(help="New rows: one file for all parties, or PARTY=FILE for each; none: the run's test rows."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Where to write the predictions; default: RUN/predictions.csv.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a summary as the last line.")] = False,
+) -> None:
+    """Predict new rows jointly: every party runs its own saved model on its own columns."""
+    sources = _sources(data or [])
+    from veracausa.runs.folder import Run
+
+    trained = Run(run)
+    target = out or trained.path / "predictions.csv"
+    predictions = trained.predict(sources, target)
+    summary = {"rows": len(predictions.ids), "predictions": str(target), **predictions.scores}
+    if as_json:
+        print_json_line(summary)
+        return
+    scores = ", ".join(f"{name} {value:.4f}" for name, value in predictions.scores.items())
+    err.print(f"{len(predictions.ids)} rows -> {target}" + (f" ({scores})" if scores else ""))
+
+
+def _sources(data: list[str]) -> Path | dict[str, Path] | None:
+    if not data:
+        return None
+    named = dict(item.split("=", 1) for item in data if "=" in item)
+    if named and len(named) == len(data):
+        return {party: Path(file) for party, file in named.items()}
+    if len(data) == 1:
+        return Path(data[0])
+    raise InputError("predict: give one file for all parties, or PARTY=FILE for each of them")

@@ -1,0 +1,33 @@
+"""`veracausa train`: one federation, all parties here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from veracausa.cli.console import Progress, print_json_line
+
+
+def train(
+    job: Annotated[Path, typer.Argument(help="The job, a TOML file; `veracausa init` writes one.")],
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="A.B=C", help="Lay one setting over the job; repeatable.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The run's folder; default: runs/NAME, numbered if taken.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint all parties hold.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as the last line.")] = False,
+) -> None:
+    """Train one model across all parties of a job, here."""
+    from veracausa.split.train import train as train_job
+
+    with Progress() as progress:
+        run = train_job(job, out, resume, settings or (), progress)
+    from veracausa.cli.report import report
+
+    if as_json:
+        run.report()
+        print_json_line({**run.summary, "run": str(run.path)})
+    else:
+        report([run.path])

@@ -1,0 +1,132 @@
+"""Joint inference with a trained run: the same parties, their saved models, new rows."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from veracausa.config import Job
+from veracausa.data.load import load, load_new
+from veracausa.data.vertical import PartyData, VerticalDataset
+from veracausa.errors import InputError
+from veracausa.runs.folder import Run
+from veracausa.runs.tree import decode_tree, write_whole
+from veracausa.split.active import ActiveParty
+from veracausa.split.evaluate import evaluate
+from veracausa.split.optimization import choose_device
+from veracausa.split.party import Schema, make_party
+from veracausa.split.passive import PassiveParty
+from veracausa.wire.launch import Launch, Notify, Program
+from veracausa.wire.link import Link
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """The active party's outputs, a row an id."""
+
+    ids: tuple[str, ...]
+    classes: tuple[str, ...]
+    outputs: Tensor
+    """(rows, classes) probabilities, or (rows,) values for regression."""
+    scores: dict[str, float]
+    """Metrics, where the rows came with labels."""
+
+    @property
+    def labels(self) -> list[str]:
+        """The predicted class of every row."""
+        return [self.classes[i] for i in self.outputs.argmax(1).tolist()]
+
+    def to_csv(self, path: Path) -> None:
+        """Write id, prediction and, for classes, the probability of each."""
+        text = io.StringIO()
+        rows = csv.writer(text, lineterminator="\n")
+        if self.classes:
+            rows.writerow(["id", "prediction", *(f"p_{name}" for name in self.classes)])
+            for id_, label, values in zip(self.ids, self.labels, self.outputs.tolist(), strict=True):
+                rows.writerow([id_, label, *(f"{value:.6f}" for value in values)])
+        else:
+            rows.writerow(["id", "prediction"])
+            rows.writerows(zip(self.ids, (f"{value:.6g}" for value in self.outputs.tolist()), strict=True))
+        write_whole(path, text.getvalue().encode())
+
+
+@dataclass
+class _Serving:
+    """One party that answers for new rows with its saved model."""
+
+    job: Job
+    data: PartyData
+    schema: Schema
+    model: Mapping[str, Any]
+    results: dict[str, Tensor]
+
+    def __call__(self, link: Link, notify: Notify) -> None:
+        party = make_party(self.job, self.data, self.schema)
+        if isinstance(party, PassiveParty):
+            party.bottom.load_state_dict(self.model["bottom"])
+            party.defense.load_state(self.model["defense"])
+            party.run(link)
+        else:
+            self._lead(party, link)
+
+    def _lead(self, party: ActiveParty, link: Link) -> None:
+        party.meet(link)
+        party.top.load_state_dict(self.model["top"])
+        if party.bottom is not None:
+            party.bottom.load_state_dict(self.model["bottom"])
+        self.results["outputs"] = party.outputs_of(link, "test").cpu()
+        party.finish(link)
+
+
+def predict(run: Run, data: str | Path | Mapping[str, str | Path] | None = None, out: Path | None = None
+            ) -> Predictions:
+    """Predictions for the rows in `data` (one file, or one a party), or for the run's own test rows."""
+    job = run.job
+    models = {name: _model(run, name) for name in (job.parties.active, *job.parties.passive)}
+    dataset = load(job) if data is None else _new_rows(job, data, models)
+    for name, party in dataset.parties.items():
+        if list(party.shape) != models[name]["shape"]:
+            raise InputError(
+                f"{name}: the rows have shape {list(party.shape)}, its model was trained on {models[name]['shape']}"
+            )
+    schema = Schema.of(dataset)
+    results: dict[str, Tensor] = {}
+    order = sorted(dataset.parties, key=lambda name: name == dataset.active)
+    programs: dict[str, Program] = {
+        name: _Serving(job, dataset.parties[name], schema, models[name], results) for name in order
+    }
+    Launch("threads", job.runtime.timeout, device=str(choose_device(job.runtime.device))).run(programs)
+    predictions = _named(dataset, results["outputs"])
+    if out is not None:
+        predictions.to_csv(out)
+    return predictions
+
+
+def _new_rows(job: Job, data: Any, models: Mapping[str, Mapping[str, Any]]) -> VerticalDataset:
+    sources = {name: Path(path) for name, path in data.items()} if isinstance(data, Mapping) else Path(data)
+    preprocessing = {name: model["preprocessing"] for name, model in models.items() if model["preprocessing"]}
+    return load_new(job, sources, preprocessing, tuple(models[job.parties.active]["classes"]))
+
+
+def _model(run: Run, party: str) -> dict[str, Any]:
+    path = run.path / "parties" / party / "model.safetensors"
+    if not path.is_file():
+        raise InputError(f"{run.path}: {party} has no trained model there; finish the run with --resume")
+    model: dict[str, Any] = decode_tree(path.read_bytes())
+    return model
+
+
+def _named(dataset: VerticalDataset, outputs: Tensor) -> Predictions:
+    part = dataset.parties[dataset.active].test
+    ids = part.ids or next((p.test.ids for p in dataset.parties.values() if p.test.ids), None)
+    ids = ids or tuple(str(i) for i in range(len(part)))
+    scores = {} if part.labels is None else evaluate(dataset.task, outputs, part.labels)
+    values = outputs.softmax(1) if dataset.task == "classification" else outputs.squeeze(1)
+    return Predictions(ids, dataset.classes, torch.as_tensor(values), scores)
