@@ -65,6 +65,8 @@ class Progress:
                     self._task, total=event.get("steps"), description=self._epoch_name(1), rate="", result=""
                 )
                 self._bar.start()
+        elif kind == "baseline":
+            self._baseline(str(event.get("name")))
         elif kind == "done":
             self.close()
 
@@ -95,6 +97,12 @@ class Progress:
         following = epoch + 1 if isinstance(epoch, int) and epoch != self.epochs else epoch
         self._bar.update(self._task, description=self._epoch_name(following), result=result)
 
+    def _baseline(self, name: str) -> None:
+        if self._bar is None:
+            self.console.print(f"baseline {name}", markup=False)
+        else:
+            self._bar.reset(self._task, total=None, description=f"baseline {name}", rate="", result="")
+
     def _epoch_name(self, epoch: Any) -> str:
         return f"epoch {epoch}/{self.epochs}" if self.epochs else f"epoch {epoch}"
 
@@ -103,7 +111,9 @@ def _result(event: Mapping[str, Any]) -> str:
     parts = []
     for split, scores in (("train", ("loss",)), ("validation", ("accuracy", "rmse")), ("test", ("accuracy", "rmse"))):
         values = event.get(split)
-        for score in scores if isinstance(values, Mapping) else ():
+        if not isinstance(values, Mapping):
+            continue
+        for score in scores:
             value = values.get(score)
             if isinstance(value, int | float):
                 shown = f"{100 * value:.1f} %" if score == "accuracy" else f"{value:.4f}"

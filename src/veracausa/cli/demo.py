@@ -55,17 +55,15 @@ def demo(
             table.add_row(f"{name.replace('_', ' ')} (baseline)", f"{100 * scores['accuracy']:.1f} %")
     console.out.print(headline(record), markup=False)
     console.out.print(table)
-    console.out.print(
-        f"\nReport: {page}\n\n"
-        "No defense was on: whoever receives a representation can try to turn it back into a picture.\n\n"
-        "Next:\n"
-        "  veracausa init job.toml              a job of your own, every setting explained\n"
-        "  veracausa train job.toml             train it\n"
-        "  veracausa list                       data sets, models, defenses\n"
-        f"  veracausa report {run.path} RUN      compare two runs",
-        markup=False,
-        soft_wrap=True,
-    )
+    console.out.print(f"\nReport: {page}\n", markup=False, soft_wrap=True)
+    console.out.print("No defense was on: whoever receives a representation can try to turn it back into a picture.\n")
+    console.out.print("Next:")
+    steps = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
+    steps.add_row("veracausa init job.toml", "a job of your own, every setting explained")
+    steps.add_row("veracausa train job.toml", "train it")
+    steps.add_row("veracausa list", "data sets, models, defenses and runs")
+    steps.add_row(f"veracausa report {run.path} RUN", "compare two runs")
+    console.out.print(steps)
 
 
 def _free(folder: Path) -> Path:

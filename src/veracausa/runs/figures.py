@@ -81,7 +81,9 @@ def training_charts(epochs: Sequence[Mapping[str, Any]], baselines: Mapping[str,
         drawn = [name for name in scores if curves_of(epochs, name)]
         if not drawn:
             continue
-        curves = [curve for name in drawn for curve in curves_of(epochs, name, named=len(drawn) > 1)]
+        curves = curves_of(epochs, drawn[0], named=len(drawn) > 1)
+        # Of a second score the last split is enough, test where there is one: four lines are too many to read.
+        curves += [curves_of(epochs, name, named=True)[-1] for name in drawn[1:]]
         levels = [
             Level(name.replace("_", " "), value)
             for name, result in baselines.items()
@@ -169,18 +171,7 @@ def _draw_chart(axes: Axes, chart: Chart, ink: _Ink) -> None:
             markersize=3.2,
             label=_plain(curve.label),
         )
-    for level in chart.levels:
-        axes.axhline(level.value, color=ink.text, linewidth=1, linestyle=(0, (1, 2)))
-        # Named on the line itself: two dotted lines in a legend cannot be told apart.
-        axes.annotate(
-            _plain(level.label),
-            (0.005, level.value),
-            (0, 2),
-            xycoords=("axes fraction", "data"),
-            textcoords="offset points",
-            fontsize=8,
-            color=ink.text,
-        )
+    _draw_levels(axes, chart.levels, ink)
     axes.grid(axis="y", color=ink.rule, linewidth=0.8)
     axes.set_xlabel("epoch", fontsize=9, color=ink.text)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
@@ -198,6 +189,26 @@ def _draw_chart(axes: Axes, chart: Chart, ink: _Ink) -> None:
             labelcolor=ink.text,
             handlelength=1.6,
             columnspacing=1.2,
+        )
+
+
+def _draw_levels(axes: Axes, levels: Sequence[Level], ink: _Ink) -> None:
+    for level in levels:
+        axes.axhline(level.value, color=ink.text, linewidth=1, linestyle=(0, (1, 2)))
+    # Named beside the line: two dotted lines in a legend cannot be told apart. Names of close lines are moved apart.
+    low, high = axes.get_ylim()
+    lowest_free = low
+    for level in sorted(levels, key=lambda level: level.value):
+        at = max(level.value, lowest_free)
+        lowest_free = at + 0.075 * (high - low)
+        axes.annotate(
+            _plain(level.label),
+            (1.01, at),
+            xycoords=("axes fraction", "data"),
+            va="center",
+            fontsize=8,
+            color=ink.text,
+            annotation_clip=False,
         )
 
 

@@ -53,7 +53,7 @@ class _Group:
     messages: int = 0
     bytes: int = 0
     to: dict[str, None] = field(default_factory=dict)
-    batches: set[int] = field(default_factory=set)
+    batches: dict[str, set[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -137,8 +137,9 @@ class RunRecord:
 
     @property
     def seconds(self) -> float | None:
-        in_epochs = [number(record.get("seconds")) or 0.0 for record in self.epochs]
-        return number(self.summary.get("seconds")) or (sum(in_epochs) or None)
+        # An epoch's record says how long the run had taken by then.
+        so_far = [number(record.get("seconds")) or 0.0 for record in self.epochs]
+        return number(self.summary.get("seconds")) or (max(so_far, default=0.0) or None)
 
 
 def read_run(run_dir: Path) -> RunRecord:
@@ -205,9 +206,11 @@ def headline(run: RunRecord) -> str:
     if (score := run.main_score) is None:
         return f"{sentence}; no test score was taken."
     sentence += f": test {SCORES[score]} {format_score(score, run.scores[score])}"
-    alone = numbers(_mapping(run.summary.get("baselines")).get("active_only")).get(score)
-    if alone is not None:
-        sentence += f"; the active party alone reaches {format_score(score, alone)}"
+    baselines = _mapping(run.summary.get("baselines"))
+    for name, whom in (("active_only", "the active party alone"), ("unsplit", "one undivided model on all features")):
+        reached = numbers(baselines.get(name)).get(score)
+        if reached is not None:
+            return f"{sentence}; {whom} reaches {format_score(score, reached)}."
     return f"{sentence}."
 
 
@@ -305,7 +308,8 @@ def _baselines(run: RunRecord) -> list[dict[str, Any]]:
         if (score := run.main_score) is not None and score in scores:
             difference = run.scores[score] - scores[score]
             gain = f"{100 * difference:+.1f} points" if score in SHARES else f"{difference:+.4g}"
-        rows.append({"name": name, "what": BASELINES.get(name, ""), "scores": shown, "gain": gain.replace("-", "−")})
+            gain = gain.replace("-", "−") if abs(difference) >= 5e-4 else "equal"
+        rows.append({"name": name, "what": BASELINES.get(name, ""), "scores": shown, "gain": gain})
     return rows
 
 
@@ -321,14 +325,20 @@ def _sent(ledger: Path) -> tuple[Sent, ...]:
         group.messages += 1
         group.bytes += int(number(line.get("bytes")) or 0)
         group.to[str(line.get("to"))] = None
-        group.batches.update(size[0] for size in shapes.values() if size)
+        for name, size in shapes.items():
+            group.batches.setdefault(name, set()).update(size[:1])
     rows = []
     for (kind, after_batch), group in groups.items():
-        low, high = min(group.batches, default=0), max(group.batches, default=0)
-        batches = str(high) if low == high else f"{low}–{high}"
-        shape = ", ".join(f"{name} {format_shape((batches, *size))}" for name, size in after_batch)
+        shape = ", ".join(f"{name} {_spanned(group.batches[name], size)}" for name, size in after_batch)
         rows.append(Sent(", ".join(group.to), kind, shape or "no tensor", group.messages, group.bytes))
     return tuple(sorted(rows, key=lambda row: (-row.bytes, row.kind)))
+
+
+def _spanned(batches: set[int], after_batch: tuple[int, ...]) -> str:
+    if not batches:
+        return "scalar"
+    low, high = min(batches), max(batches)
+    return format_shape((str(high) if low == high else f"{low}–{high}", *after_batch))
 
 
 def _text(path: Path) -> str:
