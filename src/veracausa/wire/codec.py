@@ -161,17 +161,16 @@ def decode(
 def _copy_out(
     name: str, raw: Tensor, dtype: torch.dtype, shape: tuple[int, ...], device: torch.device | None
 ) -> Tensor:
-    if raw.storage_offset() % dtype.itemsize:
+    if raw.storage_offset() % dtype.itemsize or dtype is torch.bool:
         raw = raw.clone()
+    # A bool that is neither 0 nor 1 is undefined behaviour in the kernels that read it.
+    if dtype is torch.bool and bool((raw > 1).any()):
+        raise WireError(f"body.{name}", "holds bytes that are neither true nor false")
     try:
         shaped = raw.view(dtype).view(shape) if raw.numel() else torch.empty(shape, dtype=dtype)
     except RuntimeError:  # an empty tensor whose other sizes overflow the strides
         raise WireError(f"body.{name}.shape", "is not a size that a tensor can have") from None
-    copied = shaped.to(device) if device is not None and device.type == "cuda" else shaped.clone()
-    # A bool that is neither 0 nor 1 is undefined behaviour in every kernel that reads it.
-    if dtype is torch.bool and bool((copied.view(torch.uint8) > 1).any()):
-        raise WireError(f"body.{name}", "holds bytes that are neither true nor false")
-    return copied
+    return shaped.to(device) if device is not None and device.type == "cuda" else shaped.clone()
 
 
 def _header(raw: bytes) -> dict[str, Any]:

@@ -25,7 +25,7 @@ ARENA = 64 << 20
 """Bytes of shared memory for each direction between two parties; larger messages go in pieces."""
 
 _BELL = struct.Struct("<QQQ")  # length of the whole message, place and length of this piece
-_MAX_FRAME = 4096
+_MAX_FRAME = 1 << 14
 _SMALLEST_ARENA = 4096
 _IN_FLIGHT = 64
 """Unread messages per peer. A pipe holds a few hundred frames; two parties that fill each other's would stand still."""
@@ -173,16 +173,14 @@ class ProcessLink(Link):
         Half-way to the time-out it tells the others whom it waits for, so that at the time-out nobody blames a party
         that only waits itself.
         """
-        result = ready()
-        if result is not None:
-            return result
         start, told = time.monotonic(), False
         while (result := ready()) is None:
             if peer in self._finished:
                 raise PeerLost(peer, "it had already finished")
             waited = time.monotonic() - start
             if waited >= self.timeout:
-                raise PeerLost(silent_party(peer, self._waits), f"silent for {self.timeout:g} s")
+                lost = silent_party(peer, {**self._waits, self.me: peer})
+                raise PeerLost(lost, f"silent for {self.timeout:g} s")
             if not told and waited >= self.timeout / 2:
                 told = True
                 self._tell(self.peers, b"W" + peer.encode())
@@ -241,7 +239,11 @@ class ProcessLink(Link):
         else:
             whole = self._piece(peer, arena, piece, total)
         if whole is not None:
-            message = decode(whole, self.kinds[peer], self.max_body, self._device)
+            try:
+                message = decode(whole, self.kinds[peer], self.max_body, self._device)
+            except WireError as error:
+                problem = str(error).removeprefix(f"message refused: {error.field}: ")
+                raise WireError(error.field, f"{problem} (from {peer!r})") from None
             if message.sender != peer:
                 raise WireError("sender", f"is {shown(message.sender)!r} on the wire of {peer!r}")
             self._arrived[peer].append(message)
@@ -264,7 +266,7 @@ class ProcessLink(Link):
 
     def abort(self, reason: str, lost: str | None = None) -> None:
         # Escaped, a character takes up to twelve bytes, and the frame must be one that the peers accept.
-        words = json.dumps([(lost or self.me)[:60], reason[:200]]).encode()
+        words = json.dumps([(lost or self.me)[:60], reason[:1000]]).encode()
         self._tell(self.peers, b"X" + words)
 
     def close(self) -> None:
