@@ -1,0 +1,225 @@
+"""Each source of pictures, from tiny files in its official format."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from veracausa.data.load import load
+from veracausa.errors import InputError
+
+
+def whole(data, split="train"):
+    parts = [data.parties[name].part(split) for name in data.passive]
+    return torch.cat([part.features for part in parts], dim=3)
+
+
+def labels(data, split="train"):
+    return data.parties[data.active].part(split).labels
+
+
+def test_digits(make_job):
+    from sklearn.datasets import load_digits
+
+    data = load(make_job({"name": "digits"}))
+    bundle = load_digits()
+    assert whole(data).shape == (1438, 1, 8, 8)
+    assert whole(data, "test").shape == (359, 1, 8, 8)
+    assert np.allclose(whole(data).numpy()[:, 0] / 255 * 16, bundle.images[:1438], atol=16 / 255)
+    assert labels(data, "test").tolist() == bundle.target[1438:].tolist()
+    assert data.classes == tuple("0123456789")
+
+
+def test_mnist(make_job, mnist_files):
+    from veracausa.data.idx import read_idx
+
+    data = load(make_job({"name": "mnist"}))
+    pixels, _ = read_idx(mnist_files / "MNIST/raw/train-images-idx3-ubyte.gz", 3)
+    assert torch.equal(whole(data)[:, 0], pixels)
+    assert labels(data).tolist() == [row % 10 for row in range(60)]
+    assert data.notes == ()
+
+
+def test_limits_are_noted(make_job, mnist_files):
+    data = load(make_job({"name": "mnist", "train": 7, "test": 100}))
+    assert len(whole(data)) == 7
+    assert len(whole(data, "test")) == 20
+    assert data.notes == ("mnist: the first 7 of 60 training rows",)
+
+
+def test_mnist_labels_for_other_pictures(make_job, mnist_files, write_idx):
+    write_idx(mnist_files / "MNIST/raw/train-labels-idx1-ubyte.gz", np.zeros(59))
+    with pytest.raises(InputError, match="59 labels for 60 pictures"):
+        load(make_job({"name": "mnist"}))
+
+
+def test_a_label_outside_the_classes(make_job, mnist_files, write_idx):
+    write_idx(mnist_files / "MNIST/raw/train-labels-idx1-ubyte.gz", np.array([0] * 4 + [10] + [1] * 55))
+    with pytest.raises(InputError, match="mnist: training row 5: label 10 is outside the 10 classes"):
+        load(make_job({"name": "mnist"}))
+
+
+def test_emnist_stands_upright_and_counts_from_0(make_job, data_folder, write_idx):
+    raw = data_folder / "EMNIST/raw"
+    pictures = np.random.default_rng(0).integers(0, 256, (26, 28, 28))
+    for split in ("train", "test"):
+        write_idx(raw / f"emnist-letters-{split}-images-idx3-ubyte.gz", pictures.transpose(0, 2, 1))
+        write_idx(raw / f"emnist-letters-{split}-labels-idx1-ubyte.gz", np.arange(1, 27))
+    (raw / "README.txt").write_text("SUBSET of EMNIST")
+    data = load(make_job({"name": "emnist"}))
+    assert np.array_equal(whole(data).numpy()[:, 0], pictures)
+    assert labels(data).tolist() == list(range(26))
+    assert data.classes[0] == "A"
+    assert data.notes == ("emnist: a subset (26 training rows)",)
+    with pytest.raises(InputError, match="emnist-balanced-train-images-idx3-ubyte.gz is missing"):
+        load(make_job({"name": "emnist", "variant": "balanced"}))
+
+
+def cifar(path: Path, label_columns: list[list[int]], pictures: np.ndarray) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    flat = pictures.reshape(len(pictures), -1)
+    np.concatenate([np.array(label_columns).T, flat], axis=1).astype(np.uint8).tofile(path)
+
+
+@pytest.fixture
+def cifar10_files(data_folder):
+    folder = data_folder / "cifar-10-batches-bin"
+    pictures = np.random.default_rng(0).integers(0, 256, (6, 10, 3, 32, 32))
+    for number, batch in enumerate(pictures[:5], start=1):
+        cifar(folder / f"data_batch_{number}.bin", [list(range(10))], batch)
+    cifar(folder / "test_batch.bin", [list(range(10))], pictures[5])
+    return folder, pictures
+
+
+def test_cifar10(make_job, cifar10_files):
+    _, pictures = cifar10_files
+    data = load(make_job({"name": "cifar10"}))
+    assert np.array_equal(whole(data).numpy(), pictures[:5].reshape(50, 3, 32, 32))
+    assert np.array_equal(whole(data, "test").numpy(), pictures[5])
+    assert labels(data).tolist() == list(range(10)) * 5
+    assert data.notes == ()
+
+
+def test_cifar10_opens_only_the_batches_it_needs(make_job, cifar10_files):
+    folder, pictures = cifar10_files
+    for number in (3, 4, 5):
+        (folder / f"data_batch_{number}.bin").unlink()
+    data = load(make_job({"name": "cifar10", "train": 15, "test": 3}))
+    assert np.array_equal(whole(data).numpy(), pictures[:2].reshape(20, 3, 32, 32)[:15])
+    assert len(data.notes) == 2
+    with pytest.raises(InputError, match=r"data_batch_3.bin is missing.*cifar-10-binary.tar.gz"):
+        load(make_job({"name": "cifar10", "train": 25}))
+
+
+def test_a_cut_batch_is_refused_with_its_place(make_job, cifar10_files):
+    folder, _ = cifar10_files
+    path = folder / "data_batch_1.bin"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(InputError, match=r"data_batch_1.bin: ends inside record 10, which starts at byte 27657"):
+        load(make_job({"name": "cifar10"}))
+    path.write_bytes(b"")
+    with pytest.raises(InputError, match="is empty"):
+        load(make_job({"name": "cifar10"}))
+
+
+def test_a_wrong_cifar_label_is_refused_with_its_place(make_job, cifar10_files):
+    folder, pictures = cifar10_files
+    cifar(folder / "data_batch_1.bin", [[0, 1, 77, *range(7)]], pictures[0])
+    with pytest.raises(InputError, match=r"record 3 \(byte 6146\): label 77 is outside the 10 classes"):
+        load(make_job({"name": "cifar10"}))
+
+
+def test_cifar100_fine_and_coarse(make_job, data_folder):
+    folder = data_folder / "cifar-100-binary"
+    pictures = np.random.default_rng(0).integers(0, 256, (4, 3, 32, 32))
+    for name in ("train", "test"):
+        cifar(folder / f"{name}.bin", [[19, 3, 0, 1], [99, 5, 0, 7]], pictures)
+    (folder / "README.txt").write_text("SUBSET of CIFAR-100")
+    (folder / "coarse_label_names.txt").write_text("\n".join(f"group{n}" for n in range(20)) + "\n")
+    fine = load(make_job({"name": "cifar100"}))
+    coarse = load(make_job({"name": "cifar100", "labels": "coarse"}))
+    assert labels(fine).tolist() == [99, 5, 0, 7]
+    assert labels(coarse).tolist() == [19, 3, 0, 1]
+    assert (len(fine.classes), coarse.classes[19]) == (100, "group19")
+    assert fine.notes == ("cifar100: a subset (4 training rows)",)
+
+
+def pictures_in(folder: Path, classes: dict[str, int], size=(6, 4), mode="RGB"):
+    for number, (name, count) in enumerate(classes.items()):
+        (folder / name).mkdir(parents=True)
+        for row in range(count):
+            Image.new(mode, size, (10 * number + row,) * len(mode)).save(folder / name / f"{row}.png")
+
+
+def test_images_with_a_test_folder(make_job, tmp_path):
+    pictures_in(tmp_path / "train", {"cat": 3, "dog": 2})
+    pictures_in(tmp_path / "val", {"cat": 1})
+    data = load(make_job({"name": "images", "path": str(tmp_path)}))
+    # One of each class in turn, so that a limit leaves a fair sample.
+    assert labels(data).tolist() == [0, 1, 0, 1, 0]
+    assert whole(data)[:, 0, 0, 0].tolist() == [0, 10, 1, 11, 2]
+    assert whole(data).shape == (5, 3, 4, 6)
+    assert labels(data, "test").tolist() == [0]
+    assert data.classes == ("cat", "dog")
+
+
+def test_images_with_a_hold_out(make_job, tmp_path):
+    pictures_in(tmp_path, {"cat": 6, "dog": 4})
+    jobs = [
+        make_job({"name": "images", "path": str(tmp_path), "size": 5, "grey": True}, seed=seed) for seed in (0, 0, 1)
+    ]
+    first, again, other = (load(job) for job in jobs)
+    assert whole(first).shape == (8, 1, 5, 5)
+    assert torch.equal(whole(first), whole(again))
+    assert not torch.equal(whole(first), whole(other))
+    seen = torch.cat([whole(first), whole(first, "test")])[:, 0, 0, 0].tolist()
+    assert sorted(seen) == [0, 1, 2, 3, 4, 5, 10, 11, 12, 13]
+
+
+def test_wrong_image_folders(make_job, tmp_path):
+    job = make_job({"name": "images", "path": str(tmp_path)})
+    with pytest.raises(InputError, match="holds no class folders"):
+        load(job)
+    pictures_in(tmp_path, {"cat": 2})
+    with pytest.raises(InputError, match="1 class"):
+        load(job)
+    (tmp_path / "dog").mkdir()
+    with pytest.raises(InputError, match="dog: a class folder without pictures"):
+        load(job)
+    Image.new("RGB", (5, 5)).save(tmp_path / "dog/a.png")
+    with pytest.raises(InputError, match=r"pixels, while .*; set data.size"):
+        load(job)
+    (tmp_path / "dog/a.png").write_bytes(b"no picture")
+    with pytest.raises(InputError, match=r"a\.png: cannot be read as a picture"):
+        load(job)
+    pictures_in(tmp_path / "train", {"cat": 1, "dog": 1})
+    with pytest.raises(InputError, match="neither test/ nor val/"):
+        load(job)
+    pictures_in(tmp_path / "test", {"cats": 1})
+    with pytest.raises(InputError, match="did you mean 'cat'"):
+        load(job)
+
+
+@pytest.mark.parametrize(
+    ("source", "file", "rows", "shape"),
+    [
+        ({"name": "mnist"}, "MNIST/raw/train-images-idx3-ubyte.gz", 60_000, (1, 28, 28)),
+        ({"name": "cifar10", "train": 500, "test": 100}, "cifar-10-batches-bin/data_batch_1.bin", 500, (3, 32, 32)),
+        ({"name": "cifar100", "train": 500}, "cifar-100-binary/train.bin", 500, (3, 32, 32)),
+        ({"name": "emnist", "train": 500}, "EMNIST/raw/emnist-letters-train-images-idx3-ubyte.gz", 500, (1, 28, 28)),
+    ],
+)
+def test_the_real_files(make_job, source, file, rows, shape):
+    folder = os.environ.get("VERACAUSA_DATA")
+    if not folder or not (Path(folder) / file).is_file():
+        pytest.skip(f"needs {file} under VERACAUSA_DATA")
+    data = load(make_job(source))
+    assert whole(data).shape == (rows, *shape)
+    assert len(labels(data).unique()) == len(data.classes)
+    # Both halves of real pictures have ink: a strip of zeros would mean that the format was misread.
+    assert all(data.parties[name].train.features.float().mean() > 5 for name in data.passive)

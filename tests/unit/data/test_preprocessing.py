@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from veracausa.data.preprocessing import MAX_VALUES, apply, feature_names, fit
+from veracausa.errors import InputError
+
+numbers = st.floats(-1e6, 1e6, allow_nan=False)
+
+
+@given(st.lists(numbers, min_size=2, max_size=50))
+def test_training_rows_end_with_mean_0_and_spread_1(values):
+    frame = pl.DataFrame({"x": pl.Series(values, dtype=pl.Float64)})
+    fitted = fit(frame, ["x"])
+    result = apply(json.loads(json.dumps(fitted)), frame)
+    assert result.shape == (len(values), 1)
+    if np.std(values) > 1e-6 * (1 + abs(np.mean(values))):
+        # float32 keeps seven digits of the standardised value.
+        assert abs(float(result.mean())) < 1e-4
+        assert float(result.std(correction=0)) == pytest.approx(1, abs=1e-4)
+
+
+@given(st.lists(st.one_of(st.none(), st.sampled_from("abc")), min_size=1, max_size=30))
+def test_each_category_is_one_of_the_columns(values):
+    frame = pl.DataFrame({"c": pl.Series(values, dtype=pl.String)})
+    fitted = fit(frame, ["c"])
+    result = apply(fitted, frame)
+    assert result.sum(dim=1).tolist() == [1.0] * len(values)
+    assert result.shape[1] == len(set(values)) == len(feature_names(fitted))
+
+
+def test_a_constant_column_is_0():
+    frame = pl.DataFrame({"x": [0.1] * 7})
+    assert apply(fit(frame, ["x"]), frame).abs().max() < 1e-6
+
+
+def test_missing_numbers_are_the_mean_and_marked():
+    frame = pl.DataFrame({"x": [1.0, None, 3.0, float("nan")]})
+    fitted = fit(frame, ["x"])
+    assert feature_names(fitted) == ("x", "x: missing")
+    assert apply(fitted, frame).tolist() == [[-1, 0], [0, 1], [1, 0], [0, 1]]
+
+
+def test_missing_first_met_later_adds_no_column():
+    fitted = fit(pl.DataFrame({"x": [1.0, 3.0], "c": ["a", "b"]}), ["x", "c"])
+    later = apply(fitted, pl.DataFrame({"x": [None, 5.0], "c": [None, "zzz"]}))
+    assert later.tolist() == [[0, 0, 0], [3, 0, 0]]
+
+
+def test_numbers_and_text_are_read_as_training_knew_them():
+    fitted = fit(pl.DataFrame({"x": [1, 3], "c": ["1", "b"]}), ["x", "c"])
+    assert apply(fitted, pl.DataFrame({"x": ["1", "3"], "c": [1, 2]})).tolist() == [[-1, 1, 0], [1, 0, 0]]
+    with pytest.raises(InputError, match=r"new.csv: column 'x', row 9: 'many' is no number"):
+        apply(fitted, pl.DataFrame({"x": ["1", "many"], "c": [1, 2]}), "new.csv", [3, 8])
+
+
+def test_rare_values_become_other():
+    values = [f"v{n:03}" for n in range(MAX_VALUES)] * 2 + [f"rare{n}" for n in range(5)]
+    frame = pl.DataFrame({"c": values})
+    fitted = fit(frame, ["c"])
+    assert len(feature_names(fitted)) == MAX_VALUES
+    result = apply(fitted, frame)
+    assert (result.sum(dim=1) == 1).all()
+    assert result[-1, -1] == 1
+    assert apply(fitted, pl.DataFrame({"c": ["never seen"]}))[0, -1] == 1
+
+
+def test_booleans_and_dates():
+    import datetime
+
+    days = [datetime.date(2020, 1, 1), datetime.date(2020, 1, 3)]
+    frame = pl.DataFrame({"b": [True, False], "d": days})
+    assert apply(fit(frame, ["b", "d"]), frame).tolist() == [[0, 1, -1], [1, 0, 1]]
+
+
+def test_a_column_of_nothing():
+    frame = pl.DataFrame({"x": pl.Series([None, None], dtype=pl.Float64), "n": [None, None]})
+    assert apply(fit(frame, ["x", "n"]), frame).tolist() == [[0, 1, 1], [0, 1, 1]]
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("-inf")])
+def test_infinity_is_refused_with_its_place(value):
+    frame = pl.DataFrame({"x": [1.0, 2.0, value]})
+    with pytest.raises(InputError, match=r"people.csv: column 'x', row 3: infinity"):
+        fit(frame, ["x"], "people.csv")
+    fitted = fit(frame[:2], ["x"])
+    with pytest.raises(InputError, match="row 3: infinity"):
+        apply(fitted, frame)
+
+
+def test_unusable_columns_are_refused():
+    with pytest.raises(InputError, match="only numbers"):
+        fit(pl.DataFrame({"x": [[1], [2]]}), ["x"])
+    with pytest.raises(InputError, match="no column 'age'; did you mean 'Age'"):
+        apply(fit(pl.DataFrame({"age": [1, 2]}), ["age"]), pl.DataFrame({"Age": [1]}))
