@@ -8,7 +8,7 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
@@ -62,6 +62,7 @@ def find(relative: str, remote: Remote) -> Path:
 def fetch(path: Path, remote: Remote) -> None:
     """Put the file at `path` from its official source; on failure nothing is left behind."""
     advice = f"download {remote.url} yourself, or set VERACAUSA_DATA to the folder that holds it"
+    made = [folder for folder in path.parents if not folder.exists()]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Beside its destination, so that the last step is a rename and never a half copy.
@@ -72,6 +73,9 @@ def fetch(path: Path, remote: Remote) -> None:
             else:
                 _unpack(downloaded, remote.members, Path(scratch), path.parent)
     except Exception as error:  # requests, pooch and the archive formats raise a dozen kinds
+        for folder in made:
+            with suppress(OSError):
+                folder.rmdir()
         reason = type(error).__name__ if "requests" in type(error).__module__ else str(error).split("\n")[0]
         raise InputError(
             f"{path.name} is missing (looked for {path}; fetching it failed: {reason}); {advice}"

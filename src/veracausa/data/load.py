@@ -30,13 +30,14 @@ def load(job: Job) -> VerticalDataset:
 def load_new(
     job: Job,
     sources: Mapping[str, Path] | Path,
-    preprocessing: Mapping[str, Mapping[str, Any]],
+    preprocessing: Mapping[str, Mapping[str, Any] | None],
     classes: Sequence[str],
 ) -> VerticalDataset:
     """New rows to predict, in `test`; `preprocessing` is each party's as saved in training, none for pictures."""
     from veracausa.data.new_rows import new_images, new_tables
 
-    data = new_tables(job, sources, preprocessing, classes) if preprocessing else new_images(job, sources, classes)
+    fitted = {name: own for name, own in preprocessing.items() if own}
+    data = new_tables(job, sources, fitted, classes) if fitted else new_images(job, sources, classes)
     check(data)
     return data
 

@@ -27,7 +27,7 @@ def server(tmp_path, monkeypatch):
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
     web = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(served)))
-    threading.Thread(target=web.serve_forever, daemon=True).start()
+    threading.Thread(target=web.serve_forever, args=(0.02,), daemon=True).start()
     yield served, f"http://127.0.0.1:{web.server_port}"
     web.shutdown()
     web.server_close()
@@ -92,13 +92,13 @@ def test_a_wrong_download_leaves_nothing(tmp_path, server):
     (served / "a.bin").write_bytes(b"tampered")
     with pytest.raises(InputError, match=r"a\.bin is missing \(looked for .*; fetching it failed: .*VERACAUSA_DATA"):
         fetch(tmp_path / "out/a.bin", Remote(f"{url}/a.bin", "0" * 32))
-    assert list((tmp_path / "out").iterdir()) == []
+    assert not (tmp_path / "out").exists()
 
 
 def test_no_network_is_one_sentence(data_folder):
     with pytest.raises(InputError, match=r"a\.bin is missing.*looked for .*/x/a\.bin.*https://example\.invalid/a\.bin"):
         find("x/a.bin", Remote("https://example.invalid/a.bin", "0" * 32))
-    assert list((data_folder / "x").iterdir()) == []
+    assert list(data_folder.iterdir()) == []
 
 
 def test_a_subset_is_noted(tmp_path):

@@ -76,7 +76,7 @@ def test_emnist_stands_upright_and_counts_from_0(make_job, data_folder, write_id
     assert labels(data).tolist() == list(range(26))
     assert data.classes[0] == "A"
     assert data.notes == ("emnist: a subset (26 training rows)",)
-    with pytest.raises(InputError, match="emnist-balanced-train-images-idx3-ubyte.gz is missing"):
+    with pytest.raises(InputError, match=r"emnist-balanced-train-images-idx3-ubyte\.gz is missing"):
         load(make_job({"name": "emnist", "variant": "balanced"}))
 
 

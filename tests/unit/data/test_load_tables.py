@@ -36,7 +36,9 @@ def values(party, split, column="a"):
 
 def test_columns_by_name(make_job, people):
     columns = {"passive_1": ["a"], "passive_2": ["b", "c"]}
-    data = load(make_job({"name": "csv", "path": str(people), "label": "y", "id": "id"}, partition={"columns": columns}))
+    data = load(
+        make_job({"name": "csv", "path": str(people), "label": "y", "id": "id"}, partition={"columns": columns})
+    )
     assert (data.task, data.classes, data.join) == ("classification", ("no", "yes"), "features")
     active, first, second = data.parties.values()
     assert (active.shape, first.shape, second.shape) == ((), (1,), (4,))
@@ -53,7 +55,9 @@ def test_columns_by_name(make_job, people):
 def test_preprocessing_never_sees_the_test_rows(make_job, people):
     columns = {"passive_1": ["a"], "passive_2": ["b"]}
     settings_ = {"partition": {"columns": columns}, "overlap": {"fraction": 0.5}}
-    data = load(make_job({"name": "csv", "path": str(people), "label": "y", "id": "id", "validation": 0.25}, **settings_))
+    data = load(
+        make_job({"name": "csv", "path": str(people), "label": "y", "id": "id", "validation": 0.25}, **settings_)
+    )
     for name, offset in (("passive_1", 0), ("passive_2", 100)):
         party = data.parties[name]
         held = [int(text[1:]) + offset for text in party.train.ids if text]
@@ -63,7 +67,9 @@ def test_preprocessing_never_sees_the_test_rows(make_job, people):
 
 def test_columns_at_random_are_the_seeds(make_job, people):
     def columns(seed, **partition):
-        data = load(make_job({"name": "csv", "path": str(people), "label": "y", "id": "id"}, seed=seed, partition=partition))
+        data = load(
+            make_job({"name": "csv", "path": str(people), "label": "y", "id": "id"}, seed=seed, partition=partition)
+        )
         return [
             tuple(entry["name"] for entry in party.preprocessing["columns"])
             for party in data.parties.values()
@@ -78,8 +84,15 @@ def test_columns_at_random_are_the_seeds(make_job, people):
 
 
 def test_without_an_id_the_row_number_is_one(make_job, people):
-    data = load(make_job({"name": "csv", "path": str(people), "label": "y"}, partition={"columns": {"passive_1": ["a"], "passive_2": ["b"]}}))
-    assert [int(row) - 1 for row in data.parties["active"].test.ids] == values(data.parties["passive_1"], "test").round().tolist()
+    data = load(
+        make_job(
+            {"name": "csv", "path": str(people), "label": "y"},
+            partition={"columns": {"passive_1": ["a"], "passive_2": ["b"]}},
+        )
+    )
+    assert [int(row) - 1 for row in data.parties["active"].test.ids] == values(
+        data.parties["passive_1"], "test"
+    ).round().tolist()
 
 
 def test_a_test_file_and_limits(make_job, people, write_csv):
@@ -120,7 +133,11 @@ def test_a_position_is_the_same_person_at_every_party(make_job, tmp_path, kept_a
     rng = np.random.default_rng(seed)
     orders = [rng.permutation(sorted(kept)).tolist() for kept in (kept_a, kept_b)]
     write_party_files(tmp_path, *orders)
-    data = load(make_job({"name": "csv", "label": "y", "id": "id", "validation": validation}, seed=seed, party=party_files(tmp_path)))
+    data = load(
+        make_job(
+            {"name": "csv", "label": "y", "id": "id", "validation": validation}, seed=seed, party=party_files(tmp_path)
+        )
+    )
     active = data.parties["active"]
     for split in ("train", "validation", "test"):
         people = [int(name) for name in active.part(split).ids]
@@ -176,7 +193,10 @@ def test_many_whole_numbers_are_amounts_unless_said_otherwise(make_job, write_cs
     assert len(forced.classes) == 30
 
 
-ADULT = "39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, Male, 2174, 0, 40, ?, <=50K"
+ADULT = (
+    "39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, Male, "
+    "2174, 0, 40, ?, <=50K"
+)
 
 
 def test_adult(make_job, data_folder):
@@ -203,7 +223,11 @@ def test_adult(make_job, data_folder):
     ("source", "file", "rows"),
     [
         ({"name": "adult"}, "tabular/adult.data", (32561, 16281)),
-        ({"name": "csv", "path": "tabular/bank_full.csv", "separator": ";", "label": "y"}, "tabular/bank_full.csv", (36169, 9042)),
+        (
+            {"name": "csv", "path": "tabular/bank_full.csv", "separator": ";", "label": "y"},
+            "tabular/bank_full.csv",
+            (36169, 9042),
+        ),
     ],
 )
 def test_the_real_tables(make_job, source, file, rows):
@@ -218,7 +242,10 @@ def test_the_real_tables(make_job, source, file, rows):
 
 @pytest.fixture
 def trained(make_job, people):
-    job = make_job({"name": "csv", "path": str(people), "label": "y", "id": "id"}, partition={"columns": {"passive_1": ["a"], "passive_2": ["c"]}})
+    job = make_job(
+        {"name": "csv", "path": str(people), "label": "y", "id": "id"},
+        partition={"columns": {"passive_1": ["a"], "passive_2": ["c"]}},
+    )
     data = load(job)
     return job, {name: data.parties[name].preprocessing for name in data.passive}, data.classes
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veracausa.data.preprocessing import MAX_VALUES, apply, feature_names, fit
@@ -14,6 +14,7 @@ from veracausa.errors import InputError
 numbers = st.floats(-1e6, 1e6, allow_nan=False)
 
 
+@settings(max_examples=50)
 @given(st.lists(numbers, min_size=2, max_size=50))
 def test_training_rows_end_with_mean_0_and_spread_1(values):
     frame = pl.DataFrame({"x": pl.Series(values, dtype=pl.Float64)})
@@ -26,6 +27,7 @@ def test_training_rows_end_with_mean_0_and_spread_1(values):
         assert float(result.std(correction=0)) == pytest.approx(1, abs=1e-4)
 
 
+@settings(max_examples=50)
 @given(st.lists(st.one_of(st.none(), st.sampled_from("abc")), min_size=1, max_size=30))
 def test_each_category_is_one_of_the_columns(values):
     frame = pl.DataFrame({"c": pl.Series(values, dtype=pl.String)})

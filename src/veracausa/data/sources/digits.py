@@ -21,7 +21,7 @@ class DigitsOptions(ImageOptions):
 
 @datasets.register("digits", DigitsOptions)
 def digits(options: DigitsOptions, job: Job) -> Images:
-    """All digits; the last fifth, other writers than the first, is the test set."""
+    """All digits; the last fifth, in their own order, is the test set."""
     from sklearn.datasets import load_digits
 
     bundle = load_digits()
