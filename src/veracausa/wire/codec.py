@@ -18,6 +18,7 @@ import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import msgpack
@@ -25,6 +26,7 @@ import torch
 from torch import Tensor
 
 from veracausa.errors import WireError
+from veracausa.wire.memory import copy_bytes
 from veracausa.wire.message import DTYPE_NAMES, DTYPES, Kind, Message, shown
 
 MAGIC = b"VCW1"
@@ -34,7 +36,13 @@ MAX_HEADER = 1 << 16
 MAX_INDEX = 1 << 20
 MAX_TENSORS = 1 << 10
 MAX_RANK = 8
+SMALL_INDEX = 1 << 12
+"""Bytes of an index up to which what was made of it is kept: a stranger must not fill the memory with large ones."""
 DEFAULT_MAX_BODY = 1 << 30
+
+
+Entries = Mapping[str, tuple[torch.dtype, tuple[int, ...], int, int]]
+"""Of each tensor its type, its shape, and where its bytes begin and end."""
 
 
 @dataclass(frozen=True)
@@ -47,38 +55,22 @@ class Layout:
 
     def write(self, buffer: Tensor) -> None:
         """Write the message into a uint8 tensor of `nbytes`; each tensor's bytes are copied once."""
-        buffer[: len(self.head)] = torch.frombuffer(bytearray(self.head), dtype=torch.uint8)
+        memoryview(buffer.numpy())[: len(self.head)] = self.head  # type: ignore[arg-type]
         for offset, tensor in self.places:
-            size = tensor.numel() * tensor.element_size()
-            if size:
-                buffer[offset : offset + size].view(tensor.dtype).view(tensor.shape).copy_(tensor, non_blocking=True)
+            copy_bytes(buffer[offset : offset + tensor.numel() * tensor.element_size()], tensor)
         if any(tensor.is_cuda for _, tensor in self.places):
             torch.cuda.current_stream().synchronize()
 
 
 def layout(message: Message, max_body: int = DEFAULT_MAX_BODY) -> Layout:
     """Plan the encoding of a message: its head and the offset of every tensor."""
-    if len(message.tensors) > MAX_TENSORS:
-        raise WireError("body.index", f"{len(message.tensors)} tensors, at most {MAX_TENSORS} may cross")
-    entries: dict[str, Any] = {}
-    relative: list[tuple[int, Tensor]] = []
-    end = 0
-    # Widest elements first keeps every tensor aligned, as the safetensors library does.
-    ordered = sorted(message.tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
-    for name, tensor in ordered:
+    for name, tensor in message.tensors.items():
         if tensor.dtype not in DTYPE_NAMES:
             raise WireError(f"{message.kind}.{name}", f"{tensor.dtype} may not cross")
         if tensor.layout != torch.strided or tensor.dim() > MAX_RANK:
             raise WireError(f"{message.kind}.{name}", f"only dense tensors of at most {MAX_RANK} dimensions may cross")
-        size = tensor.numel() * tensor.element_size()
-        entries[name] = {
-            "dtype": DTYPE_NAMES[tensor.dtype],
-            "shape": list(tensor.shape),
-            "data_offsets": [end, end + size],
-        }
-        relative.append((end, tensor.detach()))
-        end += size
-    index = json.dumps(entries, separators=(",", ":")).encode()
+    index, order, offsets = _describe(tuple((name, t.dtype, t.shape) for name, t in message.tensors.items()))
+    end = offsets[-1]
     fields = {
         "sender": message.sender,
         "receiver": message.receiver,
@@ -103,8 +95,28 @@ def layout(message: Message, max_body: int = DEFAULT_MAX_BODY) -> Layout:
     if body > max_body:
         raise WireError("body", f"{body} bytes, at most {max_body} may cross")
     head = PREFIX.pack(MAGIC, len(header), body) + header + LENGTH.pack(len(index)) + index
-    places = tuple((len(head) + offset, tensor) for offset, tensor in relative)
+    places = tuple(
+        (len(head) + offset, message.tensors[name].detach()) for name, offset in zip(order, offsets, strict=False)
+    )
     return Layout(head, places, len(head) + end)
+
+
+@lru_cache(maxsize=256)  # a training run sends the same few shapes over and over
+def _describe(
+    tensors: tuple[tuple[str, torch.dtype, torch.Size], ...],
+) -> tuple[bytes, tuple[str, ...], tuple[int, ...]]:
+    """The index of a body, its tensors in the order they are written, and where each starts; last, where all end."""
+    if len(tensors) > MAX_TENSORS:
+        raise WireError("body.index", f"{len(tensors)} tensors, at most {MAX_TENSORS} may cross")
+    # Widest elements first keeps every tensor aligned, as the safetensors library does.
+    ordered = sorted(tensors, key=lambda tensor: (-tensor[1].itemsize, tensor[0]))
+    offsets = [0]
+    entries: dict[str, Any] = {}
+    for name, dtype, shape in ordered:
+        offsets.append(offsets[-1] + math.prod(shape) * dtype.itemsize)
+        entries[name] = {"dtype": DTYPE_NAMES[dtype], "shape": list(shape), "data_offsets": offsets[-2:]}
+    index = json.dumps(entries, separators=(",", ":")).encode()
+    return index, tuple(name for name, _, _ in ordered), tuple(offsets)
 
 
 def encode(message: Message, max_body: int = DEFAULT_MAX_BODY) -> bytes:
@@ -161,16 +173,18 @@ def decode(
 def _copy_out(
     name: str, raw: Tensor, dtype: torch.dtype, shape: tuple[int, ...], device: torch.device | None
 ) -> Tensor:
-    if raw.storage_offset() % dtype.itemsize or dtype is torch.bool:
-        raw = raw.clone()
-    # A bool that is neither 0 nor 1 is undefined behaviour in the kernels that read it.
-    if dtype is torch.bool and bool((raw > 1).any()):
-        raise WireError(f"body.{name}", "holds bytes that are neither true nor false")
     try:
-        shaped = raw.view(dtype).view(shape) if raw.numel() else torch.empty(shape, dtype=dtype)
+        copied = torch.empty(shape, dtype=dtype)
     except RuntimeError:  # an empty tensor whose other sizes overflow the strides
         raise WireError(f"body.{name}.shape", "is not a size that a tensor can have") from None
-    return shaped.to(device) if device is not None and device.type == "cuda" else shaped.clone()
+    if device is not None and device.type == "cuda" and not raw.storage_offset() % dtype.itemsize and raw.numel():
+        copied = raw.view(dtype).view(shape).to(device)
+    else:
+        copy_bytes(copied, raw)
+    # A bool that is neither 0 nor 1 is undefined behaviour in the kernels that read it.
+    if dtype is torch.bool and bool((copied.view(torch.uint8) > 1).any()):
+        raise WireError(f"body.{name}", "holds bytes that are neither true nor false")
+    return copied if device is None else copied.to(device)
 
 
 def _header(raw: bytes) -> dict[str, Any]:
@@ -192,7 +206,7 @@ def _header(raw: bytes) -> dict[str, Any]:
     return fields
 
 
-def _index(view: memoryview, start: int) -> tuple[dict[str, tuple[torch.dtype, tuple[int, ...], int, int]], int]:
+def _index(view: memoryview, start: int) -> tuple[Entries, int]:
     if len(view) < start + LENGTH.size:
         raise WireError("body", "is shorter than its own length field")
     (length,) = LENGTH.unpack_from(view, start)
@@ -201,8 +215,15 @@ def _index(view: memoryview, start: int) -> tuple[dict[str, tuple[torch.dtype, t
     data_start = start + LENGTH.size + length
     if data_start > len(view):
         raise WireError("body.index", f"announces {length} bytes, {len(view) - start - LENGTH.size} are there")
+    raw = bytes(view[start + LENGTH.size : data_start])
+    parse = _known_entries if length <= SMALL_INDEX else _entries
+    return parse(raw, len(view) - data_start), data_start
+
+
+def _entries(raw: bytes, size: int) -> Entries:
+    """What an index says of the `size` bytes that follow it."""
     try:
-        index = json.loads(str(view[start + LENGTH.size : data_start], "utf-8"), object_pairs_hook=_unique)
+        index = json.loads(raw.decode(), object_pairs_hook=_unique)
     except (ValueError, RecursionError):
         raise WireError("body.index", "not JSON") from None
     if not isinstance(index, dict) or len(index) > MAX_TENSORS:
@@ -213,9 +234,12 @@ def _index(view: memoryview, start: int) -> tuple[dict[str, tuple[torch.dtype, t
         if begin != end:
             raise WireError(f"body.{shown(name)}.data_offsets", f"starts at {begin}, the one before ends at {end}")
         end = stop
-    if data_start + end != len(view):
-        raise WireError("body", f"holds {len(view) - data_start} bytes of tensors, {end} are described")
-    return entries, data_start
+    if end != size:
+        raise WireError("body", f"holds {size} bytes of tensors, {end} are described")
+    return entries
+
+
+_known_entries = lru_cache(maxsize=256)(_entries)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from veracausa.errors import PeerLost, WireError
 from veracausa.wire.codec import DEFAULT_MAX_BODY, MAX_HEADER, PREFIX, Layout, check_prefix, decode
 from veracausa.wire.ledger import Ledger
 from veracausa.wire.link import Link, silent_party
-from veracausa.wire.memory import SharedBytes
+from veracausa.wire.memory import SharedBytes, copy_bytes
 from veracausa.wire.message import Message, shown
 
 ARENA = 64 << 20
@@ -144,7 +144,7 @@ class ProcessLink(Link):
         for start in range(0, plan.nbytes, piece):
             part = whole[start : start + piece]
             place = self._room(message.receiver, len(part))
-            out.memory[place : place + len(part)] = part
+            copy_bytes(out.memory[place : place + len(part)], part)
             self._ring(message.receiver, plan.nbytes, place, len(part))
 
     def _room(self, peer: str, size: int) -> int:
@@ -257,7 +257,7 @@ class ProcessLink(Link):
             arena.whole, arena.filled = torch.empty(total, dtype=torch.uint8), 0
         if len(arena.whole) != total or arena.filled + len(piece) > total:
             raise WireError("doorbell", f"{peer!r} sent pieces of different messages")
-        arena.whole[arena.filled : arena.filled + len(piece)] = piece
+        copy_bytes(arena.whole[arena.filled : arena.filled + len(piece)], piece)
         arena.filled += len(piece)
         if arena.filled < total:
             return None

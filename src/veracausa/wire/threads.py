@@ -15,6 +15,7 @@ from veracausa.errors import PeerLost
 from veracausa.wire.codec import DEFAULT_MAX_BODY, Layout
 from veracausa.wire.ledger import Ledger
 from veracausa.wire.link import Link, silent_party
+from veracausa.wire.memory import copy_bytes
 from veracausa.wire.message import Message
 
 
@@ -103,7 +104,9 @@ class ThreadLink(Link):
 
     def _deliver(self, message: Message, plan: Layout) -> None:
         # Contiguous, as from any other link: a kernel may round differently for another memory format.
-        copies = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in message.tensors.items()}
+        copies = {name: torch.empty(t.shape, dtype=t.dtype, device=t.device) for name, t in message.tensors.items()}
+        for name, tensor in message.tensors.items():
+            copy_bytes(copies[name], tensor)
         self._inboxes[message.receiver].put(replace(message, tensors=copies))
 
     def _collect(self, sender: str) -> Message:
