@@ -1,0 +1,136 @@
+"""What a benchmark reports: our seconds beside those of what it is measured against, from one run on one machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Row:
+    """One comparison; `ratio` below 1 means that we are faster. `extra` is shown beside it."""
+
+    case: str
+    seconds: float
+    against: str
+    against_seconds: float
+    extra: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def ratio(self) -> float:
+        return self.seconds / self.against_seconds
+
+    def as_dict(self) -> dict[str, Any]:
+        named = {
+            "case": self.case,
+            "seconds": self.seconds,
+            "against": self.against,
+            "against_seconds": self.against_seconds,
+            "ratio": self.ratio,
+        }
+        return {**named, **self.extra}
+
+
+def alternate(sides: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
+    """The seconds that each side reports, `repeats` times.
+
+    The sides take turns, so that a machine that slows down slows both, and the first round of each is thrown away.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    for round_number in range(repeats + 1):
+        for name, measure in sides.items():
+            taken = measure()
+            if round_number:
+                seconds[name].append(taken)
+    return seconds
+
+
+def median(seconds: Sequence[float]) -> float:
+    """The middle of several measurements: one disturbed round does not move it."""
+    return float(statistics.median(seconds))
+
+
+def describe_machine() -> dict[str, Any]:
+    """The machine that the numbers are from."""
+    import torch
+
+    return {
+        "cpu": _cpu_model(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory_gib": round(_memory_bytes() / 2**30, 1),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name(0) if torch.cuda.is_available() else "cpu",
+    }
+
+
+def report(name: str, rows: Sequence[Row]) -> dict[str, Any]:
+    """The rows and the machine, as they are printed and written."""
+    return {"bench": name, "rows": [row.as_dict() for row in rows], "machine": describe_machine()}
+
+
+def print_rows(name: str, rows: Sequence[Row], json: bool) -> None:
+    """Show the rows as a table; with `json` the last line of standard output is for machines."""
+    from rich.console import Console
+    from rich.table import Table
+
+    # The table goes to standard error when a machine reads standard output.
+    console = Console(file=sys.stderr if json else sys.stdout)
+    table = Table(title=f"bench {name}")
+    for i, title in enumerate(_titles(rows)):
+        table.add_column(title, justify="left" if i in (0, 2) else "right")
+    for row in rows:
+        table.add_row(*_cells(row, rows))
+    console.print(table)
+    if json:
+        print(_dumped(report(name, rows)), flush=True)
+
+
+def write_rows(name: str, rows: Sequence[Row], out: Path | None) -> None:
+    """Write `NAME.json` and `NAME.md` into `out`, if there is one."""
+    if out is None:
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    whole = report(name, rows)
+    (out / f"{name}.json").write_text(_dumped(whole, indent=2) + "\n", encoding="utf-8")
+    titles = _titles(rows)
+    lines = [titles, ["---"] * len(titles), *([*_cells(row, rows)] for row in rows)]
+    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    machine = ", ".join(f"{key} {value}" for key, value in whole["machine"].items())
+    (out / f"{name}.md").write_text(f"# bench {name}\n\n{table}\n\n{machine}\n", encoding="utf-8")
+
+
+def _dumped(value: Mapping[str, Any], indent: int | None = None) -> str:
+    return json.dumps(value, indent=indent)
+
+
+def _extras(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(name for row in rows for name in row.extra))
+
+
+def _titles(rows: Sequence[Row]) -> list[str]:
+    return ["case", "seconds", "against", "its seconds", "ratio", *_extras(rows)]
+
+
+def _cells(row: Row, rows: Sequence[Row]) -> list[str]:
+    extras = [f"{row.extra[name]:.4g}" if name in row.extra else "" for name in _extras(rows)]
+    return [row.case, f"{row.seconds:.3g}", row.against, f"{row.against_seconds:.3g}", f"{row.ratio:.2f}", *extras]
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

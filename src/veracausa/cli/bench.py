@@ -1,0 +1,51 @@
+"""`veracausa bench`: the ratios this project promises."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, help="The ratios this project promises, measured side by side in one run.")
+
+Json = Annotated[bool, typer.Option("--json", help="Print the rows for machines, as the last line.")]
+Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Write the rows as JSON and Markdown into DIR.")]
+Repeats = Annotated[int, typer.Option("--repeats", min=1, help="Rounds of each side; the median counts.")]
+
+
+class Device(StrEnum):
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+@app.command()
+def wire(json: Json = False, out: Out = None, repeats: Repeats = 5) -> None:
+    """What a message costs between threads and between processes, beside a copy in memory."""
+    from veracausa.bench.rows import print_rows, write_rows
+    from veracausa.bench.wire import run
+
+    rows = run(repeats)
+    write_rows("wire", rows, out)
+    print_rows("wire", rows, json)
+
+
+@app.command()
+def runtime(
+    json: Json = False,
+    out: Out = None,
+    repeats: Repeats = 5,
+    case: Annotated[
+        list[str] | None, typer.Option("--case", metavar="NAME", help="Only this case; may be repeated.")
+    ] = None,
+    device: Annotated[Device, typer.Option("--device", help="Where the models compute.")] = Device.auto,
+) -> None:
+    """What a federation costs, beside the same model trained in one place."""
+    from veracausa.bench.rows import print_rows, write_rows
+    from veracausa.bench.runtime import run
+
+    rows = run(case or None, repeats, device.value)
+    write_rows("runtime", rows, out)
+    print_rows("runtime", rows, json)
