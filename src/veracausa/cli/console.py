@@ -32,7 +32,7 @@ class Progress:
         if console.is_terminal:
             self._bar = Bar(
                 TextColumn("{task.description}"),
-                BarColumn(),
+                BarColumn(bar_width=16),
                 MofNCompleteColumn(),
                 TextColumn("{task.fields[rate]}"),
                 TimeRemainingColumn(),
@@ -40,7 +40,7 @@ class Progress:
                 console=console,
                 transient=True,
             )
-            self._task = self._bar.add_task("starting", total=None, rate="", result="")
+            self._begin("starting", None)
 
     def __enter__(self) -> Progress:
         if self._bar is not None:
@@ -95,13 +95,21 @@ class Progress:
             self.console.print(f"{self._epoch_name(epoch)}  {result}{took}", soft_wrap=True, markup=False)
             return
         following = epoch + 1 if isinstance(epoch, int) and epoch != self.epochs else epoch
-        self._bar.update(self._task, description=self._epoch_name(following), result=result)
+        # The last score only, test where there is one: a terminal of 80 columns has no room for more.
+        self._bar.update(self._task, description=self._epoch_name(following), result=result.split("  ")[-1])
 
     def _baseline(self, name: str) -> None:
         if self._bar is None:
             self.console.print(f"baseline {name}", markup=False)
         else:
-            self._bar.reset(self._task, total=None, description=f"baseline {name}", rate="", result="")
+            self._begin(f"baseline {name}", None)
+
+    def _begin(self, what: str, steps: int | None, done: int = 0) -> None:
+        """One task at a time: a new one, because rate and time left must not remember the last one's."""
+        if self._bar is not None:
+            for task in self._bar.task_ids:
+                self._bar.remove_task(task)
+            self._task = self._bar.add_task(what, total=steps, completed=done, rate="", result="")
 
     def _epoch_name(self, epoch: Any) -> str:
         return f"epoch {epoch}/{self.epochs}" if self.epochs else f"epoch {epoch}"

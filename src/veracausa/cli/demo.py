@@ -34,10 +34,18 @@ def demo(
     console.err.print(
         "Three parties: one holds the labels, two hold one half each of 1,797 handwritten digits.", soft_wrap=True
     )
+    import torch
+
     import veracausa
 
-    with console.Progress() as progress:
-        run = veracausa.train(JOB, out=folder, observer=progress)
+    # Pictures this small gain nothing from a second core, and on a busy machine waiting for one takes minutes.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with console.Progress() as progress:
+            run = veracausa.train(JOB, out=folder, observer=progress)
+    finally:
+        torch.set_num_threads(threads)
     from veracausa.runs.report import headline, key_numbers, read_run, write_report
 
     page = write_report(run.path)
@@ -53,10 +61,12 @@ def demo(
     for name, scores in record.summary.get("baselines", {}).items():
         if "accuracy" in scores:
             table.add_row(f"{name.replace('_', ' ')} (baseline)", f"{100 * scores['accuracy']:.1f} %")
-    console.out.print(headline(record), markup=False)
+    console.out.print(headline(record), markup=False, soft_wrap=True)
     console.out.print(table)
     console.out.print(f"\nReport: {page}\n", markup=False, soft_wrap=True)
-    console.out.print("No defense was on: whoever receives a representation can try to turn it back into a picture.\n")
+    console.out.print(
+        "No defense was on: whoever receives a representation can try to turn it back into a picture.\n", soft_wrap=True
+    )
     console.out.print("Next:")
     steps = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
     steps.add_row("veracausa init job.toml", "a job of your own, every setting explained")

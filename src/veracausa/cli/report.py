@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,12 +20,9 @@ def report(
     as_json: Annotated[bool, typer.Option("--json", help="Print the key numbers as one line of JSON.")] = False,
 ) -> None:
     """Write the report of a run, or one page that compares several."""
-    from rich.table import Table
-
     from veracausa.cli import console
     from veracausa.runs.compare import compare, write_comparison
-    from veracausa.runs.figures import SCORES, format_bytes, format_score
-    from veracausa.runs.report import format_seconds, write_report
+    from veracausa.runs.report import write_report
 
     if len(runs) == 1:
         if out is not None:
@@ -34,25 +31,48 @@ def report(
     else:
         page = write_comparison(runs, out or Path("comparison.html"))
     rows = compare(runs)
-    scores = [score for score in SCORES if any(score in row["test"] for row in rows)]
-    table = Table("run", "state", "data", "model", "cut", "defense", box=None, pad_edge=False)
-    for name in (*(SCORES[score] for score in scores), "time", "rounds", "bytes"):
-        table.add_column(name, justify="right")
-    for row in rows:
-        table.add_row(
-            row["name"],
-            row["state"],
-            row["data"],
-            row["model"],
-            "" if row["cut"] is None else str(row["cut"]),
-            row["defense"],
-            *(format_score(score, row["test"][score]) if score in row["test"] else "" for score in scores),
-            "" if row["seconds"] is None else format_seconds(row["seconds"]),
-            "" if row["rounds"] is None else f"{row['rounds']:,}",
-            format_bytes(row["bytes_sent"]),
-        )
     if as_json:
         console.print_json_line({"report": str(page), "runs": rows})
         return
-    console.out.print(table)
+    if len(runs) == 1:
+        _print_one(runs[0])
+    else:
+        _print_several(rows)
     console.out.print(f"\nReport: {page}", markup=False, soft_wrap=True)
+
+
+def _print_one(path: Path) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from veracausa.cli import console
+    from veracausa.runs.report import headline, key_numbers, read_run
+
+    run = read_run(path)
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for name, value in key_numbers(run):
+        table.add_row(name, escape(value))
+    console.out.print(headline(run), markup=False, soft_wrap=True)
+    console.out.print(table)
+
+
+def _print_several(rows: list[dict[str, Any]]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from veracausa.cli import console
+    from veracausa.runs.figures import SCORES, format_bytes, format_score
+    from veracausa.runs.report import format_seconds
+
+    # A terminal is narrow: only what differs, and the two scores that say most. The page has the rest.
+    choices = [name for name in ("data", "model", "cut", "defense") if len({row[name] for row in rows}) > 1]
+    scores = [score for score in ("accuracy", "auc", "rmse", "mae") if any(score in row["test"] for row in rows)][:2]
+    table = Table("run", "state", *choices, box=None, pad_edge=False)
+    for name in (*(SCORES[score] for score in scores), "time", "bytes"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        cells = [row["name"], row["state"], *("" if row[name] is None else str(row[name]) for name in choices)]
+        cells += [format_score(score, row["test"][score]) if score in row["test"] else "" for score in scores]
+        cells += ["" if row["seconds"] is None else format_seconds(row["seconds"]), format_bytes(row["bytes_sent"])]
+        table.add_row(*map(escape, cells))
+    console.out.print(table)

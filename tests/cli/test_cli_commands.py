@@ -1,0 +1,206 @@
+"""What the commands write and print."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import tomllib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+import veracausa
+from veracausa.cli import demo, doctor, init
+from veracausa.cli.console import Progress
+from veracausa.cli.main import app
+from veracausa.config import load_job
+from veracausa.data.sources import datasets
+from veracausa.errors import InputError
+
+EXAMPLE = Path(__file__).parent / "example_run"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VERACAUSA_DEBUG", "0")
+    monkeypatch.setenv("VERACAUSA_DATA", str(tmp_path / "data"))
+    # Rich measures the terminal; a wide one keeps a table's lines whole.
+    monkeypatch.setenv("COLUMNS", "200")
+    return tmp_path
+
+
+def call(*arguments: str, code: int = 0) -> str:
+    result = CliRunner().invoke(app, arguments)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == code, result.output
+    return result.stdout
+
+
+def last_line(text: str) -> Any:
+    return json.loads(text.splitlines()[-1])
+
+
+@pytest.mark.parametrize("name", datasets.names())
+def test_init_writes_a_job_that_loads(name: str, here: Path) -> None:
+    printed = call("init", "jobs/my.toml", "--data", name)
+    assert "veracausa train jobs/my.toml" in printed
+    job = load_job(here / "jobs" / "my.toml")
+    assert job.data.name == name
+
+
+def test_init_explains_every_section(here: Path) -> None:
+    call("init")
+    text = (here / "job.toml").read_text(encoding="utf-8")
+    sections = set(tomllib.loads(text))
+    assert sections >= set(type(load_job(here / "job.toml")).model_fields) - {"party"}
+    settings = [line for line in text.splitlines() if "=" in line and not line.startswith("#")]
+    assert sum("#" in line for line in settings) > len(settings) / 2
+
+
+def test_init_keeps_a_file_that_is_there(here: Path) -> None:
+    (here / "job.toml").write_text("mine")
+    with pytest.raises(InputError, match="--force"):
+        call("init")
+    assert (here / "job.toml").read_text() == "mine"
+    call("init", "--force")
+    load_job(here / "job.toml")
+
+
+def test_init_refuses_unknown_data_and_folders(here: Path) -> None:
+    with pytest.raises(InputError, match="did you mean 'digits'"):
+        call("init", "--data", "digit")
+    with pytest.raises(InputError, match="is a folder"):
+        call("init", str(here))
+    assert list(here.iterdir()) == []
+
+
+def test_report_of_one_run(here: Path) -> None:
+    run = shutil.copytree(EXAMPLE, here / "run")
+    assert "96.2 %" in call("report", "run")
+    assert (run / "report.html").is_file()
+    row = last_line(call("report", "run", "--json"))["runs"][0]
+    assert (row["name"], row["model"]) == ("run", "convnet")
+
+
+def test_report_of_several_runs(here: Path) -> None:
+    for name in ("a", "b"):
+        shutil.copytree(EXAMPLE, here / name)
+    call("report", "a", "b", "--out", "pages/both.html")
+    assert "2 runs compared" in (here / "pages" / "both.html").read_text(encoding="utf-8")
+    assert not (here / "a" / "report.html").exists()
+
+
+def test_report_has_no_place_for_a_single_run(here: Path) -> None:
+    shutil.copytree(EXAMPLE, here / "run")
+    with pytest.raises(InputError, match="comparison of several"):
+        call("report", "run", "--out", "x.html")
+
+
+def test_list_names_what_a_job_can_choose(here: Path) -> None:
+    found = last_line(call("list", "--json"))
+    assert set(found) == {"datasets", "models", "defenses", "runs"}
+    assert "digits" in [entry["name"] for entry in found["datasets"]]
+    convnet = next(entry for entry in found["models"] if entry["name"] == "convnet")
+    assert convnet["description"]
+    assert convnet["settings"]["cut"] == 6
+    assert found["runs"] == []
+
+
+def test_list_runs(here: Path) -> None:
+    shutil.copytree(EXAMPLE, here / "runs" / "first")
+    (here / "runs" / "something else").mkdir()
+    printed = call("list", "runs")
+    assert "first" in printed
+    assert "96.2 %" in printed
+    assert "something else" not in printed
+
+
+def test_data_tells_what_is_missing_without_fetching(here: Path) -> None:
+    found = {row["name"]: row for row in last_line(call("data", "--json"))["datasets"]}
+    assert found["digits"]["state"] == "bundled"
+    assert found["csv"]["state"] == "yours"
+    assert found["mnist"]["state"] == "missing"
+    assert str(here / "data" / "MNIST") in found["mnist"]["where"]
+    assert not (here / "data").exists()
+
+
+def test_data_that_cannot_be_fetched_is_code_1(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from veracausa.data import files
+
+    def fail(path: Path, remote: object) -> None:
+        raise InputError(f"{path.name} is missing")
+
+    monkeypatch.setattr(files, "fetch", fail)
+    assert "missing" in call("data", "mnist", "--fetch", code=1)
+
+
+def test_data_refuses_an_unknown_name(here: Path) -> None:
+    with pytest.raises(InputError, match="did you mean 'mnist'"):
+        call("data", "mnst")
+
+
+def test_doctor(here: Path) -> None:
+    answer = last_line(call("doctor", "--json"))
+    assert answer["ok"] is True
+    assert {check["state"] for check in answer["checks"]} <= {"ok", "warn"}
+
+
+def test_doctor_fails_with_the_fix(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = doctor.Check("torch", "fail", "does not import", "reinstall it")
+    monkeypatch.setattr(doctor, "CHECKS", (lambda: broken,))
+    assert "reinstall it" in call("doctor", code=1)
+
+
+def test_demo_writes_a_report_and_takes_a_free_folder(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Training itself is tested where it lives; here: what the demo makes of a run.
+    def train(job: Any, out: Path, observer: Any) -> SimpleNamespace:
+        load_job(job)
+        observer({"event": "start", "epochs": 1, "steps": 1})
+        shutil.copytree(EXAMPLE, out)
+        return SimpleNamespace(path=out)
+
+    monkeypatch.setattr(veracausa, "train", train, raising=False)
+    assert "runs/demo/report.html" in call("demo")
+    summary = last_line(call("demo", "--json"))
+    assert summary["report"] == "runs/demo-2/report.html"
+    assert (here / "runs" / "demo-2" / "report.html").is_file()
+
+
+def test_the_demo_is_a_valid_job() -> None:
+    assert load_job(demo.JOB).model.cut == 6
+
+
+def test_progress_without_a_terminal_is_a_line_an_epoch() -> None:
+    text = io.StringIO()
+    with Progress(Console(file=text, width=200)) as progress:
+        progress({"event": "start", "epochs": 2, "steps": 4})
+        for step in range(4):
+            progress({"event": "step", "step": step})
+        progress({"event": "epoch", "epoch": 1, "seconds": 1.5, "train": {"loss": 0.4}, "test": {"accuracy": 0.9}})
+        progress({"event": "epoch", "epoch": 1, "party": "passive_1", "masked": 0.2})
+        progress({"event": "something new"})
+        progress({"event": "done"})
+    assert text.getvalue() == "epoch 1/2  train loss 0.4000  test accuracy 90.0 %  1.5 s\n"
+
+
+def test_progress_on_a_terminal_survives_every_event() -> None:
+    text = io.StringIO()
+    with Progress(Console(file=text, width=80, force_terminal=True)) as progress:
+        progress({"event": "step", "step": 1})
+        progress({"event": "start", "epochs": 1, "steps": 2, "step": 1})
+        progress({"event": "step", "step": 2, "loss": 0.1})
+        progress({"event": "epoch", "epoch": 1, "train": {"loss": 0.4}})
+        progress({"event": "baseline", "name": "joint"})
+        progress({"event": "done"})
+    assert "baseline joint" in text.getvalue()
+
+
+def test_job_text_names_the_file() -> None:
+    assert "veracausa train other.toml" in init.job_text("digits", Path("other.toml"))
