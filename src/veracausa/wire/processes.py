@@ -24,11 +24,15 @@ from veracausa.wire.message import Message, shown
 ARENA = 64 << 20
 """Bytes of shared memory for each direction between two parties; larger messages go in pieces."""
 
-_BELL = struct.Struct("<QQQ")  # length of the whole message, place and length of this piece
+_BELL = struct.Struct("<QQQI")  # length of the whole message, place and length of this piece, pieces read
+_COUNT = struct.Struct("<I")
 _MAX_FRAME = 1 << 14
 _SMALLEST_ARENA = 4096
 _IN_FLIGHT = 64
 """Unread messages per peer. A pipe holds a few hundred frames; two parties that fill each other's would stand still."""
+
+_LARGE = 1 << 20
+"""Bytes of a piece whose room the peer may need at once."""
 
 T = TypeVar("T")
 
@@ -88,10 +92,11 @@ class _Outgoing:
         self._head = (offset + size + 7) & ~7
         return offset
 
-    def freed(self) -> None:
-        if not self._spans:
+    def freed(self, count: int) -> None:
+        if count > len(self._spans):
             raise WireError("doorbell", "acknowledges a message that was never sent")
-        self._spans.popleft()
+        for _ in range(count):
+            self._spans.popleft()
 
 
 class _Incoming:
@@ -101,6 +106,7 @@ class _Incoming:
         self.memory = memory
         self.whole: Tensor | None = None
         self.filled = 0
+        self.read = 0  # pieces that the peer does not know yet to be read
 
 
 class ProcessLink(Link):
@@ -152,9 +158,16 @@ class ProcessLink(Link):
 
     def _ring(self, peer: str, total: int, place: int, size: int) -> None:
         try:
-            self._pipes[peer].send_bytes(b"M" + _BELL.pack(total, place, size))
+            self._pipes[peer].send_bytes(b"M" + _BELL.pack(total, place, size, self._in[peer].read))
         except OSError:
             self._gone(peer)
+        self._in[peer].read = 0
+
+    def _acknowledge(self, peer: str) -> None:
+        if read := self._in[peer].read:
+            # A peer may have finished and gone once its last message is in the arena: nobody needs the answer then.
+            self._tell([peer], b"A" + _COUNT.pack(read))
+            self._in[peer].read = 0
 
     def _tell(self, peers: Sequence[str], frame: bytes) -> None:
         for peer in peers:
@@ -184,6 +197,8 @@ class ProcessLink(Link):
             if not told and waited >= self.timeout / 2:
                 told = True
                 self._tell(self.peers, b"W" + peer.encode())
+            for other in self.peers:
+                self._acknowledge(other)
             self._hear((self.timeout if told else self.timeout / 2) - waited)
         if told:
             self._tell(self.peers, b"W")
@@ -208,8 +223,8 @@ class ProcessLink(Link):
 
     def _take_in(self, peer: str, frame: bytes) -> None:
         match frame[:1]:
-            case b"A":
-                self._out[peer].freed()
+            case b"A" if len(frame) == 1 + _COUNT.size:
+                self._out[peer].freed(_COUNT.unpack(frame[1:])[0])
             case b"M":
                 self._read(peer, frame[1:])
             case b"Q":
@@ -227,7 +242,8 @@ class ProcessLink(Link):
     def _read(self, peer: str, bell: bytes) -> None:
         if len(bell) != _BELL.size:
             raise WireError("doorbell", f"{peer!r} rang with {len(bell)} bytes")
-        total, place, size = _BELL.unpack(bell)
+        total, place, size, read = _BELL.unpack(bell)
+        self._out[peer].freed(read)
         arena = self._in[peer]
         if total > PREFIX.size + MAX_HEADER + self.max_body:
             raise WireError("body", f"{peer!r} announces {total} bytes, at most {self.max_body} are taken")
@@ -247,8 +263,10 @@ class ProcessLink(Link):
             if message.sender != peer:
                 raise WireError("sender", f"is {shown(message.sender)!r} on the wire of {peer!r}")
             self._arrived[peer].append(message)
-        # A peer may have finished and gone once its last message is in the arena: nobody needs the answer then.
-        self._tell([peer], b"A")
+        # What answers a small message also acknowledges it: a frame of its own would wake the peer once more.
+        arena.read += 1
+        if size > _LARGE or arena.read >= _IN_FLIGHT // 4:
+            self._acknowledge(peer)
 
     def _piece(self, peer: str, arena: _Incoming, piece: Tensor, total: int) -> Tensor | None:
         if arena.whole is None:

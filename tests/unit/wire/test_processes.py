@@ -38,7 +38,7 @@ def test_a_span_of_the_ring_is_never_written_before_it_was_read(capacity: int, a
         if size is None:
             if unread:
                 unread.pop(0)
-                ring.freed()
+                ring.freed(1)
             continue
         place = ring.place(size)
         if place is None:
@@ -54,13 +54,13 @@ def test_the_ring_bounds_what_is_in_flight() -> None:
     ring = _Outgoing(torch.empty(1 << 20, dtype=torch.uint8))
     placed = [ring.place(8) for _ in range(_IN_FLIGHT + 1)]
     assert placed[-2:] == [8 * (_IN_FLIGHT - 1), None]
-    ring.freed()
+    ring.freed(1)
     assert ring.place(8) is not None
 
 
 def test_an_acknowledgement_of_nothing_is_refused() -> None:
     with pytest.raises(WireError, match="never sent"):
-        _Outgoing(torch.empty(64, dtype=torch.uint8)).freed()
+        _Outgoing(torch.empty(64, dtype=torch.uint8)).freed(1)
 
 
 def test_shared_memory_keeps_type_and_shape() -> None:
@@ -87,8 +87,8 @@ def note(**changes: object) -> bytes:
     return encode(Message(**{**fields, **changes}))
 
 
-def bell(total: int, place: int, size: int) -> bytes:
-    return b"M" + _BELL.pack(total, place, size)
+def bell(total: int, place: int, size: int, read: int = 0) -> bytes:
+    return b"M" + _BELL.pack(total, place, size, read)
 
 
 @pytest.mark.parametrize(
@@ -98,6 +98,8 @@ def bell(total: int, place: int, size: int) -> bytes:
         (b"?", b"", "doorbell"),
         (b"M", b"", "doorbell"),
         (b"A", b"", "doorbell"),
+        (b"A\1\0\0\0", b"", "doorbell"),
+        (bell(len(note()), 0, len(note()), 1), note(), "doorbell"),
         (b"X", b"", "doorbell"),
         (b"X{", b"", "doorbell"),
         (b"X[1]", b"", "doorbell"),
