@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +50,15 @@ class Store:
         ledger = {"messages": self.ledger.messages, "bytes": self.ledger.bytes_sent}
         content = encode_tree({"step": step, "ledger": ledger, "state": state})
         write_whole(self.checkpoints / f"step-{step:08d}-{digest(content)}.safetensors", content)
-        for old in sorted(self.steps())[: -self.keep]:
-            for path in self.checkpoints.glob(f"step-{old:08d}-*"):
+        self._remove(sorted(self.steps())[: -self.keep])
+
+    def forget_after(self, step: int) -> None:
+        """Remove the checkpoints of later steps, whole or torn: they will be made again."""
+        self._remove([later for later in self.steps() if later > step])
+
+    def _remove(self, steps: Iterable[int]) -> None:
+        for step in steps:
+            for path in self.checkpoints.glob(f"step-{step:08d}-*"):
                 path.unlink(missing_ok=True)
 
     def steps(self) -> set[int]:

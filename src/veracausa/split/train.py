@@ -109,13 +109,12 @@ def _train(
 
 def rewind(path: Path, job: Job, parties: Sequence[str]) -> int | None:
     """Set the run back to the newest checkpoint that all parties hold; None: to the beginning."""
+    for torn in path.rglob(".*.tmp"):  # what a kill left half-written
+        torn.unlink()
     stores = [Store(path, name, job.checkpoints.keep) for name in parties]
     step = common_step(stores)
     for store in stores:
-        for file in store.checkpoints.iterdir():
-            later = [s for s in store.steps() if step is None or s > step]
-            if any(file.name.startswith(f"step-{s:08d}-") for s in later):
-                file.unlink()
+        store.forget_after(step or 0)
         if step is None:
             store.ledger.resume(0, 0)
     folder.keep_metrics_until(path, step or 0)
