@@ -78,13 +78,16 @@ def _shown(row: Mapping[str, Any], scores: Sequence[str]) -> dict[str, str]:
 
 
 def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
-    for score, better in (("accuracy", max), ("rmse", min)):
-        scored = [row for row in rows if score in row["test"]]
-        if len(scored) > 1:
-            best = better(scored, key=lambda row: float(row["test"][score]))
-            value = format_score(score, best["test"][score])
-            extreme = "highest" if better is max else "lowest"
-            return f"{len(rows)} runs compared: {best['name']} has the {extreme} test {SCORES[score]}, {value}."
+    # Scores on different data, or of a run that broke off, do not make one run better than another.
+    done = [row for row in rows if row["state"] == "done"]
+    same_data = len({row["data"] for row in done}) == 1
+    for score, better, extreme in (("accuracy", max, "highest"), ("rmse", min, "lowest")):
+        values = [row["test"][score] for row in done if score in row["test"]]
+        if same_data and len(values) > 1:
+            best = better(values)
+            holders = [row["name"] for row in done if row["test"].get(score) == best]
+            whose = " and ".join(filter(None, [", ".join(holders[:-1]), holders[-1]]))
+            return f"{len(rows)} runs compared: {extreme} test {SCORES[score]} {format_score(score, best)}, by {whose}."
     return f"{len(rows)} runs compared."
 
 

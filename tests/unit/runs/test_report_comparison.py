@@ -54,3 +54,15 @@ def test_names_are_escaped(tmp_path: Path) -> None:
 def test_one_run_is_no_comparison(two_runs: list[Path], tmp_path: Path) -> None:
     with pytest.raises(InputError, match="at least two"):
         write_comparison([two_runs[0], two_runs[0]], tmp_path / "c.html")
+
+
+def test_runs_that_tie_are_both_named(two_runs: list[Path], tmp_path: Path) -> None:
+    text = write_comparison(two_runs, tmp_path / "c.html").read_text(encoding="utf-8")
+    assert "highest test accuracy 96.2 %, by first and second." in text
+
+
+def test_no_run_is_best_across_different_data(two_runs: list[Path], tmp_path: Path) -> None:
+    summary = two_runs[1] / "summary.json"
+    summary.write_text(summary.read_text(encoding="utf-8").replace('"data": "digits"', '"data": "mnist"'))
+    text = write_comparison(two_runs, tmp_path / "c.html").read_text(encoding="utf-8")
+    assert "<h1>2 runs compared.</h1>" in text
