@@ -174,7 +174,14 @@ def _draw_chart(axes: Axes, chart: Chart, ink: _Ink) -> None:
     _draw_levels(axes, chart.levels, ink)
     axes.grid(axis="y", color=ink.rule, linewidth=0.8)
     axes.set_xlabel("epoch", fontsize=9, color=ink.text)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+    epochs = [x for curve in chart.curves for x, _ in curve.points]
+    if max(epochs) - min(epochs) < 2:
+        # Around one or two epochs the locator falls back to fractions of one.
+        axes.set_xticks(sorted(set(epochs)))
+        axes.set_xlim(min(epochs) - 0.5, max(epochs) + 0.5)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
     axes.yaxis.set_major_locator(MaxNLocator(nbins=6))
     if chart.percent:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{100 * y:g} %"))

@@ -157,6 +157,13 @@ def test_regression(run_dir: Path) -> None:
     assert "R²" in text
 
 
+def test_a_single_epoch_has_no_fractions_of_one(run_dir: Path) -> None:
+    first = (run_dir / "metrics.jsonl").read_text().splitlines()[0]
+    (run_dir / "metrics.jsonl").write_text(first + "\n")
+    text = write_report(run_dir).read_text(encoding="utf-8")
+    assert not re.search(r">(0\.9|1\.0)\d*</text>", text)
+
+
 def test_a_later_record_of_an_epoch_wins(run_dir: Path) -> None:
     with (run_dir / "metrics.jsonl").open("a") as metrics:
         metrics.write('{"event": "epoch", "party": "active", "epoch": 12, "test": {"accuracy": 0.5}}\n')
