@@ -38,16 +38,19 @@ class Row:
         return {**named, **self.extra}
 
 
-def alternate(sides: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
+def alternate(
+    sides: Mapping[str, Callable[[], float]], repeats: int, warm_up: bool = True
+) -> dict[str, list[float]]:
     """The seconds that each side reports, `repeats` times.
 
-    The sides take turns, so that a machine that slows down slows both, and the first round of each is thrown away.
+    The sides take turns, so that a machine that slows down slows both. With `warm_up` the first round of each is thrown
+    away; sides that warm themselves up need none.
     """
     seconds: dict[str, list[float]] = {name: [] for name in sides}
-    for round_number in range(repeats + 1):
+    for round_number in range(repeats + warm_up):
         for name, measure in sides.items():
             taken = measure()
-            if round_number:
+            if round_number >= warm_up:
                 seconds[name].append(taken)
     return seconds
 

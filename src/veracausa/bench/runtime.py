@@ -89,7 +89,7 @@ def run(cases: list[str] | None = None, repeats: int = 3, device: str = "auto", 
         for link in links:
             settings = job.model_copy(update={"runtime": job.runtime.model_copy(update={"link": link})})
             sides[link] = partial(_federated, settings, dataset, steps)
-        seconds = {side: median(times) for side, times in alternate(sides, repeats).items()}
+        seconds = {side: median(times) for side, times in alternate(sides, repeats, warm_up=False).items()}
         rows += [
             Row(f"{name} {link}", seconds[link], "plain PyTorch", seconds["plain PyTorch"]) for link in links
         ]
