@@ -99,6 +99,7 @@ class Runtime(Section):
     device: str = "auto"
     precision: Literal["fp32", "bf16"] = "fp32"
     channels_last: bool = False
+    cuda_graphs: bool = True
     cpu_threads: int | None = Field(None, ge=1)
     timeout: float = Field(120.0, gt=0)
     max_message_mib: int = Field(1024, ge=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -42,10 +41,11 @@ class Defense:
         bottom: nn.Module,
         optimizer: torch.optim.Optimizer,
         rng: torch.Generator,
-        precision: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        runner: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        """Give the defense what it works on. `precision` makes the context in which the bottom model runs."""
-        self.bottom, self.optimizer, self.rng, self.precision = bottom, optimizer, rng, precision
+        """Give the defense what it works on. `runner` calls the bottom model as the job wants it run."""
+        self.bottom, self.optimizer, self.rng = bottom, optimizer, rng
+        self.run_bottom = runner or bottom
 
     def prepare(self, data: Part) -> None:
         """Work done once, before the first exchange, on the party's own training rows."""
@@ -60,9 +60,8 @@ class Defense:
 
     def forward(self, x: Tensor, ids: Tensor, step: int) -> tuple[Tensor, Context]:
         """The payload of one training exchange, and the context for its gradient."""
-        with self.precision():
-            r = self.bottom(x)
-            payload = self.protect(r, x, ids)
+        r = self.run_bottom(x)
+        payload = self.protect(r, x, ids)
         return payload.detach(), Context(x, ids, step, r, payload)
 
     def backward(self, context: Context, grad: Tensor, local_steps: int = 1) -> None:
@@ -80,8 +79,8 @@ class Defense:
 
     def infer(self, x: Tensor, ids: Tensor) -> Tensor:
         """The payload at test time; changes no state."""
-        with evaluating(self.bottom), torch.no_grad(), self.precision():
-            return self.protect(self.bottom(x), x, ids)
+        with evaluating(self.bottom), torch.no_grad():
+            return self.protect(self.run_bottom(x), x, ids)
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint must keep beside the bottom model and its optimiser."""

@@ -21,11 +21,11 @@ from veracausa.split.optimization import (
     choose_device,
     learning_rate,
     make_optimizer,
-    precision_context,
     set_learning_rate,
     wire_dtype,
 )
 from veracausa.split.protocol import HELLO, REQUEST, gradient, representation
+from veracausa.split.runner import Runner
 from veracausa.wire.link import Link
 from veracausa.wire.message import Kind
 
@@ -55,8 +55,8 @@ class ActiveParty:
             bottom = build_bottom(job.model, data.shape, outputs, self.model_rng)
             self.own_shape = payload_shape(bottom, data.shape)
             self.bottom = bottom.to(self.device, memory_format=self.memory_format)
+            self.run_bottom = Runner(self.bottom, job.runtime, self.device, job.training.batch_size)
         self.parts = {split: data.part(split).to(self.device) for split in ("train", "validation", "test")}
-        self.precision = precision_context(job.runtime, self.device)
         weights = job.training.class_weights
         class_weights = None
         if task == "classification" and weights == "balanced":
@@ -97,6 +97,7 @@ class ActiveParty:
         shapes = [*([self.own_shape] if self.bottom is not None else []), *self.shapes.values()]
         top = build_top(self.job.model, shapes, self.join_axis, self.outputs, self.model_rng)
         self.top: nn.Module = top.to(self.device, memory_format=self.memory_format)
+        self.run_top = Runner(self.top, self.job.runtime, self.device, self.job.training.batch_size)
         parameters = [*(self.bottom.parameters() if self.bottom is not None else ()), *self.top.parameters()]
         self.optimizer = make_optimizer(parameters, self.job.training.optimizer)
         self._plan()
@@ -180,8 +181,7 @@ class ActiveParty:
             chosen = target
             if rows is not None:
                 inputs, chosen = [value[rows] for value in inputs], target[rows]
-            with self.precision():
-                output = self.top(join(inputs, self.join_axis))
+            output = self.run_top(join(inputs, self.join_axis))
             loss = self.loss(output.float(), chosen)
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
@@ -198,9 +198,7 @@ class ActiveParty:
         x = self.parts[split].take(ids)
         if self.job.runtime.channels_last:
             x = x.contiguous(memory_format=torch.channels_last)
-        with self.precision():
-            r: Tensor = self.bottom(x)
-        return r.to(wire_dtype(self.job.runtime))
+        return self.run_bottom(x).to(wire_dtype(self.job.runtime))
 
     def outputs_of(self, link: Link, split: Split) -> Tensor:
         """The top model's outputs for a whole split, jointly with the passive parties."""
@@ -209,10 +207,10 @@ class ActiveParty:
         for ids in torch.arange(len(self.data.part(split))).split(EVALUATION_ROWS):
             self._ask(link, "infer", ids, split)
             received = link.gather_each({peer: kinds[0] for peer, kinds in self.kinds.items()}, self.exchange)
-            with torch.no_grad(), self.precision():
+            with torch.no_grad():
                 own = [self._own(split, ids)] if self.bottom is not None else []
                 payloads = [message.tensors["payload"].to(self.device) for message in received.values()]
-                outputs.append(self.top(join([*own, *payloads], self.join_axis)).float())
+                outputs.append(self.run_top(join([*own, *payloads], self.join_axis)).float())
         return torch.cat(outputs)
 
     def _epoch_record(self, link: Link, epoch: int, evaluated: bool) -> dict[str, Any]:
@@ -233,8 +231,9 @@ class ActiveParty:
         link.broadcast(REQUEST, self.exchange, {"ids": ids}, purpose=purpose, split=split, at=self.step, of=self.steps)
 
     def _mode(self, training: bool) -> None:
-        self.top.train(training)
-        if self.bottom is not None:
+        if self.top.training != training:
+            self.top.train(training)
+        if self.bottom is not None and self.bottom.training != training:
             self.bottom.train(training)
 
     def state(self) -> dict[str, Any]:

@@ -22,10 +22,10 @@ from veracausa.split.optimization import (
     choose_device,
     learning_rate,
     make_optimizer,
-    precision_context,
     set_learning_rate,
 )
 from veracausa.split.party import Schema
+from veracausa.split.runner import precision_context
 
 Observer = Callable[[Mapping[str, Any]], None]
 

@@ -20,11 +20,11 @@ from veracausa.split.optimization import (
     choose_device,
     learning_rate,
     make_optimizer,
-    precision_context,
     set_learning_rate,
     wire_dtype,
 )
 from veracausa.split.protocol import HELLO, REQUEST, gradient, representation
+from veracausa.split.runner import Runner
 from veracausa.wire.link import Link
 from veracausa.wire.message import Message
 
@@ -46,7 +46,7 @@ class PassiveParty:
         self.optimizer = make_optimizer(self.bottom.parameters(), job.training.optimizer)
         options = job.defense_of(self.name)
         self.defense: Defense = defenses.get(options.name)(options)
-        self.defense.bind(self.bottom, self.optimizer, self.rng, precision_context(job.runtime, self.device))
+        self.defense.bind(self.bottom, self.optimizer, self.rng, Runner(self.bottom, job.runtime, self.device, job.training.batch_size))
         self.parts = {split: data.part(split).to(self.device) for split in ("train", "validation", "test")}
         self.dtype = wire_dtype(job.runtime)
         self.payload_kind = representation(self.shape, self.dtype)
@@ -90,7 +90,8 @@ class PassiveParty:
         options = self.job.training
         set_learning_rate(self.optimizer, learning_rate(step, steps, options.optimizer.lr, options.schedule))
         held = self.data.train.present(ids)
-        self.bottom.train()
+        if not self.bottom.training:
+            self.bottom.train()
         context: Context | None = None
         if held.any():
             payload, context = self.defense.forward(self._rows("train", ids[held]), ids[held], step)

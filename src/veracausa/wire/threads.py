@@ -20,25 +20,66 @@ from veracausa.wire.message import Message
 
 
 class Turns:
-    """Lets one party compute at a time, the others wait for a message.
+    """Lets one party compute at a time; a party that has to wait hands the turn to the next one that need not.
 
     On a GPU the parties only queue kernels; three threads that do so at once fight over the interpreter and none is
-    faster. A party holds the turn except while it waits.
+    faster. Handed over directly, a turn costs one wake-up, and the order in which parties run is always the same.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self.holder = ""
+        self._guard = threading.Lock()
+        self._asleep: dict[str, tuple[threading.Lock, Callable[[], bool]]] = {}
 
-    def take(self, me: str, timeout: float, waited: float = 0.0) -> None:
-        """Wait for the turn; whoever keeps it so long is lost. `waited` is how long `me` has been waiting before."""
-        if not self._lock.acquire(timeout=timeout):
-            raise PeerLost(self.holder, f"silent for {timeout + waited:g} s")
-        self.holder = me
+    def take(self, me: str, timeout: float) -> None:
+        """Wait for a first turn."""
+        with self._guard:
+            if not self.holder:
+                self.holder = me
+                return
+            wake = self._lie_down(me, lambda: True)
+        self._sleep(me, wake, timeout)
+
+    def wait(self, me: str, ready: Callable[[], bool], timeout: float) -> None:
+        """Hand the turn on and come back with it once `ready`; `TimeoutError` if it never is.
+
+        Whoever holds the turn all that time is lost: it computes without end.
+        """
+        with self._guard:
+            wake = self._lie_down(me, ready)
+            self._hand_on()
+        self._sleep(me, wake, timeout)
 
     def give(self) -> None:
-        self.holder = ""
-        self._lock.release()
+        with self._guard:
+            self._hand_on()
+
+    def look_again(self) -> None:
+        """There is news for a sleeper from somebody who holds no turn."""
+        with self._guard:
+            if not self.holder:
+                self._hand_on()
+
+    def _lie_down(self, me: str, ready: Callable[[], bool]) -> threading.Lock:
+        wake = threading.Lock()
+        wake.acquire()
+        self._asleep[me] = (wake, ready)
+        return wake
+
+    def _sleep(self, me: str, wake: threading.Lock, timeout: float) -> None:
+        if wake.acquire(timeout=timeout):
+            return
+        with self._guard:
+            if self._asleep.pop(me, None) is None:
+                return  # woken at the last moment
+            if self.holder:
+                raise PeerLost(self.holder, f"silent for {timeout:g} s")
+        raise TimeoutError
+
+    def _hand_on(self) -> None:
+        self.holder = next((name for name, (_, ready) in self._asleep.items() if ready()), "")
+        if self.holder:
+            self._asleep.pop(self.holder)[0].release()
 
 
 class Inbox:
@@ -66,17 +107,15 @@ class Inbox:
             self._finished.add(sender)
             self._changed.notify()
 
-    def ready(self, sender: str) -> bool:
-        return bool(self._arrived[sender])
+    def heard(self, sender: str) -> bool:
+        """Whether `get` would have something to say at once."""
+        return bool(self._arrived[sender] or self._lost or sender in self._finished)
 
     def get(self, sender: str, timeout: float) -> Message:
         """The next message of `sender`; `TimeoutError` when nothing at all was heard."""
         with self._changed:
             self.awaited = sender
-            heard = self._changed.wait_for(
-                lambda: self._arrived[sender] or self._lost or sender in self._finished, timeout
-            )
-            if not heard:
+            if not self._changed.wait_for(lambda: self.heard(sender), timeout):
                 raise TimeoutError  # `awaited` stays: the others must see whom this party gave up on
             self.awaited = None
             if self._arrived[sender]:
@@ -111,24 +150,14 @@ class ThreadLink(Link):
 
     def _collect(self, sender: str) -> Message:
         inbox = self._inboxes[self.me]
-        turns = None if inbox.ready(sender) else self._turns
-        if turns is not None:
-            turns.give()
         try:
-            message = inbox.get(sender, self.timeout)
+            if self._turns is not None and not inbox.heard(sender):
+                inbox.awaited = sender
+                self._turns.wait(self.me, lambda: inbox.heard(sender), self.timeout)
+            return inbox.get(sender, self.timeout)
         except TimeoutError:
-            if turns is not None:
-                turns.take(self.me, 0.0, self.timeout)  # names the party that computes without end
             waits = {name: box.awaited for name, box in self._inboxes.items() if box.awaited is not None}
-            lost = silent_party(sender, waits)
-            raise PeerLost(lost, f"silent for {self.timeout:g} s") from None
-        except PeerLost:
-            if turns is not None:
-                turns.take(self.me, self.timeout)
-            raise
-        if turns is not None:
-            turns.take(self.me, self.timeout)
-        return message
+            raise PeerLost(silent_party(sender, waits), f"silent for {self.timeout:g} s") from None
 
     def close(self) -> None:
         super().close()
@@ -138,6 +167,8 @@ class ThreadLink(Link):
     def abort(self, reason: str, lost: str | None = None) -> None:
         for peer in self.peers:
             self._inboxes[peer].lose(PeerLost(lost or self.me, reason))
+        if self._turns is not None:
+            self._turns.look_again()
 
 
 def thread_links(

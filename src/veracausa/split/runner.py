@@ -1,0 +1,71 @@
+"""Run a model in the wanted precision; on a GPU, replay full training batches from a CUDA graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from veracausa.config import Runtime
+from veracausa.models.dropout import Dropout
+
+
+def precision_context(runtime: Runtime, device: torch.device) -> Callable[[], AbstractContextManager[Any]]:
+    """What makes the context in which models run: mixed precision or nothing."""
+    if runtime.precision == "bf16":
+        # Without the weight cache: a graph must not depend on copies that an earlier pass left.
+        return partial(torch.autocast, device.type, torch.bfloat16, cache_enabled=False)
+    return nullcontext
+
+
+class Runner:
+    """Calls a module as the job wants it run.
+
+    An exchange makes three parties launch a few hundred small kernels each from one interpreter; a GPU waits for the
+    interpreter most of the time. The first full training batch is therefore captured, forward and backward, and later
+    ones of its shape replay it. Anything else, a last short batch or evaluation, runs as usual.
+    """
+
+    def __init__(self, module: nn.Module, runtime: Runtime, device: torch.device, rows: int) -> None:
+        self.module = module
+        self.precision = precision_context(runtime, device)
+        # Our dropout draws its mask on the CPU, from the party's generator: a graph would replay one mask for ever.
+        drawn = any(isinstance(child, Dropout) for child in module.modules())
+        self.rows = rows if device.type == "cuda" and runtime.cuda_graphs and not drawn else 0
+        self._shape: torch.Size | None = None
+        self._graph: Callable[[Tensor], Tensor] | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self.rows and len(x) == self.rows and self.module.training and torch.is_grad_enabled():
+            if self._graph is None:
+                self._capture(x)
+            if x.shape == self._shape and self._graph is not None:
+                return self._graph(x)
+        with self.precision():
+            output: Tensor = self.module(x)
+        return output
+
+    def _capture(self, x: Tensor) -> None:
+        sample = x.detach().clone().requires_grad_(x.requires_grad)
+        kept = [(buffer, buffer.clone()) for buffer in self.module.buffers()]
+        self._graph = torch.cuda.make_graphed_callables(_InPrecision(self.module, self.precision), (sample,))
+        for buffer, before in kept:  # the rehearsals before a capture must not count as training
+            buffer.copy_(before)
+        self._shape = x.shape
+
+
+class _InPrecision(nn.Module):
+    """The module and its precision as one thing to capture; the module itself stays as it is."""
+
+    def __init__(self, module: nn.Module, precision: Callable[[], AbstractContextManager[Any]]) -> None:
+        super().__init__()
+        self.module, self.precision = module, precision
+
+    def forward(self, x: Tensor) -> Tensor:
+        with self.precision():
+            output: Tensor = self.module(x)
+        return output
