@@ -63,8 +63,10 @@ def weights(run: Path) -> dict[str, str]:
 
 def phase(run: Path) -> str:
     """Where a run was when it was killed, in words."""
-    steps = [max((int(p.name.split("-")[1]) for p in (party / "checkpoints").glob("step-*")), default=0)
-             for party in sorted((run / "parties").iterdir())]
+    steps = [
+        max((int(p.name.split("-")[1]) for p in (party / "checkpoints").glob("step-*")), default=0)
+        for party in sorted((run / "parties").iterdir())
+    ]
     writing = [p.parent.parent.name for p in run.glob("parties/*/checkpoints/.*.tmp")]
     saved = sum((party / "model.safetensors").exists() for party in (run / "parties").iterdir())
     words = f"checkpoints at {steps}"

@@ -69,8 +69,9 @@ def fed_bcd(job: Job, dataset: VerticalDataset, local_steps: int) -> JointGraph:
 
 
 def assert_same(states: dict, graph: JointGraph, dataset: VerticalDataset) -> None:
-    expected = {f"{name}/{key}": value for name, bottom in graph.bottoms.items() for key, value in
-                bottom.state_dict().items()}
+    expected = {
+        f"{name}/{key}": value for name, bottom in graph.bottoms.items() for key, value in bottom.state_dict().items()
+    }
     expected |= {f"top/{key}": value for key, value in graph.top.state_dict().items()}
     got = {f"top/{key}": value for key, value in states[dataset.active]["top"].items()}
     for name in graph.bottoms:

@@ -52,6 +52,8 @@ class Runner:
     def _capture(self, x: Tensor) -> None:
         sample = x.detach().clone().requires_grad_(x.requires_grad)
         kept = [(buffer, buffer.clone()) for buffer in self.module.buffers()]
+        # A capture runs on a stream of its own; that its gradients then meet weights of the usual one is meant.
+        torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
         self._graph = torch.cuda.make_graphed_callables(_InPrecision(self.module, self.precision), (sample,))
         for buffer, before in kept:  # the rehearsals before a capture must not count as training
             buffer.copy_(before)

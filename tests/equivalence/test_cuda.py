@@ -1,0 +1,41 @@
+"""On a GPU: the federation is still the joint graph, replayed from a CUDA graph or not, in either precision."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from trained_steps import TrainedSteps, image_data, job_for
+
+from veracausa.config import load_job
+from veracausa.runs.tree import decode_tree
+from veracausa.split.baselines import joint
+from veracausa.split.party import Schema
+from veracausa.wire.launch import Launch
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+
+
+@pytest.mark.parametrize("graphs", [True, False])
+@pytest.mark.parametrize("model", [{"name": "convnet", "cut": 6}, {"name": "resnet18", "cut": 6, "width": 16}])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_federation_on_a_gpu_is_the_joint_graph(graphs, model, precision, tmp_path):
+    data = image_data(2, rows=76)
+    job = job_for(data, model, batch_size=16, optimizer={"name": "sgd", "lr": 0.01})
+    runtime = {"device": "cuda", "precision": precision, "cuda_graphs": graphs, "channels_last": precision == "bf16"}
+    job = load_job(
+        job,
+        [
+            f"runtime={{ {', '.join(f'{k} = {str(v).lower() if isinstance(v, bool) else repr(v)}' for k, v in runtime.items())} }}"
+        ],
+    )
+    names = [*data.passive, data.active]
+    programs = {n: TrainedSteps(n, [(job, data.parties[n], Schema.of(data))], tmp_path) for n in names}
+    Launch("threads", 60, device="cuda").run(programs)
+    reference = joint(job, data)
+    reference.train()
+    top = decode_tree((tmp_path / "0-active").read_bytes())["top"]
+    # Kernels sum in an order of their own choosing, and bf16 keeps eight bits.
+    tolerance = 2e-2 if precision == "bf16" else 1e-3
+    for key, value in reference.model.top.state_dict().items():
+        torch.testing.assert_close(top[key], value.cpu(), rtol=tolerance, atol=tolerance)
+    assert reference.step == 5
