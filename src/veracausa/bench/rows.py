@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from veracausa.runs.machine import describe_machine
 
 
 @dataclass(frozen=True)
@@ -58,20 +58,6 @@ def alternate(
 def median(seconds: Sequence[float]) -> float:
     """The middle of several measurements: one disturbed round does not move it."""
     return float(statistics.median(seconds))
-
-
-def describe_machine() -> dict[str, Any]:
-    """The machine that the numbers are from."""
-    import torch
-
-    return {
-        "cpu": _cpu_model(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "memory_gib": round(_memory_bytes() / 2**30, 1),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "device": torch.cuda.get_device_name(0) if torch.cuda.is_available() else "cpu",
-    }
 
 
 def report(name: str, rows: Sequence[Row]) -> dict[str, Any]:
@@ -125,15 +111,3 @@ def _titles(rows: Sequence[Row]) -> list[str]:
 def _cells(row: Row, rows: Sequence[Row]) -> list[str]:
     extras = [f"{row.extra[name]:.4g}" if name in row.extra else "" for name in _extras(rows)]
     return [row.case, f"{row.seconds:.3g}", row.against, f"{row.against_seconds:.3g}", f"{row.ratio:.2f}", *extras]
-
-
-def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-
-
-def _memory_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -46,7 +46,8 @@ def demo(
             run = veracausa.train(JOB, out=folder, observer=progress)
     finally:
         torch.set_num_threads(threads)
-    from veracausa.runs.report import headline, key_numbers, read_run, write_report
+    from veracausa.runs.record import read_run
+    from veracausa.runs.report import headline, key_numbers, write_report
 
     page = write_report(run.path)
     record = read_run(run.path)

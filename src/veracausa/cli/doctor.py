@@ -66,8 +66,9 @@ def check_torch() -> Check:
 
 
 def check_cores() -> Check:
-    # What this process may use, which a container or a batch system can limit.
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    from veracausa.runs.machine import usable_cores
+
+    cores = usable_cores()
     if cores < 2:
         return Check("cores", "warn", f"{cores}", "parties take turns on one core; two or more are faster")
     return Check("cores", "ok", f"{cores}")

@@ -46,7 +46,8 @@ def _print_one(path: Path) -> None:
     from rich.table import Table
 
     from veracausa.cli import console
-    from veracausa.runs.report import headline, key_numbers, read_run
+    from veracausa.runs.record import read_run
+    from veracausa.runs.report import headline, key_numbers
 
     run = read_run(path)
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))

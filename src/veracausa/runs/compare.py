@@ -9,8 +9,9 @@ from typing import Any
 from markupsafe import Markup
 
 from veracausa.errors import InputError
-from veracausa.runs.figures import SCORES, SHARES, Chart, Curve, chart_svg, format_bytes, format_score, numbers
-from veracausa.runs.report import RunRecord, format_seconds, read_run, render, write_whole
+from veracausa.runs.figures import SCORES, SHARES, Chart, Curve, chart_svg, format_bytes, format_score
+from veracausa.runs.record import RunRecord, numbers, read_run
+from veracausa.runs.report import format_seconds, render, write_page
 
 
 def compare(run_dirs: Iterable[Path]) -> list[dict[str, Any]]:
@@ -42,7 +43,7 @@ def write_comparison(run_dirs: Iterable[Path], out: Path) -> Path:
         charts=[Markup(chart_svg(chart)) for chart in _charts(runs)],
         differences=differences([run.config for run in runs.values()]),
     )
-    return write_whole(out, page)
+    return write_page(out, page)
 
 
 def _named(run_dirs: Iterable[Path]) -> dict[str, RunRecord]:

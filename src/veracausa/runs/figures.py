@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import io
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,9 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from veracausa.runs.record import number as number
+from veracausa.runs.record import numbers
 
 SPLITS = ("train", "validation", "test")
 SCORES = {
@@ -143,17 +145,6 @@ def format_bytes(count: float) -> str:
 def format_score(name: str, value: float) -> str:
     """Accuracies in percent, other scores with four significant digits."""
     return f"{100 * value:.1f} %" if name in SHARES else f"{value:.4g}"
-
-
-def number(value: Any) -> float | None:
-    """The value if it is a finite number."""
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
-
-
-def numbers(value: Any) -> dict[str, float]:
-    """The finite numbers of a JSON object, by name."""
-    items = value.items() if isinstance(value, dict) else ()
-    return {name: found for name, item in items if (found := number(item)) is not None}
 
 
 def _draw_chart(axes: Axes, chart: Chart, ink: _Ink) -> None:
@@ -290,8 +281,10 @@ def _svg(figure: Figure, title: str) -> str:
 
 
 def _png(figure: Figure, path: Path) -> None:
+    from veracausa.runs.tree import write_whole
+
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.set_facecolor("white")
-    partial = path.with_name(path.name + ".partial")
-    figure.savefig(partial, dpi=150, format="png")
-    partial.replace(path)
+    file = io.BytesIO()
+    figure.savefig(file, dpi=150, format="png")
+    write_whole(path, file.getvalue())

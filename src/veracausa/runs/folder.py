@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import platform
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from veracausa.errors import InputError, RunError
+from veracausa.runs.machine import describe_machine
 from veracausa.runs.tree import write_whole
 
 if TYPE_CHECKING:
@@ -132,34 +132,15 @@ def locked(path: Path) -> Iterator[None]:
 
 def environment(job: Job) -> dict[str, Any]:
     """What the numbers were measured on."""
-    import torch
-
     from veracausa import __version__
 
-    cuda = torch.cuda.is_available() and job.runtime.device != "cpu"
     return {
         "veracausa": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "platform": platform.platform(),
-        "cpu": _cpu_model(),
-        "cores": os.cpu_count(),
-        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
-        "device": torch.cuda.get_device_name() if cuda else "cpu",
+        **describe_machine(cuda=job.runtime.device != "cpu"),
         "link": job.runtime.link,
         "precision": job.runtime.precision,
         "seed": job.seed,
     }
-
-
-def _cpu_model() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
 
 
 def _now() -> str:
