@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
 from veracausa.data.options import DataOptions, Overlap, Partition
 from veracausa.data.sources import datasets
@@ -19,7 +21,7 @@ from veracausa.registry import Options, Registry, did_you_mean
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def _chosen_from(registry: Registry[Any]) -> Callable[[Any], Any]:
@@ -96,7 +98,7 @@ class Checkpoints(Section):
 
 class Runtime(Section):
     link: Literal["threads", "processes"] = "threads"
-    device: str = "auto"
+    device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?|mps)$")
     precision: Literal["fp32", "bf16"] = "fp32"
     channels_last: bool = False
     cuda_graphs: bool = True
@@ -130,6 +132,11 @@ class Job(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Job:
+        # The run's folder is named after it.
+        if self.name in ("", ".", "..") or any(character in self.name for character in "/\\\0"):
+            raise ValueError(f"name: {self.name!r} cannot name a folder")
+        if self.overlap.fraction < 1 and self.training.baselines:
+            raise ValueError("training.baselines: partial overlap leaves no common table to train them on")
         known = [self.parties.active, *self.parties.passive]
         for name in self.party:
             if name not in known:
@@ -151,15 +158,24 @@ def load_job(source: str | Path | dict[str, Any] | Job, overrides: Sequence[str]
     if isinstance(source, Job):
         tree, where = source.model_dump(mode="json", exclude_none=True), "job"
     elif isinstance(source, dict):
-        tree, where = json.loads(json.dumps(source)), "job"
+        tree, where = json.loads(json.dumps(source, default=_plain)), "job"
     else:
         tree, where = _read_toml(Path(source)), str(source)
-    for override in overrides:
+    for override in sorted(overrides, key=lambda text: not _chooses(text)):
         _lay_over(tree, override)
     try:
         return Job.model_validate(tree)
     except ValidationError as error:
         raise InputError(f"{where}: {_first_problem(error, tree)}") from None
+
+
+def _plain(value: Any) -> Any:
+    """What a mapping from Python may hold beside what TOML can say."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", exclude_none=True)
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    raise InputError(f"job: a {type(value).__name__} ({value!r}) is no setting")
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -171,6 +187,12 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: is a folder, not a job file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not valid TOML: {error}") from None
+
+
+def _chooses(override: str) -> bool:
+    """Whether it names the data set, model or defense: that comes first, the settings beside it are meant for it."""
+    *_, section, last = ["", *override.partition("=")[0].strip().split(".")]
+    return last == "name" and section in ("data", "model", "defense")
 
 
 def _lay_over(tree: dict[str, Any], override: str) -> None:
@@ -196,8 +218,12 @@ def _lay_over(tree: dict[str, Any], override: str) -> None:
 
 def _first_problem(error: ValidationError, tree: dict[str, Any]) -> str:
     """The first problem as one sentence, with the nearest known setting for an unknown one."""
-    problem = min(error.errors(include_url=False), key=lambda e: e["type"] != "extra_forbidden")
-    place = [str(part) for part in problem["loc"] if not str(part).startswith("function-")]
+    problems = error.errors(include_url=False)
+    first = min(problems, key=lambda e: e["type"] != "extra_forbidden")
+    # A setting of several types has one problem a type: the one that came furthest is what was meant.
+    start = _place(first)
+    problem = max((e for e in problems if _place(e)[: len(start)] == start), key=lambda e: len(e["loc"]))
+    place = _place(problem)
     if problem["type"] == "extra_forbidden":
         *section, word = place
         return f"{'.'.join(place)}: no such setting{did_you_mean(word, _fields_at(section, tree))}"
@@ -207,6 +233,14 @@ def _first_problem(error: ValidationError, tree: dict[str, Any]) -> str:
     given = problem.get("input")
     shown = f" (got {given!r})" if isinstance(given, str | int | float | bool) else ""
     return f"{'.'.join(place)}: {message}{shown}" if place else f"{message}{shown}"
+
+
+def _place(problem: ErrorDetails) -> list[str]:
+    """Where it is, as a person would write it: pydantic adds the names of types and functions."""
+    words = [str(part) for part in problem["loc"]]
+    if problem["type"] == "extra_forbidden":
+        return words
+    return [word for word in words if not word.startswith("function-") and "[" not in word]
 
 
 def _fields_at(section: list[str], tree: dict[str, Any]) -> list[str]:

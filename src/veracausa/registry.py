@@ -77,5 +77,10 @@ class Registry(Generic[T]):
             for module in pkgutil.iter_modules(package.__path__, f"{self.package}."):
                 importlib.import_module(module.name)
             for plugin in entry_points(group=self.package):
-                plugin.load()
+                try:
+                    plugin.load()
+                except Exception as error:  # a plug-in can fail in any way; the user must know which one it was
+                    raise InputError(
+                        f"plug-in {plugin.name!r} ({plugin.value}) cannot be loaded: {error}; mend or uninstall it"
+                    ) from error
             self._complete = True

@@ -25,6 +25,8 @@ def flatten(state: Any) -> tuple[dict[str, Tensor], Any]:
     def walk(node: Any, path: str) -> Any:
         if isinstance(node, Tensor):
             # A copy: shared storage (a tied weight, a strip) must not be written twice nor refused.
+            while path in tensors:  # {"a/b": …, "a": {"b": …}}
+                path += "'"
             tensors[path] = node.detach().to("cpu", copy=True).contiguous()
             return {_TENSOR: path}
         if isinstance(node, dict):

@@ -49,7 +49,7 @@ def evaluate(task: str, output: Tensor, target: Tensor) -> dict[str, float]:
 
 def area_under_roc(score: Tensor, positive: Tensor) -> float:
     """The chance that a positive row scores above a negative one, ties counting half (Mann–Whitney)."""
-    values, place = score.double().unique(return_inverse=True)
+    values, place = torch.unique(score.double(), return_inverse=True)
     counts = torch.bincount(place, minlength=len(values)).double()
     rank = (counts.cumsum(0) - (counts - 1) / 2)[place]
     positives = int(positive.sum())
@@ -58,8 +58,10 @@ def area_under_roc(score: Tensor, positive: Tensor) -> float:
 
 
 def _regression(output: Tensor, target: Tensor) -> dict[str, float]:
-    error = (output - target).double()
-    total = (target - target.mean()).double().square().sum()
+    # In double throughout: of targets far from zero, float32 would lose the spread.
+    output, target = output.double(), target.double()
+    error = output - target
+    total = (target - target.mean()).square().sum()
     return {
         "loss": float(error.square().mean()),
         "rmse": float(error.square().mean().sqrt()),
