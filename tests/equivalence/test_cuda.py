@@ -21,13 +21,9 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
 def test_a_federation_on_a_gpu_is_the_joint_graph(graphs, model, precision, tmp_path):
     data = image_data(2, rows=76)
     job = job_for(data, model, batch_size=16, optimizer={"name": "sgd", "lr": 0.01})
-    runtime = {"device": "cuda", "precision": precision, "cuda_graphs": graphs, "channels_last": precision == "bf16"}
-    job = load_job(
-        job,
-        [
-            f"runtime={{ {', '.join(f'{k} = {str(v).lower() if isinstance(v, bool) else repr(v)}' for k, v in runtime.items())} }}"
-        ],
-    )
+    last = str(precision == "bf16").lower()
+    settings = ["device=cuda", f"precision={precision}", f"cuda_graphs={str(graphs).lower()}", f"channels_last={last}"]
+    job = load_job(job, [f"runtime.{setting}" for setting in settings])
     names = [*data.passive, data.active]
     programs = {n: TrainedSteps(n, [(job, data.parties[n], Schema.of(data))], tmp_path) for n in names}
     Launch("threads", 60, device="cuda").run(programs)

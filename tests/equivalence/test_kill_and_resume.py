@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -137,10 +138,8 @@ def test_killed_runs_end_with_the_same_weights(link, kills, undisturbed, tmp_pat
             victim, pid = "one party", chance.choice(list(parties.values()))
         else:
             pid = process.pid
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         finished = process.wait(60) == 0
         if finished:
             break

@@ -38,9 +38,7 @@ class Row:
         return {**named, **self.extra}
 
 
-def alternate(
-    sides: Mapping[str, Callable[[], float]], repeats: int, warm_up: bool = True
-) -> dict[str, list[float]]:
+def alternate(sides: Mapping[str, Callable[[], float]], repeats: int, warm_up: bool = True) -> dict[str, list[float]]:
     """The seconds that each side reports, `repeats` times.
 
     The sides take turns, so that a machine that slows down slows both. With `warm_up` the first round of each is thrown

@@ -20,9 +20,9 @@ from veracausa.errors import InputError
 from veracausa.registry import did_you_mean
 from veracausa.split.active import ActiveParty
 from veracausa.split.baselines import joint
-from veracausa.split.optimization import choose_device
 from veracausa.split.party import Schema, make_party, share, unshare
 from veracausa.split.passive import PassiveParty
+from veracausa.split.placement import choose_device
 from veracausa.split.train import check_models, cpu_threads
 from veracausa.wire.launch import Launch, Notify
 from veracausa.wire.ledger import Ledger
@@ -79,8 +79,12 @@ def run(cases: list[str] | None = None, repeats: int = 3, device: str = "auto", 
         links = [link for link in LINKS if f"{name} {link}" in wanted]
         if not links:
             continue
-        job = load_job({**workload.job, "runtime": {"device": device, "precision": precision,
-                                                    "channels_last": precision == "bf16"}})
+        job = load_job(
+            {
+                **workload.job,
+                "runtime": {"device": device, "precision": precision, "channels_last": precision == "bf16"},
+            }
+        )
         dataset = _data(job, workload)
         on_gpu = choose_device(device).type == "cuda"
         whole = -(-len(dataset.parties[dataset.active].train) // job.training.batch_size)
@@ -90,9 +94,7 @@ def run(cases: list[str] | None = None, repeats: int = 3, device: str = "auto", 
             settings = job.model_copy(update={"runtime": job.runtime.model_copy(update={"link": link})})
             sides[link] = partial(_federated, settings, dataset, steps)
         seconds = {side: median(times) for side, times in alternate(sides, repeats, warm_up=False).items()}
-        rows += [
-            Row(f"{name} {link}", seconds[link], "plain PyTorch", seconds["plain PyTorch"]) for link in links
-        ]
+        rows += [Row(f"{name} {link}", seconds[link], "plain PyTorch", seconds["plain PyTorch"]) for link in links]
     return rows
 
 
@@ -115,8 +117,13 @@ def _federated(job: Job, dataset: VerticalDataset, steps: int) -> float:
     processes = job.runtime.link == "processes"
     with tempfile.TemporaryDirectory() as ledgers:
         programs = {
-            name: _Timed(job, share(dataset.parties[name]) if processes else dataset.parties[name],
-                         Schema.of(dataset), steps, Path(ledgers))
+            name: _Timed(
+                job,
+                share(dataset.parties[name]) if processes else dataset.parties[name],
+                Schema.of(dataset),
+                steps,
+                Path(ledgers),
+            )
             for name in order
         }
         launch = Launch(

@@ -17,7 +17,7 @@ def predict(
         list[str] | None,
         typer.Argument(help="New rows: one file for all parties, or PARTY=FILE for each; none: the run's test rows."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Where to write the predictions; default: RUN/predictions.csv.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The file to write; default: RUN/predictions.csv.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a summary as the last line.")] = False,
 ) -> None:
     """Predict new rows jointly: every party runs its own saved model on its own columns."""

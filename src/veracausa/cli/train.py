@@ -16,7 +16,7 @@ def train(
         list[str] | None, typer.Option("--set", metavar="A.B=C", help="Lay one setting over the job; repeatable.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder; default: runs/NAME, numbered if taken.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint all parties hold.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint all parties hold.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as the last line.")] = False,
 ) -> None:
     """Train one model across all parties of a job, here."""

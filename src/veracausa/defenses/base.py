@@ -72,7 +72,7 @@ class Defense:
             self.optimizer.zero_grad(set_to_none=True)
             penalty = self.penalty(context.representation, context.x)
             if penalty is None:
-                context.payload.backward(grad)
+                torch.autograd.backward(context.payload, grad)
             else:
                 torch.autograd.backward([context.payload, penalty], [grad, torch.ones_like(penalty)])
             self.optimizer.step()

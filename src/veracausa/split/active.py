@@ -13,17 +13,16 @@ from veracausa import seeding
 from veracausa.config import Job
 from veracausa.data.vertical import PartyData, Split
 from veracausa.errors import InputError, WireError
-from veracausa.models.cut import build_bottom, build_top, join, payload_shape
+from veracausa.models.cut import JoinAxis, build_bottom, build_top, join, payload_shape
 from veracausa.runs.store import Store
 from veracausa.split.evaluate import balanced_weights, evaluate, loss_function
 from veracausa.split.optimization import (
     BatchOrder,
-    choose_device,
     learning_rate,
     make_optimizer,
     set_learning_rate,
-    wire_dtype,
 )
+from veracausa.split.placement import choose_device, placed, rows_of, wire_dtype
 from veracausa.split.protocol import HELLO, REQUEST, gradient, representation
 from veracausa.split.runner import Runner
 from veracausa.wire.link import Link
@@ -41,7 +40,7 @@ class ActiveParty:
         data: PartyData,
         task: str,
         outputs: int,
-        join_axis: str,
+        join_axis: JoinAxis,
         notify: Callable[[Mapping[str, Any]], None] = lambda event: None,
     ) -> None:
         self.job, self.data, self.task, self.outputs, self.join_axis = job, data, task, outputs, join_axis
@@ -49,12 +48,11 @@ class ActiveParty:
         self.notify = notify
         self.device = choose_device(job.runtime.device)
         self.model_rng = seeding.generator(job.seed, self.name, "model")
-        self.memory_format = torch.channels_last if job.runtime.channels_last else torch.preserve_format
         self.bottom: nn.Module | None = None
         if data.shape:
             bottom = build_bottom(job.model, data.shape, outputs, self.model_rng)
             self.own_shape = payload_shape(bottom, data.shape)
-            self.bottom = bottom.to(self.device, memory_format=self.memory_format)
+            self.bottom = placed(bottom, job.runtime, self.device)
             self.run_bottom = Runner(self.bottom, job.runtime, self.device, job.training.batch_size)
         self.parts = {split: data.part(split).to(self.device) for split in ("train", "validation", "test")}
         weights = job.training.class_weights
@@ -96,7 +94,7 @@ class ActiveParty:
             link.declare(*self.kinds[peer], peer=peer)
         shapes = [*([self.own_shape] if self.bottom is not None else []), *self.shapes.values()]
         top = build_top(self.job.model, shapes, self.join_axis, self.outputs, self.model_rng)
-        self.top: nn.Module = top.to(self.device, memory_format=self.memory_format)
+        self.top: nn.Module = placed(top, self.job.runtime, self.device)
         self.run_top = Runner(self.top, self.job.runtime, self.device, self.job.training.batch_size)
         parameters = [*(self.bottom.parameters() if self.bottom is not None else ()), *self.top.parameters()]
         self.optimizer = make_optimizer(parameters, self.job.training.optimizer)
@@ -195,16 +193,14 @@ class ActiveParty:
 
     def _own(self, split: Split, ids: Tensor) -> Tensor:
         assert self.bottom is not None
-        x = self.parts[split].take(ids)
-        if self.job.runtime.channels_last:
-            x = x.contiguous(memory_format=torch.channels_last)
+        x = rows_of(self.parts[split], ids, self.job.runtime)
         return self.run_bottom(x).to(wire_dtype(self.job.runtime))
 
     def outputs_of(self, link: Link, split: Split) -> Tensor:
         """The top model's outputs for a whole split, jointly with the passive parties."""
         self._mode(False)
         outputs = []
-        for ids in torch.arange(len(self.data.part(split))).split(EVALUATION_ROWS):
+        for ids in torch.split(torch.arange(len(self.data.part(split))), EVALUATION_ROWS):
             self._ask(link, "infer", ids, split)
             received = link.gather_each({peer: kinds[0] for peer, kinds in self.kinds.items()}, self.exchange)
             with torch.no_grad():

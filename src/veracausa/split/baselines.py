@@ -19,12 +19,12 @@ from veracausa.split.active import EVALUATION_ROWS
 from veracausa.split.evaluate import balanced_weights, evaluate, loss_function
 from veracausa.split.optimization import (
     BatchOrder,
-    choose_device,
     learning_rate,
     make_optimizer,
     set_learning_rate,
 )
 from veracausa.split.party import Schema
+from veracausa.split.placement import choose_device, placed, rows_of
 from veracausa.split.runner import precision_context
 
 Observer = Callable[[Mapping[str, Any]], None]
@@ -36,8 +36,7 @@ class Centralised:
     def __init__(self, job: Job, dataset: VerticalDataset, model: nn.Module, holders: Sequence[PartyData]) -> None:
         self.job, self.dataset, self.schema = job, dataset, Schema.of(dataset)
         self.device = choose_device(job.runtime.device)
-        memory = torch.channels_last if job.runtime.channels_last else torch.preserve_format
-        self.model = model.to(self.device, memory_format=memory)
+        self.model = placed(model, job.runtime, self.device)
         self.holders = [
             {split: holder.part(split).to(self.device) for split in ("train", "validation", "test")}
             for holder in holders
@@ -60,10 +59,7 @@ class Centralised:
         self.step = 0
 
     def rows(self, split: Split, ids: Tensor) -> list[Tensor]:
-        taken = [holder[split].take(ids) for holder in self.holders]
-        if self.job.runtime.channels_last:
-            taken = [x.contiguous(memory_format=torch.channels_last) for x in taken]
-        return taken
+        return [rows_of(holder[split], ids, self.job.runtime) for holder in self.holders]
 
     def train_step(self) -> Tensor:
         """One step of ordinary back-propagation through the whole graph."""
@@ -75,7 +71,7 @@ class Centralised:
             output = self.model(self.rows("train", ids))
         loss: Tensor = self.loss(output.float(), self.target[ids.to(self.device)])
         self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        torch.autograd.backward(loss)
         self.optimizer.step()
         self.step += 1
         return loss.detach()
@@ -87,7 +83,7 @@ class Centralised:
 
     def outputs_of(self, split: Split) -> Tensor:
         self.model.eval()
-        batches = torch.arange(len(self.holders[0][split])).split(EVALUATION_ROWS)
+        batches = torch.split(torch.arange(len(self.holders[0][split])), EVALUATION_ROWS)
         with torch.no_grad(), self.precision():
             outputs = torch.cat([self.model(self.rows(split, ids)).float() for ids in batches])
         self.model.train()
@@ -165,6 +161,8 @@ def run_baselines(
     if any(data.train.index is not None for data in dataset.parties.values()):
         raise InputError("training.baselines: partial overlap leaves no common table to train them on")
     results: dict[str, dict[str, Any]] = {}
+    if job.runtime.cpu_threads:
+        torch.set_num_threads(job.runtime.cpu_threads)
     for name in job.training.baselines:
         observer({"event": "baseline", "name": name})
         started = time.perf_counter()

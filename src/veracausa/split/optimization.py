@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from veracausa import seeding
-from veracausa.config import Optimizer, Runtime, Schedule
+from veracausa.config import Optimizer, Schedule
 
 
 def make_optimizer(parameters: Iterable[nn.Parameter], options: Optimizer) -> torch.optim.Optimizer:
@@ -40,7 +40,7 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
 
 
 class BatchOrder:
-    """The positions of every training step, drawn anew each epoch; any step can be asked for, a resume needs no state."""
+    """The positions of every training step, drawn anew each epoch; any step can be asked for, so nothing is saved."""
 
     def __init__(self, positions: Tensor, batch_size: int, seed: int) -> None:
         self.positions = positions
@@ -61,15 +61,3 @@ class BatchOrder:
             self._order = self.positions[torch.randperm(len(self.positions), generator=rng)]
             self._epoch = epoch
         return self._order[index * self.batch_size : (index + 1) * self.batch_size]
-
-
-def choose_device(name: str) -> torch.device:
-    """The device that a job's `runtime.device` means here."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(name)
-
-
-def wire_dtype(runtime: Runtime) -> torch.dtype:
-    """The type in which payloads and gradients cross."""
-    return torch.bfloat16 if runtime.precision == "bf16" else torch.float32

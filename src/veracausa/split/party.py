@@ -62,7 +62,8 @@ class PartyProgram:
         party = make_party(self.job, unshare(self.data), self.schema, notify)
         party.run(link, store)
         store.ledger.flush()
-        write_whole(store.folder / "model.safetensors", encode_tree({**party.model(), "classes": list(self.schema.classes)}))
+        model = {**party.model(), "classes": list(self.schema.classes)}
+        write_whole(store.folder / "model.safetensors", encode_tree(model))
         notify({"event": "finished", **self._description(party, store)})
 
     def _description(self, party: ActiveParty | PassiveParty, store: Store) -> dict[str, Any]:
@@ -96,7 +97,7 @@ def unshare(data: PartyData) -> PartyData:
 
 
 def _mapped(data: PartyData, change: Callable[[Any], Any]) -> PartyData:
-    parts = {}
+    parts: dict[str, Any] = {}
     for split in _SPLITS:
         part = data.part(split)
         held = {name: value for name in _TENSORS if (value := getattr(part, name)) is not None}

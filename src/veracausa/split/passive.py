@@ -17,12 +17,11 @@ from veracausa.defenses.base import Context, Defense
 from veracausa.models.cut import build_bottom, payload_shape
 from veracausa.runs.store import Store
 from veracausa.split.optimization import (
-    choose_device,
     learning_rate,
     make_optimizer,
     set_learning_rate,
-    wire_dtype,
 )
+from veracausa.split.placement import choose_device, placed, rows_of, wire_dtype
 from veracausa.split.protocol import HELLO, REQUEST, gradient, representation
 from veracausa.split.runner import Runner
 from veracausa.wire.link import Link
@@ -40,13 +39,12 @@ class PassiveParty:
         self.model_rng = seeding.generator(job.seed, self.name, "model")
         bottom = build_bottom(job.model, data.shape, outputs, self.model_rng)
         self.shape = payload_shape(bottom, data.shape)
-        memory = torch.channels_last if job.runtime.channels_last else torch.preserve_format
-        self.bottom: nn.Module = bottom.to(self.device, memory_format=memory)
-        self.memory_format = memory
+        self.bottom: nn.Module = placed(bottom, job.runtime, self.device)
         self.optimizer = make_optimizer(self.bottom.parameters(), job.training.optimizer)
         options = job.defense_of(self.name)
         self.defense: Defense = defenses.get(options.name)(options)
-        self.defense.bind(self.bottom, self.optimizer, self.rng, Runner(self.bottom, job.runtime, self.device, job.training.batch_size))
+        runner = Runner(self.bottom, job.runtime, self.device, job.training.batch_size)
+        self.defense.bind(self.bottom, self.optimizer, self.rng, runner)
         self.parts = {split: data.part(split).to(self.device) for split in ("train", "validation", "test")}
         self.dtype = wire_dtype(job.runtime)
         self.payload_kind = representation(self.shape, self.dtype)
@@ -89,21 +87,23 @@ class PassiveParty:
         step, steps = int(request.meta["at"]), int(request.meta["of"])
         options = self.job.training
         set_learning_rate(self.optimizer, learning_rate(step, steps, options.optimizer.lr, options.schedule))
-        held = self.data.train.present(ids)
+        held = None if self.data.train.index is None else self.data.train.present(ids)
+        own = ids if held is None else ids[held]
         if not self.bottom.training:
             self.bottom.train()
         context: Context | None = None
-        if held.any():
-            payload, context = self.defense.forward(self._rows("train", ids[held]), ids[held], step)
-            payload = self._with_dummies(payload, held)
+        if len(own):
+            payload, context = self.defense.forward(self._rows("train", own), own, step)
         else:
-            payload = torch.zeros(len(ids), *self.shape, device=self.device)
+            payload = torch.zeros(0, *self.shape, device=self.device)
+        if held is not None:
+            payload = self._with_dummies(payload, held)
         link.send(self.active, self.payload_kind, self.exchange, {"payload": payload.to(self.dtype)})
         answer = link.receive(self.active, self.gradient_kind, self.exchange)
         grad = answer.tensors["gradient"].to(self.device)
         if context is not None:
-            own = grad if held.all() else grad[held.to(self.device)]
-            self.defense.backward(context, own.to(context.payload.dtype), options.local_steps)
+            grad = grad if held is None else grad[held.to(self.device)]
+            self.defense.backward(context, grad.to(context.payload.dtype), options.local_steps)
         self.step = step + 1
 
     def _infer(self, link: Link, request: Message) -> None:
@@ -113,15 +113,12 @@ class PassiveParty:
         link.send(self.active, self.payload_kind, self.exchange, {"payload": payload.to(self.dtype)})
 
     def _rows(self, split: Split, ids: Tensor) -> Tensor:
-        rows = self.parts[split].take(ids)
-        return rows.contiguous(memory_format=torch.channels_last) if self.job.runtime.channels_last else rows
+        return rows_of(self.parts[split], ids, self.job.runtime)
 
     def _with_dummies(self, payload: Tensor, held: Tensor) -> Tensor:
         """The payload of the whole batch: for ids this party lacks, zeros or a genuine payload of somebody else."""
-        if held.all():
-            return payload
         whole = torch.zeros(len(held), *self.shape, dtype=payload.dtype, device=payload.device)
-        if self.job.overlap.dummy == "resample":
+        if self.job.overlap.dummy == "resample" and len(payload):
             drawn = torch.randint(len(payload), (len(held),), generator=self.rng)
             whole = payload[drawn.to(payload.device)]
         whole[held.to(payload.device)] = payload

@@ -20,9 +20,9 @@ from veracausa.runs.folder import Run
 from veracausa.runs.tree import decode_tree, write_whole
 from veracausa.split.active import ActiveParty
 from veracausa.split.evaluate import evaluate
-from veracausa.split.optimization import choose_device
 from veracausa.split.party import Schema, make_party
 from veracausa.split.passive import PassiveParty
+from veracausa.split.placement import choose_device
 from veracausa.wire.launch import Launch, Notify, Program
 from veracausa.wire.link import Link
 
@@ -85,8 +85,9 @@ class _Serving:
         party.finish(link)
 
 
-def predict(run: Run, data: str | Path | Mapping[str, str | Path] | None = None, out: Path | None = None
-            ) -> Predictions:
+def predict(
+    run: Run, data: str | Path | Mapping[str, str | Path] | None = None, out: Path | None = None
+) -> Predictions:
     """Predictions for the rows in `data` (one file, or one a party), or for the run's own test rows."""
     job = run.job
     models = {name: _model(run, name) for name in (job.parties.active, *job.parties.passive)}

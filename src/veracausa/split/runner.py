@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -54,7 +54,8 @@ class Runner:
         kept = [(buffer, buffer.clone()) for buffer in self.module.buffers()]
         # A capture runs on a stream of its own; that its gradients then meet weights of the usual one is meant.
         torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
-        self._graph = torch.cuda.make_graphed_callables(_InPrecision(self.module, self.precision), (sample,))
+        captured = torch.cuda.make_graphed_callables(_InPrecision(self.module, self.precision), (sample,))
+        self._graph = cast(Callable[[Tensor], Tensor], captured)
         for buffer, before in kept:  # the rehearsals before a capture must not count as training
             buffer.copy_(before)
         self._shape = x.shape

@@ -20,8 +20,8 @@ from veracausa.models.cut import build_bottom, build_top, payload_shape
 from veracausa.runs import folder
 from veracausa.runs.folder import Run
 from veracausa.runs.store import Store, common_step
-from veracausa.split.optimization import choose_device
 from veracausa.split.party import PartyProgram, Schema, share, unshare
+from veracausa.split.placement import choose_device
 from veracausa.wire.launch import Launch
 
 Observer = Callable[[Mapping[str, Any]], None]

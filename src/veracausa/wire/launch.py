@@ -21,7 +21,7 @@ from veracausa.errors import PeerLost, RunError, VeracausaError, WireError
 from veracausa.wire.codec import DEFAULT_MAX_BODY
 from veracausa.wire.link import Link
 from veracausa.wire.processes import ProcessLink, Wires, make_wires
-from veracausa.wire.threads import Turns, first_cause, run_threads, thread_links
+from veracausa.wire.threads import Turns, first_cause, run_threads, share_one_heap, thread_links
 
 Notify = Callable[[Mapping[str, Any]], None]
 Program = Callable[[Link, Notify], None]
@@ -78,10 +78,10 @@ class Launch:
                 ends.close()  # a party's death must reach its peers as the end of the pipe
             failures = _attend(processes, reports, notify, self.timeout)
         finally:
-            for process in processes.values():
-                if process.is_alive():
-                    process.kill()
-                process.join()
+            for child in processes.values():
+                if child.is_alive():
+                    child.kill()
+                child.join()
         if failures:
             raise first_cause(sorted(failures, key=lambda failure: not isinstance(failure, _Killed)))
 
@@ -146,6 +146,7 @@ def _child(launch: Launch, wires: Wires, program: Program, report: Connection, t
     """The whole life of a party's process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who started it decides what an interrupt means
     threading.Thread(target=_die_with_parent, args=(report,), daemon=True).start()
+    share_one_heap()
     if threads:
         torch.set_num_threads(threads)
 
