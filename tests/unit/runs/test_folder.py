@@ -1,0 +1,96 @@
+"""The run folder: created once, one process at a time, metrics that go back with a resume."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from veracausa.config import load_job
+from veracausa.errors import InputError, RunError
+from veracausa.runs import folder
+from veracausa.runs.folder import Run
+
+JOB = load_job(
+    {
+        "data": {"name": "digits"},
+        "model": {"name": "convnet"},
+        "party": {"passive_1": {"defense": {"name": "none"}}},
+    }
+)
+ROLES = {"active": "active", "passive_1": "passive", "passive_2": "passive"}
+
+
+@pytest.fixture
+def run(tmp_path) -> Run:
+    return folder.create(tmp_path / "run", JOB, ROLES)
+
+
+def test_a_run_can_be_read_from_its_own_folder(run):
+    assert Run(run.path).job == JOB
+    assert (run.path / "parties/passive_2/party.toml").read_text().startswith('name = "passive_2"\nrole = "passive"\n')
+    assert json.loads((run.path / "environment.json").read_text())["seed"] == 0
+    assert run.summary == run.status == {}
+    assert run.metrics == []
+
+
+def test_a_folder_that_is_taken_is_refused(run, tmp_path):
+    with pytest.raises(InputError, match="already there; go on with --resume"):
+        folder.create(run.path, JOB, ROLES)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="already there"):
+        folder.create(tmp_path / "file", JOB, ROLES)
+    (tmp_path / "empty").mkdir()
+    folder.create(tmp_path / "empty", JOB, ROLES)
+
+
+def test_a_folder_without_a_config_is_no_run(tmp_path):
+    with pytest.raises(InputError, match=r"not a run folder \(it has no config.toml\)"):
+        Run(tmp_path)
+
+
+def test_status_is_laid_over_what_was_there(run):
+    folder.set_status(run.path, state="running", epoch=1)
+    started = run.status["started"]
+    folder.set_status(run.path, epoch=2)
+    assert run.status["state"] == "running"
+    assert run.status["epoch"] == 2
+    assert run.status["started"] == started
+
+
+def test_metrics_go_back_with_a_resume(run):
+    lines = [{"party": "active", "epoch": epoch, "step": 10 * epoch} for epoch in (1, 2, 3)]
+    target = run.path / "metrics.jsonl"
+    folder.keep_metrics_until(run.path, 20)
+    assert not target.exists()
+    target.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"party": "act')
+    assert run.metrics == lines  # the line a crash tore is passed over
+    folder.keep_metrics_until(run.path, 25)
+    assert target.read_text() == "".join(json.dumps(line) + "\n" for line in lines[:2])
+    folder.keep_metrics_until(run.path, 0)
+    assert run.metrics == []
+
+
+def test_one_process_at_a_time(run):
+    with folder.locked(run.path):
+        assert fails_to_lock(run)
+    # A process without torch, which would take seconds to start.
+    code = (
+        "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); print('in', flush=True); input()"
+    )
+    command = [sys.executable, "-c", code, str(run.path / ".lock")]
+    other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert other.stdout.readline() == "in\n"
+    assert fails_to_lock(run)
+    other.kill()
+    other.communicate()
+    with folder.locked(run.path):  # the lock went with its process
+        pass
+
+
+def fails_to_lock(run: Run) -> bool:
+    with pytest.raises(RunError, match="another process is working on this run"), folder.locked(run.path):
+        pass
+    return True

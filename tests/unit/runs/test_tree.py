@@ -1,0 +1,170 @@
+"""State as one file: what went in comes out, and a failed write leaves what was there."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from veracausa.errors import RunError
+from veracausa.runs.tree import decode_tree, digest, encode_tree, flatten, same, unflatten, write_whole
+
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.bool]
+
+
+@st.composite
+def tensors(draw):
+    shape = draw(st.lists(st.integers(0, 3), max_size=3))
+    values = torch.randint(0, 2, shape, generator=torch.Generator().manual_seed(draw(st.integers(0, 99))))
+    return values.to(draw(st.sampled_from(DTYPES)))
+
+
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
+leaves = st.one_of(tensors(), st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), text)
+keys = st.one_of(text, st.integers(0, 9), st.sampled_from(["a", "a/b", "$tensor", "$map", "__metadata__", "'"]))
+states = st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=4))
+
+
+@settings(max_examples=200)
+@given(state=states)
+def test_a_state_comes_back_whole(state):
+    back = decode_tree(encode_tree(state))
+    assert_equal(back, state)
+    assert_equal(unflatten(*flatten(state)), state)
+    assert same(back, state)
+
+
+def assert_equal(got, expected):
+    assert type(got) is type(expected)
+    if isinstance(expected, torch.Tensor):
+        assert got.dtype == expected.dtype
+        assert got.shape == expected.shape
+        assert torch.equal(got, expected)
+    elif isinstance(expected, dict):
+        assert list(got) == list(expected)
+        for key in expected:
+            assert_equal(got[key], expected[key])
+    elif isinstance(expected, list):
+        assert len(got) == len(expected)
+        for one, other in zip(got, expected, strict=True):
+            assert_equal(one, other)
+    else:
+        assert got == expected
+
+
+def test_paths_that_read_alike_do_not_collide():
+    state = {"a/b": torch.zeros(1), "a": {"b": torch.ones(1)}, "c": {1: torch.ones(2), "1": torch.zeros(2)}}
+    assert_equal(decode_tree(encode_tree(state)), state)
+
+
+def test_tied_weights_and_views_are_written():
+    weight = torch.arange(12.0).reshape(3, 4)
+    state = {"tied": [weight, weight], "strip": weight[:, 1:3], "turned": weight.T}
+    assert_equal(decode_tree(encode_tree(state)), state)
+
+
+def test_a_model_and_its_optimiser_come_back(tmp_path):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.randn(8, 3)).sum().backward()
+    optimizer.step()
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "rng": torch.get_rng_state()}
+    back = decode_tree(encode_tree(state))
+    assert same(back, state)
+    optimizer.load_state_dict(back["optimizer"])
+    assert same(optimizer.state_dict(), state["optimizer"])
+
+
+def test_what_cannot_be_kept_is_named():
+    with pytest.raises(TypeError, match="/a/0: a set cannot be kept in a checkpoint"):
+        encode_tree({"a": [{1, 2}]})
+
+
+def test_same_sees_a_difference():
+    state = {"a": torch.zeros(2), "b": [1, None]}
+    assert same(state, {"a": torch.zeros(2), "b": [1, None]})
+    assert not same(state, {"a": torch.tensor([0.0, 1e-45]), "b": [1, None]})
+    assert not same(state, {"a": torch.zeros(2), "b": [1, 0]})
+    assert not same(state, {"a": torch.zeros(3), "b": [1, None]})
+
+
+@pytest.mark.parametrize("content", [b"", b"\x08", b"\0" * 8, b"\xff" * 40, (2).to_bytes(8, "little") + b"[]"])
+def test_bytes_that_are_no_state_are_refused(content):
+    with pytest.raises(RunError, match="not a whole state file"):
+        decode_tree(content)
+
+
+def test_every_truncation_is_refused_or_seen_by_the_digest():
+    content = encode_tree({"a": torch.arange(5), "b": "text"})
+    for length in range(len(content)):
+        assert digest(content[:length]) != digest(content)
+        with pytest.raises(RunError):
+            decode_tree(content[:length])
+
+
+def test_every_flipped_bit_changes_the_digest():
+    content = bytearray(encode_tree({"a": torch.arange(3)}))
+    whole = digest(bytes(content))
+    for bit in range(8 * len(content)):
+        content[bit // 8] ^= 1 << bit % 8
+        assert digest(bytes(content)) != whole
+        content[bit // 8] ^= 1 << bit % 8
+
+
+@pytest.mark.parametrize("failing", ["write", "fsync", "replace"])
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(failing, tmp_path, monkeypatch):
+    path = tmp_path / "state"
+    write_whole(path, b"old")
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    if failing == "write":
+        # The disk fills up in the middle: some bytes are there already.
+        opened = Path.open
+
+        def open_small(self, *arguments, **named):
+            file = opened(self, *arguments, **named)
+            return _Small(file) if self.name.endswith(".tmp") else file
+
+        monkeypatch.setattr(Path, "open", open_small)
+    elif failing == "fsync":
+        monkeypatch.setattr(os, "fsync", full)
+    else:
+        monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_whole(path, b"new content")
+    monkeypatch.undo()
+    assert path.read_bytes() == b"old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["state"]
+
+
+class _Small:
+    """A file on a disk with room for three more bytes."""
+
+    def __init__(self, file):
+        self._file = file
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._file.close()
+
+    def write(self, content):
+        self._file.write(content[:3])
+        self._file.flush()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_written_file_is_the_new_one(tmp_path):
+    path = tmp_path / "state"
+    for content in (b"old", b"", b"longer than before"):
+        write_whole(path, content)
+        assert path.read_bytes() == content
+    assert [entry.name for entry in tmp_path.iterdir()] == ["state"]
