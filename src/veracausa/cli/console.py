@@ -9,8 +9,9 @@ from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Task, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
+from rich.text import Text
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -20,6 +21,13 @@ def print_json_line(value: Any) -> None:
     """Print the value as one line of JSON; a command prints it last, so that a machine can read the last line."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
     sys.stdout.flush()
+
+
+class _Count(MofNCompleteColumn):
+    """Steps done of all, where it is known how many there are."""
+
+    def render(self, task: Task) -> Text:
+        return super().render(task) if task.total is not None else Text("")
 
 
 class Progress:
@@ -33,7 +41,7 @@ class Progress:
             self._bar = Bar(
                 TextColumn("{task.description}"),
                 BarColumn(bar_width=16),
-                MofNCompleteColumn(),
+                _Count(),
                 TextColumn("{task.fields[rate]}"),
                 TimeRemainingColumn(),
                 TextColumn("{task.fields[result]}"),

@@ -71,6 +71,7 @@ batch_size = 64
 evaluate_every = 1                  # test every so many epochs
 class_weights = "none"              # none | balanced: weigh rare classes more
 baselines = [{baselines}]               # active_only | joint | unsplit: what the federation is measured against
+                                    # (none with an overlap.fraction below 1)
 
 [training.optimizer]
 name = "adam"                       # adam | sgd

@@ -1,0 +1,63 @@
+"""The examples run as they are, and the pages show their very text."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = {
+    "train_digits.py": r"test accuracy: 0\.\d{3}",
+    "own_model.py": r"test accuracy: 0\.\d{3}",
+    "own_tables.py": r"q1: (yes|no)\nq2: (yes|no)",
+    "own_defense.py": r"plain: test accuracy 0\.\d{3}\ncoarse: test accuracy 0\.\d{3}",
+    "read_ledger.py": r"representation to active: \d+ messages, [\d,]+ bytes",
+}
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+_BLOCK = re.compile(r"^```python (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+
+
+def test_every_example_is_run() -> None:
+    assert {path.name for path in (ROOT / "examples").glob("*.py")} == set(EXAMPLES)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_example(name: str, tmp_path: Path) -> None:
+    path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / name)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(EXAMPLES[name], done.stdout), done.stdout
+
+
+def test_examples_are_short() -> None:
+    for name in EXAMPLES:
+        assert len((ROOT / "examples" / name).read_text(encoding="utf-8").splitlines()) < 40, name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_shown_code_is_an_example(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    shown = _BLOCK.findall(text)
+    assert len(shown) == text.count("```python"), f"{page.name}: every block of Python names its file"
+    for name, code in shown:
+        assert code == (ROOT / name).read_text(encoding="utf-8"), f"{page.name} shows another {name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in _LINK.findall(page.read_text(encoding="utf-8")):
+        if not target.startswith(("http://", "https://")):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
