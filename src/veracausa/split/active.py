@@ -108,7 +108,7 @@ class ActiveParty:
         self.weighted = common | (overlap.missing == "zero_fill")
         full = BatchOrder(everyone, training.batch_size, self.job.seed)
         positions = everyone[common] if overlap.missing == "drop" else everyone
-        if len(everyone) and not len(positions):
+        if len(everyone) and not self.weighted.any():
             raise InputError('overlap: no training id is held by all parties; use overlap.missing = "zero_fill"')
         self.order = BatchOrder(positions, training.batch_size, self.job.seed)
         per_epoch = full.per_epoch if overlap.keep == "steps" else self.order.per_epoch

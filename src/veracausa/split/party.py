@@ -9,6 +9,7 @@ from typing import Any
 
 from veracausa.config import Job
 from veracausa.data.vertical import PartyData, Split, VerticalDataset
+from veracausa.errors import RunError, VeracausaError
 from veracausa.models.cut import JoinAxis
 from veracausa.runs.store import Store
 from veracausa.runs.tree import encode_tree, write_whole
@@ -56,6 +57,14 @@ class PartyProgram:
     start_step: int | None = None
 
     def __call__(self, link: Link, notify: Notify) -> None:
+        try:
+            self._run(link, notify)
+        except (VeracausaError, OSError):
+            raise
+        except Exception as error:  # a model's or a defense's own: the reader must know whose
+            raise RunError(f"party {self.data.name!r} failed: {type(error).__name__}: {error}") from error
+
+    def _run(self, link: Link, notify: Notify) -> None:
         store = Store(self.run, self.data.name, self.job.checkpoints.keep)
         store.start_step = self.start_step
         link.ledger = store.ledger

@@ -88,6 +88,9 @@ class PassiveParty:
         options = self.job.training
         set_learning_rate(self.optimizer, learning_rate(step, steps, options.optimizer.lr, options.schedule))
         held = None if self.data.train.index is None else self.data.train.present(ids)
+        if held is not None and held.sum() == 1 < len(held) and self.job.overlap.missing == "gwd":
+            # The active party learns nothing from a single row, and batch normalisation could not even run it.
+            held = torch.zeros_like(held)
         own = ids if held is None else ids[held]
         if not self.bottom.training:
             self.bottom.train()
@@ -118,7 +121,9 @@ class PassiveParty:
     def _with_dummies(self, payload: Tensor, held: Tensor) -> Tensor:
         """The payload of the whole batch: for ids this party lacks, zeros or a genuine payload of somebody else."""
         whole = torch.zeros(len(held), *self.shape, dtype=payload.dtype, device=payload.device)
-        if self.job.overlap.dummy == "resample" and len(payload):
+        # A dummy must look genuine only where it has no say; `zero_fill` trains on what stands in its place.
+        overlap = self.job.overlap
+        if overlap.dummy == "resample" and overlap.missing == "gwd" and len(payload):
             drawn = torch.randint(len(payload), (len(held),), generator=self.rng)
             whole = payload[drawn.to(payload.device)]
         whole[held.to(payload.device)] = payload

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,8 @@ class _Serving:
     results: dict[str, Tensor]
 
     def __call__(self, link: Link, notify: Notify) -> None:
-        party = make_party(self.job, self.data, self.schema)
+        # Without training rows there is nothing for a defense to prepare on: it must answer as it was trained.
+        party = make_party(self.job, replace(self.data, train=self.data.train.none()), self.schema)
         if isinstance(party, PassiveParty):
             party.bottom.load_state_dict(self.model["bottom"])
             party.defense.load_state(self.model["defense"])
@@ -89,6 +90,8 @@ def predict(
     run: Run, data: str | Path | Mapping[str, str | Path] | None = None, out: Path | None = None
 ) -> Predictions:
     """Predictions for the rows in `data` (one file, or one a party), or for the run's own test rows."""
+    if out is not None and not out.parent.is_dir():
+        raise InputError(f"{out.parent}: no such folder to write the predictions into")
     job = run.job
     models = {name: _model(run, name) for name in (job.parties.active, *job.parties.passive)}
     dataset = load(job) if data is None else _new_rows(job, data, models)
