@@ -1,4 +1,4 @@
-"""A defense of one's own: clip and round what leaves a passive party. It sends less, but is not private."""
+"""A defense of one's own: clip and round what leaves a passive party. It may leak less; it is not private."""
 
 from pydantic import Field
 from torch import Tensor
