@@ -1,0 +1,70 @@
+"""docs/jobs.md names every setting of a job with its default, and none that does not exist."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from veracausa.config import Job, load_job
+from veracausa.data.sources import datasets
+from veracausa.data.tables import OwnTable
+from veracausa.models import UserModel, models
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+_ROW = re.compile(r"^\| `([^`]+)` \| (.*?) \| .+ \|$", re.MULTILINE)
+_JOB = re.compile(r"^```toml job\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def _settings(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, str]]:
+    for name, field in section.model_fields.items():
+        nested = field.annotation
+        if isinstance(nested, type) and issubclass(nested, BaseModel):
+            yield from _settings(nested, f"{prefix}{name}.")
+        else:
+            yield (
+                f"{prefix}{name}",
+                "required" if field.is_required() else _written(field.get_default(call_default_factory=True)),
+            )
+
+
+def _written(value: Any) -> str:
+    return "–" if value is None else f"`{json.dumps(value, default=str)}`"
+
+
+def _expected() -> Iterator[tuple[str, str]]:
+    for name, default in _settings(Job, ""):
+        if name not in ("party", "data", "model", "defense") and not name.startswith(("data.", "model.", "defense.")):
+            yield name, default
+    for source in datasets.names():
+        if datasets.options(source).__module__.startswith("veracausa."):
+            yield from _settings(datasets.options(source), "data.")
+    for options in (UserModel, *(models.options(model) for model in models.names())):
+        if options.__module__.startswith("veracausa."):
+            yield from _settings(options, "model.")
+    yield from _settings(OwnTable, "party.NAME.data.")
+    yield from (("defense.name", '`"none"`'), ("party.NAME.defense", "–"))
+
+
+def test_every_setting_is_described_with_its_default() -> None:
+    page = (ROOT / "docs" / "jobs.md").read_text(encoding="utf-8")
+    described = dict(_ROW.findall(page))
+    expected = set(_expected())
+    assert set(described) == {setting for setting, _ in expected}
+    for setting, default in expected:
+        alternatives = re.findall(r"required|–|`[^`]*`", described[setting])
+        assert default in alternatives, f"{setting}: the default is {default}, the page says {described[setting]}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_jobs_that_are_shown_load(page: Path) -> None:
+    import tomllib
+
+    for text in _JOB.findall(page.read_text(encoding="utf-8")):
+        load_job(tomllib.loads(text))
