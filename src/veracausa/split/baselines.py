@@ -157,22 +157,35 @@ def run_baselines(
     job: Job, dataset: VerticalDataset, observer: Observer = lambda event: None
 ) -> dict[str, dict[str, Any]]:
     """Train the baselines that the job asks for and score them on the test rows."""
-    makers = {"joint": joint, "unsplit": unsplit, "active_only": active_only}
+    makers: dict[str, Callable[[Job, VerticalDataset], Centralised | None]] = {
+        "joint": joint,
+        "unsplit": unsplit,
+        "active_only": active_only,
+    }
     if any(data.train.index is not None for data in dataset.parties.values()):
         raise InputError("training.baselines: partial overlap leaves no common table to train them on")
-    results: dict[str, dict[str, Any]] = {}
-    if job.runtime.cpu_threads:
-        torch.set_num_threads(job.runtime.cpu_threads)
-    for name in job.training.baselines:
-        observer({"event": "baseline", "name": name})
-        started = time.perf_counter()
-        trained = makers[name](job, dataset)
-        if trained is None:
-            results[name] = prior(dataset)
-            continue
-        trained.train()
-        results[name] = {**trained.scores(), "seconds": time.perf_counter() - started}
-    return results
+    before = torch.get_num_threads()
+    torch.set_num_threads(job.runtime.cpu_threads or before)
+    try:
+        return {name: _result(makers[name], name, job, dataset, observer) for name in job.training.baselines}
+    finally:
+        torch.set_num_threads(before)
+
+
+def _result(
+    make: Callable[[Job, VerticalDataset], Centralised | None],
+    name: str,
+    job: Job,
+    dataset: VerticalDataset,
+    observer: Observer,
+) -> dict[str, Any]:
+    observer({"event": "baseline", "name": name})
+    started = time.perf_counter()
+    trained = make(job, dataset)
+    if trained is None:
+        return prior(dataset)
+    trained.train()
+    return {**trained.scores(), "seconds": time.perf_counter() - started}
 
 
 def prior(dataset: VerticalDataset) -> dict[str, Any]:
