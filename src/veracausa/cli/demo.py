@@ -68,13 +68,25 @@ def demo(
     console.out.print(
         "No defense was on: whoever receives a representation can try to turn it back into a picture.\n", soft_wrap=True
     )
-    console.out.print("Next:")
+    console.out.print(f"Next{_how_to_reach()}:", markup=False, soft_wrap=True)
     steps = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
     steps.add_row("veracausa init job.toml", "a job of your own, every setting explained")
     steps.add_row("veracausa train job.toml", "train it")
     steps.add_row("veracausa list", "data sets, models, defenses and runs")
     steps.add_row(f"veracausa report {run.path} RUN", "compare two runs")
     console.out.print(steps)
+
+
+def _how_to_reach() -> str:
+    """What to type first where the command is not on the path, as after `make demo`."""
+    import shutil
+    import sys
+
+    activate = Path(sys.executable).with_name("activate")
+    if shutil.which("veracausa") or not activate.exists():
+        return ""
+    here = Path.cwd()
+    return f" (first `. {activate.relative_to(here) if activate.is_relative_to(here) else activate}`)"
 
 
 def _free(folder: Path) -> Path:
