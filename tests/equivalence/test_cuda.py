@@ -15,6 +15,13 @@ from veracausa.wire.launch import Launch
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
 
+@pytest.fixture(autouse=True)
+def plain_float32(monkeypatch):
+    """No TF32 and no choice of algorithm by the clock: both sides round alike."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+
+
 @pytest.mark.parametrize("graphs", [True, False])
 @pytest.mark.parametrize("model", [{"name": "convnet", "cut": 6}, {"name": "resnet18", "cut": 6, "width": 16}])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
