@@ -153,6 +153,20 @@ def active_only(job: Job, dataset: VerticalDataset) -> Centralised | None:
     return Centralised(job, alone, WholeModel(job, alone, [active]), [active])
 
 
+def check_baselines(job: Job, dataset: VerticalDataset) -> None:
+    """Refuse baselines that cannot be trained; they come last, and a run should not fail at its end."""
+    if any(data.train.index is not None for data in dataset.parties.values()):
+        raise InputError("training.baselines: a party lacks training rows, which leaves no common table to train on")
+    holders = {"unsplit": list(dataset.parties), "active_only": [dataset.active]}
+    for name in job.training.baselines:
+        features = [dataset.parties[party] for party in holders.get(name, []) if dataset.parties[party].shape]
+        if features:
+            try:
+                WholeModel(job, dataset, features)
+            except InputError as error:
+                raise InputError(f"training.baselines: {name}: {error}") from error
+
+
 def run_baselines(
     job: Job, dataset: VerticalDataset, observer: Observer = lambda event: None
 ) -> dict[str, dict[str, Any]]:
@@ -162,8 +176,6 @@ def run_baselines(
         "unsplit": unsplit,
         "active_only": active_only,
     }
-    if any(data.train.index is not None for data in dataset.parties.values()):
-        raise InputError("training.baselines: partial overlap leaves no common table to train them on")
     before = torch.get_num_threads()
     torch.set_num_threads(job.runtime.cpu_threads or before)
     try:

@@ -149,8 +149,10 @@ def summarise(
 def check_models(job: Job, dataset: VerticalDataset) -> nn.Module:
     """Build every part once, so that a cut or a layer that does not fit is known before anything is written."""
     schema = Schema.of(dataset)
-    if job.training.baselines and any(data.train.index is not None for data in dataset.parties.values()):
-        raise InputError("training.baselines: a party lacks training rows, which leaves no common table to train on")
+    if job.training.baselines:
+        from veracausa.split.baselines import check_baselines
+
+        check_baselines(job, dataset)
     shapes = []
     for name, data in dataset.parties.items():
         if data.shape:
