@@ -56,6 +56,7 @@ def test_too_few_or_too_many_records_are_refused(intact):
         gzip.compress(b"\0\0\x09\x03" + bytes(12)),
         gzip.compress(b"\0\0\x08\x03" + b"\xff" * 12),
     ],
+    ids=["empty", "not gzip", "nothing inside", "another type", "sizes beyond the file"],
 )
 def test_no_idx_file_is_refused(tmp_path, content):
     (tmp_path / "a.gz").write_bytes(content)
