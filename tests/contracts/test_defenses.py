@@ -1,0 +1,266 @@
+"""Every registered defense keeps to the contract, and the contract catches those that do not."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import nn
+
+from veracausa.defenses import defenses
+from veracausa.defenses.base import Context, Defense
+from veracausa.registry import Options
+from veracausa.testing import check_defense
+
+
+@pytest.mark.parametrize("name", defenses.names())
+def test_every_registered_defense(name):
+    check_defense(name)
+
+
+class Noise(Defense):
+    """Honest noise: from its own generator in training, and from a copy of it for a question."""
+
+    class Options(Options):
+        scale: float = 0.1
+
+    def protect(self, r, x, ids):
+        rng = self.rng
+        if not torch.is_grad_enabled():
+            rng = torch.Generator()
+            rng.set_state(self.rng.get_state())
+        return r + self.options.scale * torch.randn(r.shape, generator=rng)
+
+
+class Masked(Defense):
+    """Learns a mask of its own, prepares a mean, adds a penalty."""
+
+    def bind(self, bottom, optimizer, rng, runner=None):
+        super().bind(bottom, optimizer, rng, runner)
+        self.mean, self.count = torch.zeros(()), 0
+
+    def prepare(self, data):
+        self.mean = data.take(torch.arange(len(data))).mean()
+
+    def penalty(self, r, x):
+        return 0.1 * r.square().mean()
+
+    def protect(self, r, x, ids):
+        return r * torch.sigmoid(self.mean)
+
+    def backward(self, context, grad, local_steps=1):
+        super().backward(context, grad, local_steps)
+        self.count += 1
+
+    def state(self):
+        return {"mean": self.mean, "count": self.count}
+
+    def load_state(self, state):
+        self.mean, self.count = state["mean"], state["count"]
+
+
+@pytest.mark.parametrize("defense", [Defense, Noise, Masked])
+def test_a_good_defense_passes(defense):
+    check_defense(defense)
+
+
+def test_options_reach_the_defense():
+    check_defense(Noise, {"scale": 2.0})
+    check_defense(Noise, Noise.Options(name="noise", scale=0.0))
+    with pytest.raises(ValidationError):
+        check_defense(Noise, {"scael": 2.0})
+
+
+class WrongShape(Defense):
+    def protect(self, r, x, ids):
+        return r.flatten(1)[:, :3]
+
+
+class KeepsGraph(Defense):
+    def forward(self, x, ids, step):
+        r = self.bottom(x)
+        return r, Context(x, ids, step, r, r)
+
+
+class NotFinite(Defense):
+    def protect(self, r, x, ids):
+        return r / 0
+
+
+class WrongType(Defense):
+    def protect(self, r, x, ids):
+        return r.double()
+
+
+class GlobalNoise(Defense):
+    def protect(self, r, x, ids):
+        return r + torch.randn_like(r)
+
+
+class GlobalPrepare(Defense):
+    def prepare(self, data):
+        torch.rand(1)
+
+
+class GlobalSeed(Defense):
+    def protect(self, r, x, ids):
+        torch.manual_seed(0)
+        return r + torch.randn_like(r)
+
+
+class ChangesRows(Defense):
+    def forward(self, x, ids, step):
+        x.clamp_(0, 0.1)
+        return super().forward(x, ids, step)
+
+
+class ChangesSent(Defense):
+    def backward(self, context, grad, local_steps=1):
+        super().backward(context, grad, local_steps)
+        context.payload.detach().zero_()
+
+
+class Frozen(Defense):
+    def backward(self, context, grad, local_steps=1):
+        pass
+
+
+class Forgets(Defense):
+    """Its payload depends on how often it was asked, which no checkpoint keeps."""
+
+    count = 0
+
+    def backward(self, context, grad, local_steps=1):
+        super().backward(context, grad, local_steps)
+        self.count += 1
+
+    def protect(self, r, x, ids):
+        return r * (1 + self.count)
+
+
+class ForgetsToLoad(Forgets):
+    def state(self):
+        return {"count": self.count}
+
+
+class PreparesOnly(Defense):
+    """What it prepared is not in its state: a resumed party, which does not prepare again, answers otherwise."""
+
+    mean = 0.0
+
+    def prepare(self, data):
+        self.mean = float(data.take(torch.arange(len(data))).mean())
+
+    def protect(self, r, x, ids):
+        return r + self.mean
+
+
+class ForgetsItsModel(Defense):
+    """A masker of its own that learns, is checkpointed without its optimiser."""
+
+    def bind(self, bottom, optimizer, rng, runner=None):
+        super().bind(bottom, optimizer, rng, runner)
+        self.scale = nn.Parameter(torch.ones(()))
+        self.own = torch.optim.Adam([self.scale], lr=0.1)
+
+    def protect(self, r, x, ids):
+        return r * self.scale
+
+    def backward(self, context, grad, local_steps=1):
+        self.own.zero_grad()
+        super().backward(context, grad, local_steps)
+        self.own.step()
+
+    def state(self):
+        return {"scale": self.scale}
+
+    def load_state(self, state):
+        self.scale.data.copy_(state["scale"])
+
+
+class InferTrains(Defense):
+    def infer(self, x, ids):
+        with torch.no_grad():
+            return self.bottom(x)
+
+
+class InferLeavesEval(Defense):
+    def infer(self, x, ids):
+        self.bottom.eval()
+        with torch.no_grad():
+            return self.bottom(x)
+
+
+class InferDraws(Defense):
+    def infer(self, x, ids):
+        r = super().infer(x, ids)
+        return r + torch.randn(r.shape, generator=self.rng)
+
+
+class InferCounts(Masked):
+    def infer(self, x, ids):
+        self.count += 1
+        return super().infer(x, ids)
+
+
+class InferSteps(Defense):
+    def infer(self, x, ids):
+        r = super().infer(x, ids)
+        self.optimizer.step()
+        return r
+
+
+class InferKeepsGraph(Defense):
+    def infer(self, x, ids):
+        self.bottom.eval()
+        r = self.bottom(x)
+        self.bottom.train()
+        return r
+
+
+class SeesLabels(Defense):
+    def prepare(self, data, labels=None):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("defense", "complaint"),
+    [
+        (WrongShape, r"a bottom that gives vectors: the payload has shape \(8, 3\), not \(8, 4\)"),
+        (KeepsGraph, "the payload is not detached"),
+        (NotFinite, "values that are not finite"),
+        (WrongType, "the payload is torch.float64"),
+        (GlobalNoise, "draws from the global random state"),
+        (GlobalPrepare, "draws from the global random state"),
+        (GlobalSeed, "draws from the global random state"),
+        (ChangesRows, "forward changes the party's rows"),
+        (ChangesSent, "backward changes the payload that was sent"),
+        (Frozen, "backward leaves the bottom model as it was"),
+        (Forgets, "after load_state, infer gives another payload"),
+        (ForgetsToLoad, "load_state does not bring back what state gave"),
+        (PreparesOnly, "after load_state, infer gives another payload"),
+        (ForgetsItsModel, "after load_state, the next payload differs"),
+        (InferTrains, "infer changes the bottom's weights or statistics"),
+        (InferLeavesEval, "infer leaves modules in another mode"),
+        (InferDraws, "infer draws from the party's generators"),
+        (InferCounts, "infer changes the defense's state"),
+        (InferSteps, "infer changes the bottom's weights"),
+        (InferKeepsGraph, "infer gives a payload with a graph"),
+        (SeesLabels, "SeesLabels.prepare takes 'labels': a defense never sees labels"),
+    ],
+)
+def test_a_broken_defense_is_caught(defense, complaint):
+    with pytest.raises(AssertionError, match=complaint):
+        check_defense(defense)
+
+
+class FlatMaps(Defense):
+    """Right for vectors, wrong for maps."""
+
+    def protect(self, r, x, ids):
+        return r.flatten(1)
+
+
+def test_maps_are_tried_as_well_as_vectors():
+    with pytest.raises(AssertionError, match="a bottom that gives maps: the payload has shape"):
+        check_defense(FlatMaps)
