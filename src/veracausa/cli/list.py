@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +11,9 @@ import typer
 
 if TYPE_CHECKING:
     from veracausa.registry import Registry
+
+
+_REQUIRED = "required"
 
 
 class What(StrEnum):
@@ -64,7 +68,7 @@ def _registry(kind: What) -> Registry[Any]:
 def _entry(registry: Registry[Any], name: str) -> dict[str, Any]:
     described = (registry.get(name).__doc__ or "").strip().split("\n")[0]
     settings = {
-        field: "required" if info.is_required() else info.get_default(call_default_factory=True)
+        field: _REQUIRED if info.is_required() else info.get_default(call_default_factory=True)
         for field, info in registry.options(name).model_fields.items()
         if field != "name"
     }
@@ -93,7 +97,10 @@ def _print_entries(rows: list[dict[str, Any]]) -> None:
 
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for row in rows:
-        settings = ", ".join(f"{name} = {_value(value)}" for name, value in row["settings"].items())
+        settings = ", ".join(
+            f"{name} {value}" if value == _REQUIRED else f"{name} = {_value(value)}"
+            for name, value in row["settings"].items()
+        )
         table.add_row(escape(row["name"]), escape(row["description"]))
         if settings:
             table.add_row("", f"[dim]{escape(settings)}[/dim]")
@@ -101,9 +108,8 @@ def _print_entries(rows: list[dict[str, Any]]) -> None:
 
 
 def _value(value: Any) -> str:
-    if value is None:
-        return "not set"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    """As a job would say it."""
+    return "not set" if value is None else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _print_runs(rows: list[dict[str, Any]], folder: Path) -> None:

@@ -19,7 +19,10 @@ class ConvNetOptions(ModelOptions):
 
 @models.register("convnet", ConvNetOptions)
 def convnet(options: ConvNetOptions, shape: tuple[int, ...], outputs: int) -> nn.Sequential:
-    """Eleven units, PyTorch's default weights. Valid convolutions, as in the original, leave a 28×14 strip no width."""
+    """The small CNN for grey or colour pictures: eleven units, two convolutions and three dense layers.
+
+    Padded, because valid convolutions, as in the original, leave a 28×14 strip no width. PyTorch's default weights.
+    """
     return nn.Sequential(
         centred(nn.Conv2d(shape[0], 8, 5, padding=2), options.centre),
         nn.ReLU(),
