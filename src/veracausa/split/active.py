@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from veracausa import seeding
 from veracausa.config import Job
 from veracausa.data.vertical import PartyData, Split
-from veracausa.errors import InputError, WireError
+from veracausa.errors import InputError, RunError, WireError
 from veracausa.models.cut import JoinAxis, build_bottom, build_top, join, payload_shape
 from veracausa.runs.store import Store
 from veracausa.split.evaluate import balanced_weights, evaluate, loss_function
@@ -211,7 +212,10 @@ class ActiveParty:
 
     def _epoch_record(self, link: Link, epoch: int, evaluated: bool) -> dict[str, Any]:
         record: dict[str, Any] = {"event": "epoch", "epoch": epoch, "step": self.step}
-        record["train"] = {"loss": float(self.loss_sum) / max(1, self.loss_steps)}
+        loss = float(self.loss_sum) / max(1, self.loss_steps)
+        if not math.isfinite(loss):
+            raise RunError(f"training diverged: the loss is {loss} in epoch {epoch}; lower training.optimizer.lr")
+        record["train"] = {"loss": loss}
         self.loss_sum.zero_()
         self.loss_steps = 0
         splits: tuple[Split, ...] = ("validation", "test")
