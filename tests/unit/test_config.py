@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veracausa.config import Job, load_job
@@ -213,6 +213,7 @@ def test_the_toml_of_a_job_is_the_job_again(source, tmp_path):
     assert load_job(path, ["seed=5"]) != job
 
 
+@settings(deadline=None)
 @given(
     name=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\\\0"), min_size=1).filter(
         lambda name: name not in (".", "..")

@@ -30,7 +30,7 @@ keys = st.one_of(text, st.integers(0, 9), st.sampled_from(["a", "a/b", "$tensor"
 states = st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=4))
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(state=states)
 def test_a_state_comes_back_whole(state):
     back = decode_tree(encode_tree(state))

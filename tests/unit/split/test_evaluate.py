@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import sklearn.metrics as reference
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.utils.class_weight import compute_class_weight
 
 from veracausa.split.evaluate import area_under_roc, balanced_weights, evaluate, loss_function
 
 
+@settings(deadline=None)
 @given(
     # Few different scores, so that ties are common.
     rows=st.lists(
@@ -26,6 +27,7 @@ def test_the_area_under_the_curve_is_scikit_learns(rows):
     assert area_under_roc(score, positive) == pytest.approx(expected, abs=1e-12)
 
 
+@settings(deadline=None)
 @given(seed=st.integers(0, 1000), classes=st.integers(2, 5), rows=st.integers(12, 80))
 def test_classification_scores_are_scikit_learns(seed, classes, rows):
     rng = torch.Generator().manual_seed(seed)
@@ -59,6 +61,7 @@ def test_balanced_accuracy_counts_only_classes_that_occur():
     assert scores["accuracy"] == 0.75
 
 
+@settings(deadline=None)
 @given(seed=st.integers(0, 1000), offset=st.sampled_from([0.0, -3.0, 1e6]), rows=st.integers(2, 50))
 def test_regression_scores_are_scikit_learns(seed, offset, rows):
     rng = torch.Generator().manual_seed(seed)
@@ -78,6 +81,7 @@ def test_r2_of_targets_without_spread_is_no_division_by_zero():
     assert evaluate("regression", torch.zeros(3, 1), torch.ones(3))["r2"] == 0.0
 
 
+@settings(deadline=None)
 @given(labels=st.lists(st.integers(0, 3), min_size=1, max_size=50))
 def test_balanced_weights_are_scikit_learns(labels):
     weights = balanced_weights(torch.tensor(labels), 4)
