@@ -15,7 +15,7 @@ _construction = threading.Lock()
 def derive(seed: int, *purpose: str | int) -> int:
     """A 63-bit seed for one purpose: the same for the same words, unrelated for any others."""
     words = "\x1f".join([str(seed), *map(str, purpose)])
-    return int.from_bytes(hashlib.sha256(words.encode()).digest()[:8], "big") >> 1
+    return int.from_bytes(hashlib.sha256(words.encode("utf-8", "surrogatepass")).digest()[:8], "big") >> 1
 
 
 def generator(seed: int, *purpose: str | int) -> torch.Generator:

@@ -70,7 +70,7 @@ def print_rows(name: str, rows: Sequence[Row], json: bool) -> None:
 
     # The table goes to standard error when a machine reads standard output.
     console = Console(file=sys.stderr if json else sys.stdout)
-    table = Table(title=f"bench {name}")
+    table = Table(title=f"bench {name}", box=None, pad_edge=False)
     for i, title in enumerate(_titles(rows)):
         table.add_column(title, justify="left" if i in (0, 2) else "right")
     for row in rows:

@@ -140,7 +140,6 @@ class _PartyRows:
             if not len(positions):
                 raise InputError(
                     f"party {self.name!r}: no id of {self.holding.train.path} is among the active party's; "
-                    ""
                     "check that both id columns name the same people in the same way"
                 )
             if self.fraction < 1:

@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from veracausa.runs.atomic import write_whole
 from veracausa.runs.record import number as number
 from veracausa.runs.record import numbers
 
@@ -281,7 +282,6 @@ def _svg(figure: Figure, title: str) -> str:
 
 
 def _png(figure: Figure, path: Path) -> None:
-    from veracausa.runs.tree import write_whole
 
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.set_facecolor("white")

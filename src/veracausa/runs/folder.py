@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from veracausa.errors import InputError, RunError
+from veracausa.runs.atomic import write_whole
 from veracausa.runs.machine import describe_machine
-from veracausa.runs.tree import write_whole
 
 if TYPE_CHECKING:
     from veracausa.config import Job
@@ -74,8 +74,9 @@ def create(path: Path, job: Job, parties: Mapping[str, str]) -> Run:
     """A new run folder with its resolved config; `parties` maps names to roles."""
     import tomli_w
 
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise InputError(f"{path}: already there; go on with --resume, or name another folder with --out")
+    check_free(path)
+    path.mkdir(parents=True, exist_ok=True)
+    write_whole(path / "config.toml", job.to_toml().encode())  # first: from here on the run can be resumed
     for name, role in parties.items():
         folder = path / "parties" / name
         folder.mkdir(parents=True, exist_ok=True)
@@ -84,8 +85,13 @@ def create(path: Path, job: Job, parties: Mapping[str, str]) -> Run:
         party = {"name": name, "role": role, "data": dict(own.data) if own else {}, "defense": defense}
         write_whole(folder / "party.toml", tomli_w.dumps(party).encode())
     write_json(path / "environment.json", environment(job))
-    write_whole(path / "config.toml", job.to_toml().encode())
     return Run(path)
+
+
+def check_free(path: Path) -> None:
+    """Refuse a folder that holds anything but what a kill at the very start leaves."""
+    if path.exists() and (not path.is_dir() or any(entry.suffix != ".tmp" for entry in path.iterdir())):
+        raise InputError(f"{path}: already there; go on with --resume, or name another folder with --out")
 
 
 def set_status(path: Path, **fields: Any) -> None:

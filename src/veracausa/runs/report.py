@@ -10,6 +10,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader
 from markupsafe import Markup
 
+from veracausa.runs.atomic import write_whole
 from veracausa.runs.figures import (
     SCORES,
     SHARES,
@@ -138,7 +139,6 @@ def render(template: str, **context: Any) -> str:
 def write_page(path: Path, text: str) -> Path:
     """Write a page whole, and return its path."""
     # Here, because it brings torch with it, which reading a run does not need.
-    from veracausa.runs.tree import write_whole
 
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, text.encode())

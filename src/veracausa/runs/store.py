@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from veracausa.errors import RunError
-from veracausa.runs.tree import decode_tree, digest, encode_tree, write_whole
+from veracausa.runs.atomic import write_whole
+from veracausa.runs.tree import decode_tree, digest, encode_tree
 from veracausa.wire.ledger import Ledger
 
 _NAME = re.compile(r"step-(\d{8})-([0-9a-f]{16})\.safetensors")

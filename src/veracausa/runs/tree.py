@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-from pathlib import Path
 from typing import Any
 
 import safetensors
@@ -49,24 +47,6 @@ def unflatten(tensors: dict[str, Tensor], skeleton: Any) -> Any:
     if isinstance(skeleton, list):
         return [unflatten(tensors, value) for value in skeleton]
     return skeleton
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that a crash leaves either the old one or the new one, never half of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def encode_tree(state: Any) -> bytes:

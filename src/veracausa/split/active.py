@@ -16,7 +16,7 @@ from veracausa.data.vertical import PartyData, Split
 from veracausa.errors import InputError, RunError, WireError
 from veracausa.models.cut import JoinAxis, build_bottom, build_top, join, payload_shape
 from veracausa.runs.store import Store
-from veracausa.split.evaluate import balanced_weights, evaluate, loss_function
+from veracausa.split.evaluate import evaluate, loss_function
 from veracausa.split.optimization import (
     BatchOrder,
     learning_rate,
@@ -56,20 +56,14 @@ class ActiveParty:
             self.bottom = placed(bottom, job.runtime, self.device)
             self.run_bottom = Runner(self.bottom, job.runtime, self.device, job.training.batch_size)
         self.parts = {split: data.part(split).to(self.device) for split in ("train", "validation", "test")}
-        weights = job.training.class_weights
-        class_weights = None
-        if task == "classification" and weights == "balanced":
-            assert data.train.labels is not None
-            class_weights = balanced_weights(data.train.labels, outputs)
-        elif task == "classification" and not isinstance(weights, str):
-            if len(weights) != outputs:
-                raise InputError(f"training.class_weights: {len(weights)} weights for {outputs} classes")
-            class_weights = torch.tensor(weights)
-        self.loss = loss_function(task, class_weights).to(self.device)
+        labels = data.train.labels
+        assert labels is not None, "the active party holds the labels"
+        self.loss = loss_function(task, labels, outputs, job.training.class_weights).to(self.device)
         self.exchange = 0
         self.step = 0
         self.loss_sum = torch.zeros((), device=self.device)
         self.loss_steps = 0
+        self.seconds = 0.0
 
     def meet(self, link: Link) -> None:
         """Hear from every passive party what it will send, and build the top model for it."""
@@ -123,7 +117,7 @@ class ActiveParty:
             self.load_state(store.load(store.start_step))
         training, every = self.job.training, self.job.checkpoints.every_steps
         self.notify({"event": "start", "epochs": training.epochs, "steps": self.steps, "step": self.step})
-        started = time.perf_counter()
+        started = time.perf_counter() - self.seconds
         while self.step < self.steps:
             self.train_step(link)
             self.notify({"event": "step", "step": self.step})
@@ -131,7 +125,7 @@ class ActiveParty:
             if within == 0:
                 last = self.step == self.steps
                 record = self._epoch_record(link, epoch, last or epoch % training.evaluate_every == 0)
-                record["seconds"] = time.perf_counter() - started
+                record["seconds"] = self.seconds = time.perf_counter() - started
                 if store is not None:
                     store.log(record)
                 self.notify(record)
@@ -152,12 +146,15 @@ class ActiveParty:
         payloads = {peer: message.tensors["payload"].to(self.device) for peer, message in received.items()}
         kept = self.weighted[ids]
         rows = None if kept.all() else kept.nonzero().squeeze(1).to(self.device)
-        if rows is None or len(rows) > 1:
+        used = len(ids) if rows is None else len(rows)
+        if used < 2 <= len(ids):
+            used = 0  # one row alone has no batch statistics; it is left for another epoch
+        if used:
             gradients = self._learn(ids, payloads, rows)
         else:
             gradients = {peer: torch.zeros_like(payload) for peer, payload in payloads.items()}
         for peer, (_, kind) in self.kinds.items():
-            link.send(peer, kind, self.exchange, {"gradient": gradients[peer]})
+            link.send(peer, kind, self.exchange, {"gradient": gradients[peer]}, rows=used)
         self.step += 1
 
     def _learn(self, ids: Tensor, payloads: Mapping[str, Tensor], rows: Tensor | None) -> dict[str, Tensor]:
@@ -246,6 +243,7 @@ class ActiveParty:
             "rng": self.model_rng.get_state(),
             "loss_sum": self.loss_sum,
             "loss_steps": self.loss_steps,
+            "seconds": self.seconds,
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -257,6 +255,7 @@ class ActiveParty:
         self.model_rng.set_state(state["rng"])
         self.loss_sum = state["loss_sum"].to(self.device)
         self.loss_steps = state["loss_steps"]
+        self.seconds = state["seconds"]
 
     def model(self) -> dict[str, Any]:
         """What this party keeps to serve predictions later."""

@@ -16,7 +16,7 @@ from veracausa.data.vertical import PartyData, Split, VerticalDataset
 from veracausa.errors import InputError
 from veracausa.models.cut import build_bottom, build_top, build_whole, join, payload_shape
 from veracausa.split.active import EVALUATION_ROWS
-from veracausa.split.evaluate import balanced_weights, evaluate, loss_function
+from veracausa.split.evaluate import evaluate, loss_function
 from veracausa.split.optimization import (
     BatchOrder,
     learning_rate,
@@ -47,11 +47,8 @@ class Centralised:
         if labels is None:
             raise InputError("there are no training labels")
         self.target = labels.to(self.device)
-        weights: Tensor | None = None
-        if self.schema.task == "classification" and job.training.class_weights != "none":
-            given = job.training.class_weights
-            weights = balanced_weights(labels, self.schema.outputs) if isinstance(given, str) else torch.tensor(given)
-        self.loss = loss_function(self.schema.task, weights).to(self.device)
+        weights = job.training.class_weights
+        self.loss = loss_function(self.schema.task, labels, self.schema.outputs, weights).to(self.device)
         self.optimizer = make_optimizer(self.model.parameters(), job.training.optimizer)
         self.precision = precision_context(job.runtime, self.device)
         self.order = BatchOrder(torch.arange(len(labels)), job.training.batch_size, job.seed)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from veracausa.errors import InputError
 
-def loss_function(task: str, class_weights: Tensor | None = None) -> nn.Module:
-    """Mean cross-entropy over the rows (class-weighted where asked), or mean squared error."""
-    return nn.CrossEntropyLoss(weight=class_weights) if task == "classification" else Regression()
+
+def loss_function(task: str, labels: Tensor, classes: int, weights: str | tuple[float, ...] = "none") -> nn.Module:
+    """Mean cross-entropy over the rows, its classes weighted as the job says, or mean squared error."""
+    if task == "regression":
+        return Regression()
+    return nn.CrossEntropyLoss(weight=class_weights(weights, labels, classes))
 
 
 class Regression(nn.Module):
@@ -16,6 +20,15 @@ class Regression(nn.Module):
 
     def forward(self, output: Tensor, target: Tensor) -> Tensor:
         return nn.functional.mse_loss(output.squeeze(1), target)
+
+
+def class_weights(wanted: str | tuple[float, ...], labels: Tensor, classes: int) -> Tensor | None:
+    """The weight of each class that a job's `training.class_weights` means; None: all alike."""
+    if isinstance(wanted, str):
+        return balanced_weights(labels, classes) if wanted == "balanced" else None
+    if len(wanted) != classes:
+        raise InputError(f"training.class_weights: {len(wanted)} weights for {classes} classes")
+    return torch.tensor(wanted)
 
 
 def balanced_weights(labels: Tensor, classes: int) -> Tensor:

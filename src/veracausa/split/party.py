@@ -11,8 +11,9 @@ from veracausa.config import Job
 from veracausa.data.vertical import PartyData, Split, VerticalDataset
 from veracausa.errors import RunError, VeracausaError
 from veracausa.models.cut import JoinAxis
+from veracausa.runs.atomic import write_whole
 from veracausa.runs.store import Store
-from veracausa.runs.tree import encode_tree, write_whole
+from veracausa.runs.tree import encode_tree
 from veracausa.split.active import ActiveParty
 from veracausa.split.passive import PassiveParty
 from veracausa.wire.launch import Notify

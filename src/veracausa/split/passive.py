@@ -104,7 +104,7 @@ class PassiveParty:
         link.send(self.active, self.payload_kind, self.exchange, {"payload": payload.to(self.dtype)})
         answer = link.receive(self.active, self.gradient_kind, self.exchange)
         grad = answer.tensors["gradient"].to(self.device)
-        if context is not None:
+        if context is not None and answer.meta["rows"]:
             grad = grad if held is None else grad[held.to(self.device)]
             self.defense.backward(context, grad.to(context.payload.dtype), options.local_steps)
         self.step = step + 1

@@ -16,8 +16,9 @@ from veracausa.config import Job
 from veracausa.data.load import load, load_new
 from veracausa.data.vertical import PartyData, VerticalDataset
 from veracausa.errors import InputError
+from veracausa.runs.atomic import write_whole
 from veracausa.runs.folder import Run
-from veracausa.runs.tree import decode_tree, write_whole
+from veracausa.runs.tree import decode_tree
 from veracausa.split.active import ActiveParty
 from veracausa.split.evaluate import evaluate
 from veracausa.split.party import Schema, make_party

@@ -35,5 +35,8 @@ def representation(shape: tuple[int, ...], dtype: torch.dtype) -> Kind:
 
 
 def gradient(shape: tuple[int, ...], dtype: torch.dtype) -> Kind:
-    """Active to passive: the loss's gradient with respect to the payload."""
-    return Kind("gradient", {"gradient": TensorSpec(dtype, (None, *shape), MAX_ROWS)})
+    """Active to passive: the loss's gradient with respect to the payload, and over how many rows the loss was taken.
+
+    No rows, no update: a step on a gradient of zeros would still move weights by momentum and decay.
+    """
+    return Kind("gradient", {"gradient": TensorSpec(dtype, (None, *shape), MAX_ROWS)}, {"rows": int})

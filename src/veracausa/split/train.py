@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -41,9 +40,13 @@ def train(
     settings = load_job(job, overrides)
     path = Path(out) if out is not None else _default_folder(settings, resume)
     if resume:
-        _same_job(path, settings)
-    elif path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise InputError(f"{path}: already there; go on with --resume, or name another folder with --out")
+        if difference := _other_settings(path, settings):
+            raise InputError(f"{path}: this run was started with another job: {difference}; use a new --out")
+        if Run(path).status.get("state") == "done" and Run(path).summary:
+            observer({"event": "done"})  # nothing is left to do
+            return Run(path)
+    else:
+        folder.check_free(path)
     dataset = load(settings)
     top = check_models(settings, dataset)
     parties = dict(dataset.parties)
@@ -65,7 +68,6 @@ def _train(
     run: Run, job: Job, dataset: VerticalDataset, parties: Mapping[str, PartyData], top: nn.Module, observer: Observer
 ) -> None:
     start_step = rewind(run.path, job, list(dataset.parties))
-    started = time.perf_counter()
     finished: dict[str, Any] = {}
 
     def hear(event: Mapping[str, Any]) -> None:
@@ -90,7 +92,7 @@ def _train(
     )
     try:
         launch.run(programs, hear)
-        summary = summarise(run, job, dataset, finished, time.perf_counter() - started)
+        summary = summarise(run, job, dataset, finished)
         if job.training.baselines:
             from veracausa.split.baselines import run_baselines
 
@@ -109,7 +111,7 @@ def _train(
 
 def rewind(path: Path, job: Job, parties: Sequence[str]) -> int | None:
     """Set the run back to the newest checkpoint that all parties hold; None: to the beginning."""
-    for torn in path.rglob(".*.tmp"):  # what a kill left half-written
+    for torn in path.rglob("*.tmp"):  # what a kill left half-written
         torn.unlink()
     stores = [Store(path, name, job.checkpoints.keep) for name in parties]
     step = common_step(stores)
@@ -121,9 +123,7 @@ def rewind(path: Path, job: Job, parties: Sequence[str]) -> int | None:
     return step
 
 
-def summarise(
-    run: Run, job: Job, dataset: VerticalDataset, parties: Mapping[str, Any], seconds: float
-) -> dict[str, Any]:
+def summarise(run: Run, job: Job, dataset: VerticalDataset, parties: Mapping[str, Any]) -> dict[str, Any]:
     """The numbers that other programs may rely on."""
     epochs = [record for record in run.metrics if record.get("event") == "epoch"]
     last = epochs[-1] if epochs else {}
@@ -134,7 +134,7 @@ def summarise(
         "model": job.model.name,
         "cut": job.model.cut,
         **({"accuracy": scores["accuracy"]} if "accuracy" in scores else {}),
-        "seconds": seconds,
+        "seconds": last.get("seconds", 0.0),
         "rounds": next(iter(parties.values()))["rounds"],
         "bytes_sent": sum(party["bytes_sent"] for party in parties.values()),
         "epochs": last.get("epoch", 0),
@@ -147,7 +147,7 @@ def summarise(
 
 
 def check_models(job: Job, dataset: VerticalDataset) -> nn.Module:
-    """Build every part once, so that a cut or a layer that does not fit is known before anything is written."""
+    """The top model, after every part was built once: what does not fit is known before anything is written."""
     schema = Schema.of(dataset)
     if job.training.baselines:
         from veracausa.split.baselines import check_baselines
@@ -177,16 +177,14 @@ def cpu_threads(job: Job, top: nn.Module) -> dict[str, int]:
     }
 
 
-def _same_job(path: Path, job: Job) -> None:
-    """Refuse to go on with a run under other settings; a longer time-out or another link is no other setting."""
+def _other_settings(path: Path, job: Job) -> str | None:
+    """How the job differs from the one a run was started with; a longer time-out or another link does not count."""
     before, now = Run(path).job.model_dump(mode="json"), job.model_dump(mode="json")
     for tree in (before, now):
         for free in ("timeout", "link", "max_message_mib"):
             tree["runtime"].pop(free)
         tree["checkpoints"] = None
-    difference = first_difference(before, now)
-    if difference:
-        raise InputError(f"{path}: this run was started with another job: {difference}; use a new --out")
+    return first_difference(before, now)
 
 
 def first_difference(before: Any, now: Any, place: str = "") -> str | None:
@@ -201,7 +199,7 @@ def first_difference(before: Any, now: Any, place: str = "") -> str | None:
 
 
 def _default_folder(job: Job, resume: bool) -> Path:
-    """runs/NAME, or the next free runs/NAME-2, …; to resume, the newest of them."""
+    """runs/NAME, or the next free runs/NAME-2, …; to resume, the newest of them with these settings."""
     base = Path("runs") / job.name
     taken = [base, *(base.with_name(f"{base.name}-{i}") for i in range(2, 10_000))]
     free = next(i for i, path in enumerate(taken) if not path.exists())
@@ -209,4 +207,5 @@ def _default_folder(job: Job, resume: bool) -> Path:
         return taken[free]
     if free == 0:
         raise InputError(f"{base}: no run to resume; start one without --resume")
-    return taken[free - 1]
+    runs = [path for path in reversed(taken[:free]) if (path / "config.toml").is_file()]
+    return next((path for path in runs if _other_settings(path, job) is None), taken[free - 1])

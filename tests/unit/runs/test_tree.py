@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veracausa.errors import RunError
-from veracausa.runs.tree import decode_tree, digest, encode_tree, flatten, same, unflatten, write_whole
+from veracausa.runs.atomic import write_whole
+from veracausa.runs.tree import decode_tree, digest, encode_tree, flatten, same, unflatten
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.bool]
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.utils.class_weight import compute_class_weight
 
+from veracausa.errors import InputError
 from veracausa.split.evaluate import area_under_roc, balanced_weights, evaluate, loss_function
 
 
@@ -97,9 +98,13 @@ def test_balanced_weights_are_scikit_learns(labels):
 
 def test_the_losses():
     output, target = torch.randn(5, 3), torch.tensor([0, 1, 2, 1, 0])
-    weights = torch.tensor([1.0, 2.0, 0.5])
-    expected = torch.nn.functional.cross_entropy(output, target, weights)
-    assert torch.equal(loss_function("classification", weights)(output, target), expected)
+    weights = (1.0, 2.0, 0.5)
+    expected = torch.nn.functional.cross_entropy(output, target, torch.tensor(weights))
+    assert torch.equal(loss_function("classification", target, 3, weights)(output, target), expected)
+    balanced = torch.nn.functional.cross_entropy(output, target, balanced_weights(target, 3))
+    assert torch.equal(loss_function("classification", target, 3, "balanced")(output, target), balanced)
+    with pytest.raises(InputError, match=r"training\.class_weights: 2 weights for 3 classes"):
+        loss_function("classification", target, 3, (1.0, 2.0))
     values = torch.randn(5)
     expected = (output[:, 0] - values).square().mean()
-    torch.testing.assert_close(loss_function("regression")(output[:, :1], values), expected)
+    torch.testing.assert_close(loss_function("regression", values, 1)(output[:, :1], values), expected)
