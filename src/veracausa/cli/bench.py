@@ -21,6 +21,11 @@ class Device(StrEnum):
     cuda = "cuda"
 
 
+class Precision(StrEnum):
+    fp32 = "fp32"
+    bf16 = "bf16"
+
+
 @app.command()
 def wire(json: Json = False, out: Out = None, repeats: Repeats = 5) -> None:
     """What a message costs between threads and between processes, beside a copy in memory."""
@@ -41,11 +46,12 @@ def runtime(
         list[str] | None, typer.Option("--case", metavar="NAME", help="Only this case; may be repeated.")
     ] = None,
     device: Annotated[Device, typer.Option("--device", help="Where the models compute.")] = Device.auto,
+    precision: Annotated[Precision, typer.Option("--precision", help="On both sides alike.")] = Precision.fp32,
 ) -> None:
-    """What a federation costs, beside the same model trained in one place."""
+    """What a federation costs, beside the same graph trained in one place by plain PyTorch."""
     from veracausa.bench.rows import print_rows, write_rows
     from veracausa.bench.runtime import run
 
-    rows = run(case or None, repeats, device.value)
+    rows = run(case or None, repeats, device.value, precision.value)
     write_rows("runtime", rows, out)
     print_rows("runtime", rows, json)
