@@ -148,16 +148,25 @@ class ActiveParty:
         used = len(ids) if rows is None else len(rows)
         if used < 2 <= len(ids):
             used = 0  # one row alone has no batch statistics; it is left for another epoch
+
+        def answer(gradients: Mapping[str, Tensor]) -> None:
+            for peer, (_, kind) in self.kinds.items():
+                link.send(peer, kind, self.exchange, {"gradient": gradients[peer]}, rows=used)
+
         if used:
-            gradients = self._learn(ids, payloads, rows)
+            self._learn(ids, payloads, rows, answer)
         else:
-            gradients = {peer: torch.zeros_like(payload) for peer, payload in payloads.items()}
-        for peer, (_, kind) in self.kinds.items():
-            link.send(peer, kind, self.exchange, {"gradient": gradients[peer]}, rows=used)
+            answer({peer: torch.zeros_like(payload) for peer, payload in payloads.items()})
         self.step += 1
 
-    def _learn(self, ids: Tensor, payloads: Mapping[str, Tensor], rows: Tensor | None) -> dict[str, Tensor]:
-        """Update the top model and return the first update's gradient of every payload.
+    def _learn(
+        self,
+        ids: Tensor,
+        payloads: Mapping[str, Tensor],
+        rows: Tensor | None,
+        answer: Callable[[Mapping[str, Tensor]], None],
+    ) -> None:
+        """Update the top model; `answer` gets every payload's gradient as soon as it is known, before the updates.
 
         Rows that somebody lacks are left out of the batch, so that a dummy touches nothing, not even a batch
         normalisation; their gradient is zero.
@@ -169,7 +178,6 @@ class ActiveParty:
         assert labels is not None
         target = labels[ids.to(labels.device)]
         self._mode(True)
-        gradients: dict[str, Tensor] = {}
         for local in range(training.local_steps):
             leaves = {peer: payload.requires_grad_(local == 0) for peer, payload in payloads.items()}
             inputs = [*([self._own("train", ids)] if self.bottom is not None else []), *leaves.values()]
@@ -181,12 +189,11 @@ class ActiveParty:
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
             if local == 0:
-                gradients = {peer: _gradient_of(leaf) for peer, leaf in leaves.items()}
+                answer({peer: _gradient_of(leaf) for peer, leaf in leaves.items()})
                 payloads = {peer: leaf.detach() for peer, leaf in leaves.items()}
                 self.loss_sum += loss.detach()
                 self.loss_steps += 1
             self.optimizer.step()
-        return gradients
 
     def _own(self, split: Split, ids: Tensor) -> Tensor:
         assert self.bottom is not None
