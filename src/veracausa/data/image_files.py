@@ -13,6 +13,7 @@ from torch import Tensor
 
 from veracausa.errors import InputError
 
+ANNOTATIONS = "val_annotations.txt"
 _SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 
 
@@ -31,6 +32,21 @@ def class_folders(folder: Path) -> dict[str, list[Path]]:
             raise InputError(f"{path}: a class folder without pictures; add some, or remove the folder")
     if not classes:
         raise InputError(f"{folder}: holds no class folders; put each class's pictures into a folder named after it")
+    return classes
+
+
+def annotated(folder: Path) -> dict[str, list[Path]]:
+    """Class name -> its pictures, for Tiny-ImageNet's own form: one folder `images`, and a list that names classes."""
+    listing = folder / ANNOTATIONS
+    classes: dict[str, list[Path]] = {}
+    for number, line in enumerate(listing.read_text(encoding="utf-8").splitlines(), start=1):
+        fields = line.split("\t")
+        if len(fields) < 2:
+            raise InputError(f"{listing}, line {number}: must be a file name, a tab and its class")
+        path = folder / "images" / fields[0]
+        if not path.is_file():
+            raise InputError(f"{listing}, line {number}: there is no {path}; unpack the archive again")
+        classes.setdefault(fields[1], []).append(path)
     return classes
 
 

@@ -168,6 +168,22 @@ def test_images_with_a_test_folder(make_job, tmp_path):
     assert data.classes == ("cat", "dog")
 
 
+def test_tiny_imagenet_as_published(make_job, tmp_path):
+    for wnid in ("n01", "n02"):
+        pictures_in(tmp_path / "train" / wnid, {"images": 2})
+    pictures_in(tmp_path / "val", {"images": 3})
+    pictures_in(tmp_path / "test", {"images": 1})
+    listing = tmp_path / "val" / "val_annotations.txt"
+    listing.write_text("0.png\tn02\t0\t0\t9\t9\n1.png\tn01\t0\t0\t9\t9\n2.png\tn02\t0\t0\t9\t9\n")
+    data = load(make_job({"name": "images", "path": str(tmp_path)}))
+    assert data.classes == ("n01", "n02")
+    assert labels(data).tolist() == [0, 1, 0, 1]
+    assert labels(data, "test").tolist() == [0, 1, 1]
+    listing.write_text("gone.png\tn02\n")
+    with pytest.raises(InputError, match=r"val_annotations\.txt, line 1: there is no .*gone\.png"):
+        load(make_job({"name": "images", "path": str(tmp_path)}))
+
+
 def test_images_with_a_hold_out(make_job, tmp_path):
     pictures_in(tmp_path, {"cat": 6, "dog": 4})
     jobs = [

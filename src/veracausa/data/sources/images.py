@@ -10,7 +10,7 @@ from pydantic import Field
 from veracausa import seeding
 from veracausa.data.files import given_path, subset_note
 from veracausa.data.hold_out import hold_out
-from veracausa.data.image_files import class_folders, in_turn, read_pictures
+from veracausa.data.image_files import ANNOTATIONS, annotated, class_folders, in_turn, read_pictures
 from veracausa.data.images import ImageOptions, Images
 from veracausa.data.sources import datasets
 from veracausa.errors import InputError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 class ImageFolderOptions(ImageOptions):
     path: str
-    """A folder with train/ and test/ (or val/), each of class folders; or of class folders alone."""
+    """A folder of class folders, or one with train/ and test/ or val/ of class folders; Tiny-ImageNet as published too."""
     size: int | None = Field(None, ge=1)
     """Scale and crop every picture to this square; default: they all have one size already."""
     grey: bool = False
@@ -40,7 +40,7 @@ def images(options: ImageFolderOptions, job: Job) -> Images:
     if not folder.is_dir():
         raise InputError(f"data.path = {options.path!r}: is a file; name the folder that holds the pictures")
     if (folder / "train").is_dir():
-        train_classes, test_classes = class_folders(folder / "train"), class_folders(_test_folder(folder))
+        train_classes, test_classes = class_folders(folder / "train"), _test_classes(_test_folder(folder))
         names = tuple(train_classes)
         for name in test_classes:
             if name not in names:
@@ -68,7 +68,13 @@ def images(options: ImageFolderOptions, job: Job) -> Images:
     )
 
 
+def _test_classes(folder: Path) -> dict[str, list[Path]]:
+    return annotated(folder) if (folder / ANNOTATIONS).is_file() else class_folders(folder)
+
+
 def _test_folder(folder: Path) -> Path:
+    if (folder / "val" / ANNOTATIONS).is_file():
+        return folder / "val"  # Tiny-ImageNet: its test pictures have no labels
     for name in ("test", "val"):
         if (folder / name).is_dir():
             return folder / name
