@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 class ImageFolderOptions(ImageOptions):
     path: str
-    """A folder of class folders, or one with train/ and test/ or val/ of class folders; Tiny-ImageNet as published too."""
+    """A folder of class folders, or with train/ and test/ (or val/) of class folders; Tiny-ImageNet as published."""
     size: int | None = Field(None, ge=1)
     """Scale and crop every picture to this square; default: they all have one size already."""
     grey: bool = False
