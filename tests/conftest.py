@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+import pytest
+import torch
 from hypothesis import settings
 
 # A deadline is a timed test in disguise: on a busy machine it fails without a fault.
 settings.register_profile("veracausa", deadline=None)
 settings.load_profile("veracausa")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Toy sizes: more threads than one only wait for each other. And the same sums come in the same order."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

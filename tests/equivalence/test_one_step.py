@@ -23,14 +23,6 @@ MODELS = {
 TOLERANCE = 1e-6
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def fed_bcd(job: Job, dataset: VerticalDataset, local_steps: int) -> JointGraph:
     """The reference: ordinary autograd in one place, FedBCD's stale updates written out."""
     graph = JointGraph(job, dataset).train()

@@ -30,14 +30,6 @@ TABLE = {"name": "mlp", "cut": 2, "hidden": [8, 8]}
 TOLERANCE = 1e-6
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def lacking(data: VerticalDataset, **held: list[int]) -> VerticalDataset:
     """The data as it is when these parties hold only these training rows."""
     parties = dict(data.parties)
