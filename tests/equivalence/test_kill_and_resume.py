@@ -140,9 +140,10 @@ def test_killed_runs_end_with_the_same_weights(link, kills, undisturbed, tmp_pat
             pid = process.pid
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        finished = process.wait(60) == 0
-        if finished:
-            break
+        if process.wait(60) == 0:  # it was over before the kill: that run must be right too, and another one is killed
+            assert weights(run) == undisturbed
+            run, more = tmp_path / f"run-{len(hits)}", []
+            continue
         if victim == "one party":
             message = process.stderr.read()
             assert process.returncode == 1
@@ -151,7 +152,6 @@ def test_killed_runs_end_with_the_same_weights(link, kills, undisturbed, tmp_pat
         more = ["--resume"] if (run / "config.toml").exists() else []
     record_property("phases", hits)
     print("\n".join(hits))
-    assert len(hits) >= min(kills, 4), f"the run was over after {hits}"
     process = start(job, run, "--resume")
     assert process.wait(120) == 0, process.stderr.read()
     assert weights(run) == undisturbed
