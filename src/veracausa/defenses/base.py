@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from veracausa.data.vertical import Part
 
 
+Progress = Callable[[float], None]
+"""Hears which share of a long work is done, 0 to 1, every second or so: it is also the party's sign of life."""
+
+
+def unheard(share: float) -> None:
+    """Nobody listens."""
+
+
 @dataclass
 class Context:
     """What `forward` leaves for `backward`: the batch, the representation and its graph, the payload."""
@@ -47,8 +55,15 @@ class Defense:
         self.bottom, self.optimizer, self.rng = bottom, optimizer, rng
         self.run_bottom = runner or bottom
 
-    def prepare(self, data: Part) -> None:
+    def prepare(self, data: Part, progress: Progress = unheard) -> None:
         """Work done once, before the first exchange, on the party's own training rows."""
+
+    def prepared(self) -> dict[str, Any]:
+        """What `prepare` made. It never changes afterwards: a run keeps it once, beside the checkpoints."""
+        return {}
+
+    def load_prepared(self, kept: Mapping[str, Any]) -> None:
+        """Take over what `prepared` gave, in place of `prepare`."""
 
     def protect(self, r: Tensor, x: Tensor, ids: Tensor) -> Tensor:
         """The payload for representation `r`; differentiable in `r`."""
@@ -82,8 +97,20 @@ class Defense:
         with evaluating(self.bottom), torch.no_grad():
             return self.protect(self.run_bottom(x), x, ids)
 
+    def transmitted(self, x: Tensor, ids: Tensor) -> Tensor:
+        """The deterministic part of the map from rows to payloads as it stands now, differentiable in `x`.
+
+        The risk meter takes its Jacobian. Noise is left out, masks are held; changes no state.
+        """
+        with evaluating(self.bottom):
+            return self.protect(self.bottom(x), x, ids)
+
+    def diagnose(self, x: Tensor, ids: Tensor) -> dict[str, float]:
+        """A few numbers that say how the defense does on these training rows; changes no state."""
+        return {}
+
     def state(self) -> dict[str, Any]:
-        """What a checkpoint must keep beside the bottom model and its optimiser."""
+        """What a checkpoint must keep beside the bottom model, its optimiser and what `prepare` made."""
         return {}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
