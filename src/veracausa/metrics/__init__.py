@@ -1,0 +1,1 @@
+"""What an attack got, as numbers: pure functions, a value a sample."""
