@@ -39,7 +39,7 @@ class Masked(Defense):
         super().bind(bottom, optimizer, rng, runner)
         self.mean, self.count = torch.zeros(()), 0
 
-    def prepare(self, data):
+    def prepare(self, data, progress=None):
         self.mean = data.take(torch.arange(len(data))).mean()
 
     def penalty(self, r, x):
@@ -98,7 +98,7 @@ class GlobalNoise(Defense):
 
 
 class GlobalPrepare(Defense):
-    def prepare(self, data):
+    def prepare(self, data, progress=None):
         torch.rand(1)
 
 
@@ -148,7 +148,7 @@ class PreparesOnly(Defense):
 
     mean = 0.0
 
-    def prepare(self, data):
+    def prepare(self, data, progress=None):
         self.mean = float(data.take(torch.arange(len(data))).mean())
 
     def protect(self, r, x, ids):
@@ -219,7 +219,7 @@ class InferKeepsGraph(Defense):
 
 
 class SeesLabels(Defense):
-    def prepare(self, data, labels=None):
+    def prepare(self, data, progress=None, labels=None):
         pass
 
 

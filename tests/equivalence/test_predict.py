@@ -249,14 +249,14 @@ def test_pictures_score_as_in_the_last_epoch(tmp_path):
 class Offset(Defense):
     """Learns a number in `prepare`, and adds it to what it sends."""
 
-    prepared = 0
+    times = 0
 
     def __init__(self, options):
         super().__init__(options)
         self.offset = torch.zeros(())
 
-    def prepare(self, data):
-        Offset.prepared += 1
+    def prepare(self, data, progress=None):
+        Offset.times += 1
         self.offset = self.offset + 5.0
 
     def protect(self, r, x, ids):
@@ -274,6 +274,6 @@ def test_a_defense_answers_as_it_was_trained(tmp_path, monkeypatch):
     defenses.names()
     monkeypatch.setattr(defenses, "_entries", {**defenses._entries, "offset": (Offset, Options)})
     run = veracausa.train(DIGITS, tmp_path / "run", overrides=["defense.name=offset", "model.name=convnet"])
-    assert Offset.prepared == 2
+    assert Offset.times == 2
     assert run.predict().scores == pytest.approx(run.summary["test"], rel=1e-6)
-    assert Offset.prepared == 2
+    assert Offset.times == 2

@@ -53,7 +53,7 @@ def outcome(run: Path) -> dict:
         kept[party] = {
             "model": decode_tree((folder / "model.safetensors").read_bytes()),
             "checkpoint": without_clock(decode_tree(newest.read_bytes())["state"]),
-            "ledger": [line for line in ledger(run, party) if line["kind"] != "hello"],
+            "ledger": [line for line in ledger(run, party) if line["kind"] not in ("hello", "ready")],
         }
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     kept["metrics"] = [without_clock(record) for record in records]
@@ -129,8 +129,9 @@ def test_a_damaged_run_ends_like_an_undisturbed_one(damage, run, undisturbed):
     # Who comes back introduces itself again, and that left it, too; but for that nothing more was sent.
     again = 0 if damage is all_lost else 1
     for party in PARTIES:
-        hellos = [line for line in ledger(run, party) if line["kind"] == "hello"]
-        assert len(hellos) == (0 if party == "active" else 1 + again)
+        kinds = [line["kind"] for line in ledger(run, party)]
+        assert kinds.count("hello") == (0 if party == "active" else 1 + again)
+        assert kinds.count("ready") == (2 if party == "active" else 1) * (1 + again)
     sent = sum(line["bytes"] for party in PARTIES for line in ledger(run, party))
     assert json.loads((run / "summary.json").read_text())["bytes_sent"] == sent
     assert not list(run.rglob("*.tmp"))

@@ -14,6 +14,7 @@ from veracausa.runs.atomic import write_whole
 from veracausa.runs.tree import decode_tree, digest, encode_tree
 from veracausa.wire.ledger import Ledger
 
+_PUT_BACK = "put the file back, or train again into a new --out"
 _NAME = re.compile(r"step-(\d{8})-([0-9a-f]{16})\.safetensors")
 
 
@@ -30,6 +31,7 @@ class Store:
         self.keep = keep
         self.folder = run / "parties" / party
         self.checkpoints = self.folder / "checkpoints"
+        self.prepared_path = self.folder / "prepared.safetensors"
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         self.ledger = Ledger(self.folder / "ledger.jsonl")
         self.start_step: int | None = None
@@ -52,6 +54,24 @@ class Store:
         content = encode_tree({"step": step, "ledger": ledger, "state": state})
         write_whole(self.checkpoints / f"step-{step:08d}-{digest(content)}.safetensors", content)
         self._remove(sorted(self.steps())[: -self.keep])
+
+    def keep_prepared(self, kept: Mapping[str, Any]) -> str:
+        """Keep what a defense prepared, once for all checkpoints; its digest, by which they know it again."""
+        content = encode_tree(kept)
+        write_whole(self.prepared_path, content)
+        return digest(content)
+
+    def prepared(self, expected: str) -> Any:
+        """What `keep_prepared` kept; `RunError` where the file is not the one of that digest."""
+        if not self.prepared_path.is_file():
+            raise RunError(f"{self.prepared_path}: is missing, and the party's defense needs it; {_PUT_BACK}")
+        content = self.prepared_path.read_bytes()
+        if digest(content) != expected:
+            raise RunError(
+                f"{self.prepared_path}: is not what the party's defense was trained with "
+                f"(digest {digest(content)}, expected {expected}); {_PUT_BACK}"
+            )
+        return decode_tree(content)
 
     def forget_after(self, step: int) -> None:
         """Remove the checkpoints of later steps, whole or torn: they will be made again."""

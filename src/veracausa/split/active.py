@@ -24,7 +24,8 @@ from veracausa.split.optimization import (
     set_learning_rate,
 )
 from veracausa.split.placement import choose_device, placed, rows_of, wire_dtype
-from veracausa.split.protocol import HELLO, REQUEST, gradient, representation
+from veracausa.split.preparing import await_ready
+from veracausa.split.protocol import HELLO, READY, REQUEST, gradient, representation
 from veracausa.split.runner import Runner
 from veracausa.wire.link import Link
 from veracausa.wire.message import Kind
@@ -65,12 +66,12 @@ class ActiveParty:
         self.seconds = 0.0
 
     def meet(self, link: Link) -> None:
-        """Hear from every passive party what it will send, and build the top model for it."""
+        """Hear from every passive party what it will send, build the top model for it, wait until all are ready."""
         self.kinds: dict[str, tuple[Kind, Kind]] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.present: dict[str, Tensor] = {}
         dtype = wire_dtype(self.job.runtime)
-        link.declare(HELLO, REQUEST)
+        link.declare(HELLO, READY, REQUEST)
         for peer, hello in link.gather(HELLO, 0).items():
             for split in ("train", "validation", "test"):
                 if hello.meta[split] != len(self.data.part(split)):
@@ -93,6 +94,7 @@ class ActiveParty:
         parameters = [*(self.bottom.parameters() if self.bottom is not None else ()), *self.top.parameters()]
         self.optimizer = make_optimizer(parameters, self.job.training.optimizer)
         self._plan()
+        await_ready(link, self.notify)
 
     def _plan(self) -> None:
         """Which positions are trained on, and how many steps there are (§7.3's policies for missing ids)."""
@@ -111,9 +113,11 @@ class ActiveParty:
 
     def run(self, link: Link, store: Store | None = None) -> None:
         """Lead the federation from the first exchange to the last."""
+        # Loaded before anything is sent: the ledger goes back to the checkpoint, and what is sent from here on stays.
+        kept = store.load(store.start_step) if store is not None and store.start_step is not None else None
         self.meet(link)
-        if store is not None and store.start_step is not None:
-            self.load_state(store.load(store.start_step))
+        if kept is not None:
+            self.load_state(kept)
         training, every = self.job.training, self.job.checkpoints.every_steps
         self.notify({"event": "start", "epochs": training.epochs, "steps": self.steps, "step": self.step})
         started = time.perf_counter() - self.seconds
@@ -218,6 +222,7 @@ class ActiveParty:
         loss = float(self.loss_sum) / max(1, self.loss_steps)
         if not math.isfinite(loss):
             raise RunError(f"training diverged: the loss is {loss} in epoch {epoch}; lower training.optimizer.lr")
+        self._ask(link, "epoch")  # not before the check above: nobody measures a model that diverged
         record["train"] = {"loss": loss}
         self.loss_sum.zero_()
         self.loss_steps = 0

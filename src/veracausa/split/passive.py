@@ -22,7 +22,8 @@ from veracausa.split.optimization import (
     set_learning_rate,
 )
 from veracausa.split.placement import choose_device, placed, rows_of, wire_dtype
-from veracausa.split.protocol import HELLO, REQUEST, gradient, representation
+from veracausa.split.preparing import SignOfLife
+from veracausa.split.protocol import HELLO, READY, REQUEST, gradient, representation
 from veracausa.split.runner import Runner
 from veracausa.wire.link import Link
 from veracausa.wire.message import Message
@@ -51,12 +52,16 @@ class PassiveParty:
         self.gradient_kind = gradient(self.shape, self.dtype)
         self.exchange = 0
         self.step = 0
+        self.ready = False
+        """Whether the defense has prepared, or has taken over what an earlier one prepared."""
+        self.prepared = ""
+        """The digest of what the defense prepared, as the party's store keeps it; empty where there is nothing."""
 
     def run(self, link: Link, store: Store | None = None) -> None:
         """Take part in a federation until the active party says it is done."""
-        link.declare(HELLO, REQUEST, self.payload_kind, self.gradient_kind, peer=self.active)
+        link.declare(HELLO, READY, REQUEST, self.payload_kind, self.gradient_kind, peer=self.active)
         if store is not None and store.start_step is not None:
-            self.load_state(store.load(store.start_step))
+            self.resume(store, store.load(store.start_step))
         train = self.data.train
         link.send(
             self.active,
@@ -67,8 +72,7 @@ class PassiveParty:
             validation=len(self.data.validation),
             test=len(self.data.test),
         )
-        if self.step == 0 and len(train):
-            self.defense.prepare(self.parts["train"])
+        self._prepare(SignOfLife(link, self.active), store)
         for self.exchange in count(self.exchange + 1):  # noqa: B020
             request = link.receive(self.active, REQUEST, self.exchange)
             match request.meta["purpose"]:
@@ -76,11 +80,22 @@ class PassiveParty:
                     self._train(link, request)
                 case "infer":
                     self._infer(link, request)
+                case "epoch":
+                    pass
                 case "save":
                     if store is not None:
                         store.save(self.step, self.state())
                 case _:
                     return
+
+    def _prepare(self, sign: SignOfLife, store: Store | None) -> None:
+        if not self.ready and len(self.data.train):
+            self.defense.prepare(self.parts["train"], sign)
+            kept = self.defense.prepared()
+            if kept and store is not None:
+                self.prepared = store.keep_prepared(kept)
+        self.ready = True
+        sign.done()
 
     def _train(self, link: Link, request: Message) -> None:
         ids = request.tensors["ids"].cpu()
@@ -136,8 +151,20 @@ class PassiveParty:
             "bottom": self.bottom.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "defense": self.defense.state(),
+            "prepared": self.prepared,
             "rng": [self.rng.get_state(), self.model_rng.get_state()],
         }
+
+    def resume(self, store: Store, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint, with what the defense had prepared for it."""
+        self.take_prepared(store, state.get("prepared", ""))
+        self.load_state(state)
+
+    def take_prepared(self, store: Store, digest: str) -> None:
+        """Let the defense have what it once prepared, in place of preparing again."""
+        if digest:
+            self.defense.load_prepared(store.prepared(digest))
+        self.prepared, self.ready = digest, True
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         self.step, self.exchange = state["step"], state["exchange"]
@@ -152,6 +179,7 @@ class PassiveParty:
         return {
             "bottom": self.bottom.state_dict(),
             "defense": self.defense.state(),
+            "prepared": self.prepared,
             "shape": list(self.data.shape),
             "preprocessing": dict(self.data.preprocessing) if self.data.preprocessing else None,
         }

@@ -18,12 +18,11 @@ from veracausa.data.vertical import PartyData, VerticalDataset
 from veracausa.errors import InputError
 from veracausa.runs.atomic import write_whole
 from veracausa.runs.folder import Run
-from veracausa.runs.tree import decode_tree
 from veracausa.split.active import ActiveParty
 from veracausa.split.evaluate import evaluate
 from veracausa.split.party import Schema, make_party
-from veracausa.split.passive import PassiveParty
 from veracausa.split.placement import choose_device
+from veracausa.split.restore import check_shape, restore_passive, saved_model
 from veracausa.wire.launch import Launch, Notify, Program
 from veracausa.wire.link import Link
 
@@ -62,6 +61,7 @@ class Predictions:
 class _Serving:
     """One party that answers for new rows with its saved model."""
 
+    run: Run
     job: Job
     data: PartyData
     schema: Schema
@@ -69,14 +69,13 @@ class _Serving:
     results: dict[str, Tensor]
 
     def __call__(self, link: Link, notify: Notify) -> None:
-        # Without training rows there is nothing for a defense to prepare on: it must answer as it was trained.
-        party = make_party(self.job, replace(self.data, train=self.data.train.none()), self.schema)
-        if isinstance(party, PassiveParty):
-            party.bottom.load_state_dict(self.model["bottom"])
-            party.defense.load_state(self.model["defense"])
-            party.run(link)
-        else:
-            self._lead(party, link)
+        data = replace(self.data, train=self.data.train.none())  # it answers as it was trained: they are of no use
+        if data.name != self.job.parties.active:
+            restore_passive(self.run, data.name, data, self.schema).run(link)
+            return
+        party = make_party(self.job, data, self.schema)
+        assert isinstance(party, ActiveParty)
+        self._lead(party, link)
 
     def _lead(self, party: ActiveParty, link: Link) -> None:
         party.meet(link)
@@ -94,18 +93,15 @@ def predict(
     if out is not None and not out.parent.is_dir():
         raise InputError(f"{out.parent}: no such folder to write the predictions into")
     job = run.job
-    models = {name: _model(run, name) for name in (job.parties.active, *job.parties.passive)}
+    models = {name: saved_model(run, name) for name in (job.parties.active, *job.parties.passive)}
     dataset = load(job) if data is None else _new_rows(job, data, models)
     for name, party in dataset.parties.items():
-        if list(party.shape) != models[name]["shape"]:
-            raise InputError(
-                f"{name}: the rows have shape {list(party.shape)}, its model was trained on {models[name]['shape']}"
-            )
+        check_shape(name, party, models[name])
     schema = Schema.of(dataset)
     results: dict[str, Tensor] = {}
     order = sorted(dataset.parties, key=lambda name: name == dataset.active)
     programs: dict[str, Program] = {
-        name: _Serving(job, dataset.parties[name], schema, models[name], results) for name in order
+        name: _Serving(run, job, dataset.parties[name], schema, models[name], results) for name in order
     }
     Launch("threads", job.runtime.timeout, device=str(choose_device(job.runtime.device))).run(programs)
     predictions = _named(dataset, results["outputs"])
@@ -118,14 +114,6 @@ def _new_rows(job: Job, data: Any, models: Mapping[str, Mapping[str, Any]]) -> V
     sources = {name: Path(path) for name, path in data.items()} if isinstance(data, Mapping) else Path(data)
     preprocessing = {name: model["preprocessing"] for name, model in models.items() if model["preprocessing"]}
     return load_new(job, sources, preprocessing, tuple(models[job.parties.active]["classes"]))
-
-
-def _model(run: Run, party: str) -> dict[str, Any]:
-    path = run.path / "parties" / party / "model.safetensors"
-    if not path.is_file():
-        raise InputError(f"{run.path}: {party} has no trained model there; finish the run with --resume")
-    model: dict[str, Any] = decode_tree(path.read_bytes())
-    return model
 
 
 def _named(dataset: VerticalDataset, outputs: Tensor) -> Predictions:

@@ -18,6 +18,12 @@ HELLO = Kind(
 The last is membership: with partial overlap the active party learns who is missing at whom.
 """
 
+READY = Kind("ready", {}, {"share": float, "done": int})
+"""Passive to active, after HELLO, numbered from 0: how much of what its defense prepares is done, and whether all is.
+
+The active party answers each round of them with the least share and whether everybody is done; then requests begin.
+"""
+
 REQUEST = Kind(
     "request",
     {"ids": TensorSpec(torch.int64, (None,), MAX_ROWS)},
@@ -25,7 +31,8 @@ REQUEST = Kind(
 )
 """Active to passive: positions to answer for.
 
-Purposes: train (step `at` `of` so many), infer, save (a checkpoint, now), done.
+Purposes: train (step `at` `of` so many), infer, epoch (one has ended; nothing is sent back), save (a checkpoint, now),
+done.
 """
 
 

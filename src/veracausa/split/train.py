@@ -119,7 +119,8 @@ def rewind(path: Path, job: Job, parties: Sequence[str]) -> int | None:
         store.forget_after(step or 0)
         if step is None:
             store.ledger.resume(0, 0)
-    folder.keep_metrics_until(path, step or 0)
+    # From the beginning nothing stays, not even what was said before the first step: it will be said again.
+    folder.keep_metrics_until(path, -1 if step is None else step)
     return step
 
 
