@@ -1,0 +1,154 @@
+"""Leakage, the headline privacy number (Appendix H): how much better an attack does than a guess without payload."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+_NOTHING_TO_LEARN = 1e-12
+_RIDGE = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+
+
+def leakage(mse_attack: float, mse_blind: float) -> float:
+    """max(0, 1 − MSE_attack / MSE_blind) (Appendix H); 0 where a blind guess is already perfect."""
+    if mse_blind <= _NOTHING_TO_LEARN:
+        return 0.0
+    return max(0.0, 1.0 - mse_attack / mse_blind)
+
+
+def grey(truth: Tensor) -> Tensor:
+    """0.5 everywhere (§6.2)."""
+    return torch.full_like(truth, 0.5)
+
+
+def mean_colour(auxiliary: Tensor, count: int) -> Tensor:
+    """The auxiliary pictures' mean of every channel, everywhere (§6.2)."""
+    colour = auxiliary.flatten(2).mean((0, 2)) if auxiliary.ndim == 4 else auxiliary.mean().expand(auxiliary.shape[1])
+    return colour.view(1, -1, *[1] * (auxiliary.ndim - 2)).expand(count, *auxiliary.shape[1:])
+
+
+def mean_image(auxiliary: Tensor, count: int) -> Tensor:
+    """The mean auxiliary row (§6.2)."""
+    return auxiliary.mean(0, keepdim=True).expand(count, *auxiliary.shape[1:])
+
+
+def class_mean_image(auxiliary: Tensor, auxiliary_labels: Tensor, labels: Tensor) -> Tensor:
+    """The mean auxiliary row of each victim's class, which the active party knows (§6.2).
+
+    A class the auxiliary rows lack gets the mean of all.
+    """
+    labels = labels.to(auxiliary.device)
+    guesses = mean_image(auxiliary, len(labels)).clone()
+    for label in torch.unique(labels):
+        same = auxiliary_labels.to(auxiliary.device) == label
+        if same.any():
+            guesses[labels == label] = auxiliary[same].mean(0)
+    return guesses
+
+
+def ridge_guess(own_auxiliary: Tensor, auxiliary: Tensor, own: Tensor) -> Tensor:
+    """The victims' rows, predicted linearly from what the attacker holds of them itself (Appendix H).
+
+    Fitted on auxiliary rows; the penalty is the one that does best on a held-out tenth of them.
+    """
+    inputs, wanted, asked = (values.flatten(1).double() for values in (own_auxiliary, auxiliary, own))
+    scale = inputs.std(0, correction=0)
+    scale = torch.where(scale > 1e-9, scale, 1)
+    inputs, asked = inputs / scale, asked / scale
+    kept = max(1, len(inputs) // 10)
+    best = min(
+        _RIDGE,
+        key=lambda penalty: (
+            (_ridge(inputs[kept:], wanted[kept:], inputs[:kept], penalty) - wanted[:kept]).square().mean().item()
+            if len(inputs) > 2 * kept
+            else -penalty
+        ),
+    )
+    return _ridge(inputs, wanted, asked, best).to(auxiliary.dtype).view(len(own), *auxiliary.shape[1:])
+
+
+def _ridge(inputs: Tensor, wanted: Tensor, asked: Tensor, penalty: float) -> Tensor:
+    """Ridge regression of centred values: (XᵀX/n + λI)⁻¹ XᵀY/n."""
+    mean_in, mean_out = inputs.mean(0), wanted.mean(0)
+    centred = inputs - mean_in
+    gram = centred.T @ centred / len(inputs)
+    gram.diagonal().add_(penalty)
+    weights = torch.linalg.solve(gram, centred.T @ (wanted - mean_out) / len(inputs))
+    predicted: Tensor = (asked - mean_in) @ weights + mean_out
+    return predicted
+
+
+def blind_guesses(
+    auxiliary: Tensor,
+    count: int,
+    *,
+    auxiliary_labels: Tensor | None = None,
+    labels: Tensor | None = None,
+    own_auxiliary: Tensor | None = None,
+    own: Tensor | None = None,
+    pixels: bool = True,
+) -> dict[str, Tensor]:
+    """What an attacker can say of `count` victims without their payloads (Appendix H): a guess of each kind by name.
+
+    `labels` are the victims' classes, or their targets in a regression; `own` is what the attacker holds of the same
+    victims itself. Both need their auxiliary twin.
+    """
+    guesses = {"mean image": mean_image(auxiliary, count)}
+    if auxiliary_labels is not None and labels is not None:
+        if labels.is_floating_point():
+            target = labels.view(-1, 1).to(auxiliary)
+            guesses["target"] = ridge_guess(auxiliary_labels.view(-1, 1).to(auxiliary), auxiliary, target)
+        else:
+            guesses["class mean"] = class_mean_image(auxiliary, auxiliary_labels, labels)
+    if own_auxiliary is not None and own is not None:
+        guesses["own columns"] = ridge_guess(own_auxiliary, auxiliary, own)
+    return {name: guess.clamp(0, 1) for name, guess in guesses.items()} if pixels else guesses
+
+
+def blind_mse(guesses: Mapping[str, Tensor], truth: Tensor) -> tuple[float, str]:
+    """MSE_blind of Appendix H, the lowest of the guesses' errors on these victims, and the name of that guess."""
+    return min((float((guess - truth).square().mean()), name) for name, guess in guesses.items())
+
+
+def table_leakage(
+    guess: Tensor, truth: Tensor, blind: Mapping[str, Tensor], groups: Sequence[int] | None = None
+) -> float:
+    """Leakage of (n, features) table rows (Appendix H): the mean over the original columns.
+
+    `groups` has for each feature the number of the column it came from. A column of one feature is numeric, 1 − MSE /
+    blind MSE; one of several is a category, 1 − error / blind error, by the largest feature. Without `groups` all are
+    numeric. Columns that a blind guess has right already teach nothing and do not count.
+    """
+    found = [column for column in column_leakages(guess, truth, blind, groups) if column is not None]
+    return sum(found) / len(found) if found else 0.0
+
+
+def column_leakages(
+    guess: Tensor, truth: Tensor, blind: Mapping[str, Tensor], groups: Sequence[int] | None = None
+) -> list[float | None]:
+    """`table_leakage` of every original column; None where there is nothing to learn."""
+    groups = tuple(range(truth.shape[1])) if groups is None else tuple(groups)
+    if len(groups) != truth.shape[1]:
+        raise ValueError(f"{len(groups)} group numbers for {truth.shape[1]} features")
+    leakages: list[float | None] = []
+    for group in dict.fromkeys(groups):
+        at = [feature for feature, of in enumerate(groups) if of == group]
+        error = _squared_error if len(at) == 1 else _wrong_share
+        lowest = min(error(other[:, at], truth[:, at]) for other in blind.values())
+        known = lowest <= _NOTHING_TO_LEARN
+        leakages.append(None if known else leakage(error(guess[:, at], truth[:, at]), lowest))
+    return leakages
+
+
+def _squared_error(guess: Tensor, truth: Tensor) -> float:
+    return float((guess - truth).square().mean())
+
+
+def _wrong_share(guess: Tensor, truth: Tensor) -> float:
+    # A value that training never saw is all zeros: no category that could be guessed.
+    known = truth.amax(1) > 0
+    if not known.any():
+        return 0.0
+    return float((guess[known].argmax(1) != truth[known].argmax(1)).double().mean())

@@ -1,0 +1,211 @@
+"""The risk meter: what the map from rows to payloads keeps of a row, by its Jacobian, without any attack (§6.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from veracausa.metrics.jacobian import RiskUnavailable, RowJacobian
+
+__all__ = ["RiskUnavailable", "Spectrum", "area_under_inv_re", "inv_loss", "inv_re", "relative_rank", "risk_of"]
+
+FRACTIONS = (5, 10, 25, 50)
+RELATIVE = 0.05
+_EXTRA, _POWER_ITERATIONS = 8, 3
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """J = U Σ Vᵀ of every sample, seen from x − μ: float64, r directions, the strongest first."""
+
+    sigma: Tensor
+    """(n, r) singular values."""
+    power: Tensor
+    """(n, r) (v_iᵀ(x − μ))², 0 in directions that J does not carry."""
+    noise: Tensor
+    """(n, r) E[(u_iᵀε)²] / σ_i², 0 without noise."""
+    total: Tensor
+    """(n,) ‖x − μ‖²."""
+    inputs: int
+    """d, the size of a row."""
+
+
+def inv_loss(spectrum: Spectrum, k: Tensor | int) -> Tensor:
+    """(n,) InvLoss_k = Σ_{i>k} (v_iᵀ(x−μ))² + Σ_{i≤k} E[(u_iᵀε)²]/σ_i² (§6.6).
+
+    A direction with σ_i = 0 is lost whatever k is: no payload carries it, and a basis of the rest would be arbitrary.
+    """
+    at = torch.arange(spectrum.sigma.shape[1], device=spectrum.sigma.device)
+    read = at < torch.as_tensor(k, device=at.device).view(-1, 1)
+    return spectrum.total - torch.where(read, spectrum.power - spectrum.noise, 0).sum(1)
+
+
+def inv_re(spectrum: Spectrum, k: Tensor | int) -> Tensor:
+    """(n,) InvRE_k = 1 − min(1, InvLoss_k / ‖x−μ‖²) (§6.6), in [0, 1]; lower is safer."""
+    share = inv_loss(spectrum, k) / spectrum.total.clamp_min(1e-30)
+    return torch.where(spectrum.total > 0, 1 - share.clamp(0, 1), 0)
+
+
+def relative_rank(sigma: Tensor, relative: float = RELATIVE) -> Tensor:
+    """(n,) k = #{σ_i ≥ 0.05 σ_1} (§6.6)."""
+    return ((sigma >= relative * sigma[:, :1]) & (sigma > 0)).sum(1)
+
+
+def area_under_inv_re(spectrum: Spectrum) -> Tensor:
+    """(n,) the area under InvRE_k over k/d from 0 to 1 (§6.6); needs all directions."""
+    read = (spectrum.power - spectrum.noise).cumsum(1) / spectrum.total.clamp_min(1e-30).unsqueeze(1)
+    values = torch.nn.functional.pad(read.clamp(0, 1), (1, 0))  # InvRE_0 = 0
+    inside = (values[:, 1:] + values[:, :-1]).sum(1) / 2
+    return (inside + values[:, -1] * (spectrum.inputs - spectrum.sigma.shape[1])) / spectrum.inputs
+
+
+def risk_of(
+    transmit: Callable[[Tensor], Tensor],
+    x: Tensor,
+    mean: Tensor,
+    *,
+    rank: int | None,
+    rng: torch.Generator,
+    noise: Tensor | None = None,
+    chunk: int = 1024,
+) -> dict[str, float]:
+    """InvRE of `transmit` at the rows `x` around `mean`, as means over the rows (§6.6).
+
+    `transmit` maps all of `x`'s rows (always these, in this order) to their payloads, differentiably, each row apart
+    from the others: BatchNorm in eval mode, masks held, noise left out. `rank=None` takes all directions; else the
+    strongest `rank` of each row are found by randomised power iterations (Appendix D). About `chunk` rows are in the
+    model at once; beside that the memory is n·d·rank numbers, or n·min(d, m)² for all directions.
+
+    `noise` says what is added to the payload (m numbers): its variances (m,), (n, m) by row, or (n, m, r) factors F of
+    its covariances F Fᵀ.
+
+    Gives `invre` at `k` = #{σ_i ≥ 0.05 σ_1}, `invre_5` … `invre_50` at k = that percentage of d, as far as `rank`
+    reaches; `invre_area` where all directions are known; `k_capped` 1.0 where `rank` cut off some row's k; `samples`,
+    `exact`.
+    """
+    if not len(x):
+        raise RiskUnavailable("there is no row to measure the risk of")
+    jacobian = RowJacobian(transmit, x, chunk)
+    exact = rank is None or rank >= min(jacobian.inputs, jacobian.outputs)
+    if exact:
+        spectrum = _all_directions(jacobian, mean, noise)
+    else:
+        assert rank is not None
+        spectrum = _strongest(jacobian, mean, noise, rank, rng)
+    k = relative_rank(spectrum.sigma)
+    risk = {
+        "invre": inv_re(spectrum, k).mean().item(),
+        "k": k.double().mean().item(),
+        "samples": float(len(x)),
+        "exact": float(exact),
+    }
+    for percent in FRACTIONS:
+        directions = max(1, round(jacobian.inputs * percent / 100))
+        if exact or directions <= spectrum.sigma.shape[1]:
+            risk[f"invre_{percent}"] = inv_re(spectrum, directions).mean().item()
+    if exact:
+        risk["invre_area"] = area_under_inv_re(spectrum).mean().item()
+    else:
+        risk["k_capped"] = float((k == spectrum.sigma.shape[1]).any())
+    return risk
+
+
+def _all_directions(jacobian: RowJacobian, mean: Tensor, noise: Tensor | None) -> Spectrum:
+    """From JᵀJ, or from JJᵀ where the payload is smaller than the row."""
+    difference = _difference(jacobian, mean)
+    if jacobian.inputs <= jacobian.outputs:
+        v, values = _eigen(_matrix(jacobian.gram, jacobian.inputs, jacobian))
+        return _spectrum(jacobian, values, _projected(v, difference), v, difference, noise)
+    u, values = _eigen(_matrix(jacobian.cogram, jacobian.outputs, jacobian))
+    # v_i = Jᵀu_i/σ_i, so one J(x − μ) gives all its projections.
+    sent = jacobian.jv(difference.to(jacobian.x.dtype).unsqueeze(0))[0].double()
+    projections = _projected(u, sent) / values.clamp_min(1e-300).sqrt()
+    along = None if noise is None else _pulled(jacobian, u, values)
+    return _spectrum(jacobian, values, projections, along, difference, noise)
+
+
+def _strongest(jacobian: RowJacobian, mean: Tensor, noise: Tensor | None, rank: int, rng: torch.Generator) -> Spectrum:
+    """The strongest directions of JᵀJ by subspace iteration from a random start (Appendix D)."""
+    difference = _difference(jacobian, mean)
+    width = min(rank + _EXTRA, jacobian.inputs)
+    start = torch.randn(jacobian.rows, jacobian.inputs, width, generator=rng, device=rng.device)
+    basis = torch.linalg.qr(start.to(jacobian.x)).Q
+    for _ in range(_POWER_ITERATIONS):
+        basis = torch.linalg.qr(_applied(jacobian, basis)).Q
+    inner = basis.mT.double() @ _applied(jacobian, basis).double()
+    turn, values = _eigen((inner + inner.mT) / 2)
+    v = (basis.double() @ turn)[..., :rank]
+    return _spectrum(jacobian, values[:, :rank], _projected(v, difference), v, difference, noise)
+
+
+def _spectrum(
+    jacobian: RowJacobian,
+    values: Tensor,
+    projections: Tensor,
+    v: Tensor | None,
+    difference: Tensor,
+    noise: Tensor | None,
+) -> Spectrum:
+    sigma = values.clamp_min(0).sqrt()
+    # Squared singular values keep half of the digits: below this a direction is zero for all we know.
+    zero = sigma <= 4 * torch.finfo(jacobian.x.dtype).eps ** 0.5 * sigma[:, :1]
+    sigma = torch.where(zero, 0, sigma)
+    spread = torch.zeros_like(sigma)
+    if noise is not None and v is not None:
+        spread = torch.where(zero, 0, _noise_along(jacobian, v, noise) / sigma.clamp_min(1e-150) ** 4)
+    power = torch.where(zero, 0, projections.square())
+    return Spectrum(sigma, power, spread, difference.square().sum(1), jacobian.inputs)
+
+
+def _noise_along(jacobian: RowJacobian, v: Tensor, noise: Tensor) -> Tensor:
+    """(n, r) E[((J v_i)ᵀε)²], which is σ_i² E[(u_iᵀε)²]."""
+    if noise.ndim == 3 and noise.shape[:2] != (jacobian.rows, jacobian.outputs):
+        raise ValueError(f"noise factors of shape {tuple(noise.shape)} do not fit {jacobian.outputs} numbers a payload")
+    found = []
+    for part in torch.split(v.to(jacobian.x.dtype).permute(2, 0, 1), jacobian.columns):
+        sent = jacobian.jv(part.contiguous()).double()
+        if noise.ndim == 3:
+            found.append(torch.einsum("cnm,nmr->cnr", sent, noise.double()).square().sum(-1))
+        else:
+            found.append((sent.square() * noise.flatten(noise.ndim - 1).double()).sum(-1))
+    return torch.cat(found).T
+
+
+def _matrix(apply: Callable[[Tensor], Tensor], size: int, jacobian: RowJacobian) -> Tensor:
+    """(n, size, size): the symmetric matrices that `apply` multiplies with."""
+    unit = torch.eye(size, dtype=jacobian.x.dtype, device=jacobian.x.device)
+    parts = torch.split(unit.unsqueeze(1), jacobian.columns)
+    columns = [apply(part.expand(-1, jacobian.rows, -1).contiguous()) for part in parts]
+    return torch.cat(columns).permute(1, 0, 2)
+
+
+def _applied(jacobian: RowJacobian, basis: Tensor) -> Tensor:
+    """(n, d, c): JᵀJ times every column of `basis`."""
+    return jacobian.gram(basis.permute(2, 0, 1).contiguous()).permute(1, 2, 0)
+
+
+def _eigen(matrices: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvectors (n, size, size) and eigenvalues (n, size) of symmetric matrices, the largest first."""
+    vectors, values = [], []
+    for matrix in matrices:  # one at a time: in float64 all together would double the memory
+        doubled = matrix.double()
+        value, vector = torch.linalg.eigh((doubled + doubled.T) / 2)
+        values.append(value.flip(0))
+        vectors.append(vector.flip(1))
+    return torch.stack(vectors), torch.stack(values)
+
+
+def _pulled(jacobian: RowJacobian, u: Tensor, values: Tensor) -> Tensor:
+    pulled = jacobian.jtu(u.to(jacobian.x.dtype).permute(2, 0, 1).contiguous()).double()
+    return (pulled / values.clamp_min(1e-300).sqrt().T.unsqueeze(-1)).permute(1, 2, 0)
+
+
+def _projected(directions: Tensor, vectors: Tensor) -> Tensor:
+    return torch.einsum("ndr,nd->nr", directions, vectors)
+
+
+def _difference(jacobian: RowJacobian, mean: Tensor) -> Tensor:
+    return (jacobian.x - mean.to(jacobian.x)).flatten(1).double()
