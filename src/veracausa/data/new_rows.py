@@ -46,13 +46,14 @@ def new_tables(
     for name in names:
         own_labels = labels if name == active else None
         features: Tensor | None = None
+        groups: tuple[int, ...] | None = None
         shape: tuple[int, ...] = ()
         if name in fitted:
             rows = found[name][everywhere]
             where = str(files[name].path)
             features = preprocessing.apply(fitted[name], files[name].take(rows), where, rows.tolist())
-            shape = tuple(features.shape[1:])
-        test = Part(len(ids), features, labels=own_labels, ids=ids)
+            groups, shape = preprocessing.feature_groups(fitted[name]), tuple(features.shape[1:])
+        test = Part(len(ids), features, labels=own_labels, ids=ids, groups=groups)
         nobody = test.none()
         parties[name] = PartyData(name, shape, nobody, nobody, test, fitted.get(name))
     dropped = len(everywhere) - len(ids)

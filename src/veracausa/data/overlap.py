@@ -44,6 +44,7 @@ def restrict(part: Part, positions: Tensor) -> Part:
         index_of(positions, part.length),
         part.labels,
         ids,
+        part.groups,
     )
 
 

@@ -65,6 +65,15 @@ def feature_names(preprocessing: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(names)
 
 
+def feature_groups(preprocessing: Mapping[str, Any]) -> tuple[int, ...]:
+    """For each number of a row, which of the columns it came from."""
+    groups: list[int] = []
+    for number, column in enumerate(preprocessing["columns"]):
+        values = 1 if column["kind"] == "numeric" else len(column["values"])
+        groups += [number] * (values + bool(column.get("other")) + bool(column["missing"]))
+    return tuple(groups)
+
+
 def column_names(preprocessing: Mapping[str, Any]) -> tuple[str, ...]:
     """The table columns that it needs."""
     return tuple(column["name"] for column in preprocessing["columns"])

@@ -158,4 +158,4 @@ class _PartyRows:
         ids = [""] * length
         for position, row in zip(positions.tolist(), rows.tolist(), strict=True):
             ids[position] = file.ids[row]
-        return Part(length, features, index, labels, tuple(ids))
+        return Part(length, features, index, labels, tuple(ids), preprocessing.feature_groups(fitted))

@@ -31,6 +31,8 @@ class Part:
     """(length,) int64 classes or float32 targets; the active party's alone."""
     ids: tuple[str, ...] | None = None
     """The raw identifiers by position, where the data has them. They never leave the party."""
+    groups: tuple[int, ...] | None = None
+    """For each feature of a table, the number of the original column it came from."""
 
     def __len__(self) -> int:
         return self.length
@@ -61,6 +63,7 @@ class Part:
             None if self.features is None else self.features[:0],
             labels=None if self.labels is None else self.labels[:0],
             ids=None if self.ids is None else (),
+            groups=self.groups,
         )
 
     def to(self, device: torch.device) -> Part:
@@ -71,6 +74,7 @@ class Part:
             self.index,
             None if self.labels is None else self.labels.to(device),
             self.ids,
+            self.groups,
         )
 
 
