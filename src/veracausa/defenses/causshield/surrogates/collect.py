@@ -1,0 +1,167 @@
+"""One surrogate for each training row, made once; kept in a cache, so that the next run over the data finds them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from veracausa import seeding
+from veracausa.data.vertical import Part
+from veracausa.defenses.base import Progress, unheard
+from veracausa.defenses.causshield.surrogates import surrogates
+from veracausa.defenses.causshield.surrogates.base import (
+    Groups,
+    Paced,
+    Surrogate,
+    SurrogateOptions,
+    as_float,
+    batches,
+    choose,
+)
+from veracausa.errors import InputError, RunError
+from veracausa.registry import Options
+from veracausa.runs.atomic import write_whole
+from veracausa.runs.tree import decode_tree, encode_tree
+
+# Of what is made and how it is kept: a change of either makes what lies in caches worthless.
+FORMAT = 1
+GATE_ROWS = 1000
+EXAMPLES = 8
+_writing = threading.Lock()
+
+
+@dataclass(frozen=True)
+class SurrogateSet:
+    """The surrogates of a party's training rows, and what makes more of them."""
+
+    rows: Tensor
+    """(n, *shape) in the type of the training rows, uint8 pixels or float32 values, and on their device."""
+    maker: Surrogate
+    """Fitted; makes surrogates of new rows."""
+    gates: dict[str, float | bool]
+    seconds: float
+    """What fitting and making took, also where they were done by an earlier run."""
+    cached: bool
+    examples: Tensor | None = None
+    """(8, 2, c, h, w) uint8 a few rows of images and their surrogates, for a report."""
+
+    def take(self, rows: Tensor) -> Tensor:
+        """The surrogates of these rows of the training features, float32; pixels come as [0, 1]."""
+        return as_float(self.rows[rows.to(self.rows.device)])
+
+    def state(self) -> dict[str, Any]:
+        """Tensors and plain values; `from_state` makes the set of them again."""
+        return {
+            "rows": self.rows,
+            "maker": self.maker.state(),
+            "gates": dict(self.gates),
+            "seconds": self.seconds,
+            "examples": self.examples,
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any], options: Options, device: torch.device) -> SurrogateSet:
+        rows = state["rows"].to(device)
+        settings = resolve(options, rows.shape[1:])
+        maker = surrogates.get(settings.name)(settings)
+        maker.load_state(state["maker"])
+        return cls(rows, maker, dict(state["gates"]), state["seconds"], True, state["examples"])
+
+
+def resolve(options: Options, shape: tuple[int, ...]) -> SurrogateOptions:
+    """The settings of a kind that makes surrogates; `auto` becomes the kind that suits rows of this shape."""
+    if isinstance(options, SurrogateOptions) and options.name != "auto":
+        return options
+    given = options.model_dump()
+    given["name"] = choose(shape) if options.name == "auto" else options.name
+    settings = surrogates.options(given["name"]).model_validate(given)
+    assert isinstance(settings, SurrogateOptions)
+    return settings
+
+
+def collect(part: Part, options: Options, progress: Progress = unheard, cache: Path | None = None) -> SurrogateSet:
+    """The surrogates of all rows that `part` holds: from the cache where they lie there, else made and kept.
+
+    The cache is `cache`, else `$VERACAUSA_CACHE`, else the user's own. It holds what the training rows hold: only the
+    user may read it. One that cannot be written is no error, the surrogates are then made each time.
+    """
+    if part.features is None:
+        raise InputError("surrogates are made of features, and this party holds none; leave its defense out")
+    rows = part.features
+    settings = resolve(options, tuple(rows.shape[1:]))
+    path = _path(cache, _fingerprint(rows, part.groups, settings))
+    kept = _read(path, rows, settings)
+    if kept is not None:
+        progress(1.0)
+        return kept
+    made = _make(rows, part.groups, settings, progress)
+    _keep(path, made)
+    return made
+
+
+def _make(rows: Tensor, groups: Groups | None, settings: SurrogateOptions, progress: Progress) -> SurrogateSet:
+    begun = time.monotonic()
+    maker = surrogates.get(settings.name)(settings)
+    maker.check(rows.shape[1:])
+    maker.fit(rows, seeding.generator(settings.seed, "surrogate", "fit"), Paced(progress, 0, 0.9), groups)
+    rng = seeding.generator(settings.seed, "surrogate", "make")
+    made, heard = torch.empty(rows.shape, dtype=rows.dtype, device=rows.device), Paced(progress, 0.9, 1)
+    for batch in batches(rows):
+        surrogate = maker.make(as_float(rows[batch]), rng)
+        made[batch] = _pixels(surrogate) if rows.dtype == torch.uint8 else surrogate
+        heard(min(batch.stop, len(rows)) / len(rows))
+    some = torch.linspace(0, len(rows) - 1, min(GATE_ROWS, len(rows))).round().to(torch.int64).to(rows.device)
+    gates = maker.gates(as_float(rows[some]), as_float(made[some]))
+    examples = None
+    if rows.ndim == 4:
+        shown = some[torch.linspace(0, len(some) - 1, min(EXAMPLES, len(some))).round().to(torch.int64)]
+        examples = _pixels(torch.stack((as_float(rows[shown]), as_float(made[shown])), dim=1)).cpu()
+    return SurrogateSet(made, maker, gates, time.monotonic() - begun, False, examples)
+
+
+def _pixels(x: Tensor) -> Tensor:
+    return (x * 255).round().clamp(0, 255).to(torch.uint8)
+
+
+def _fingerprint(rows: Tensor, groups: Groups | None, settings: SurrogateOptions) -> str:
+    words = (FORMAT, tuple(rows.shape), str(rows.dtype), groups and tuple(groups), rows.device.type)
+    summed = hashlib.sha256(f"{words}{settings.model_dump_json()}".encode())
+    for start in range(0, len(rows), 4096):  # a strip is a view of whole images: never a copy of all at once
+        summed.update(rows[start : start + 4096].contiguous().cpu().numpy().tobytes())
+    return summed.hexdigest()[:32]
+
+
+def _path(cache: Path | None, fingerprint: str) -> Path:
+    named = cache or os.environ.get("VERACAUSA_CACHE")
+    if not named:
+        above = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        named = Path(above) / "veracausa"
+    return Path(named) / "surrogates" / f"{fingerprint}.safetensors"
+
+
+def _read(path: Path, rows: Tensor, settings: SurrogateOptions) -> SurrogateSet | None:
+    try:
+        kept = SurrogateSet.from_state(decode_tree(path.read_bytes()), settings, rows.device)
+    except (OSError, RunError, KeyError, TypeError, ValueError, RuntimeError):
+        return None  # not there, torn, or of another make: it is made anew
+    return kept if kept.rows.shape == rows.shape and kept.rows.dtype == rows.dtype else None
+
+
+def _keep(path: Path, made: SurrogateSet) -> None:
+    try:
+        with _writing:  # two parties in threads may hold the same rows, and would write to one temporary file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.chmod(0o700)
+            write_whole(path, encode_tree(made.state()))
+            path.chmod(0o600)
+    except OSError:
+        return
