@@ -117,14 +117,16 @@ def _all_directions(jacobian: RowJacobian, mean: Tensor, noise: Tensor | None) -
     """From JᵀJ, or from JJᵀ where the payload is smaller than the row."""
     difference = _difference(jacobian, mean)
     if jacobian.inputs <= jacobian.outputs:
-        v, values = _eigen(_matrix(jacobian.gram, jacobian.inputs, jacobian))
-        return _spectrum(jacobian, values, _projected(v, difference), v, difference, noise)
-    u, values = _eigen(_matrix(jacobian.cogram, jacobian.outputs, jacobian))
+        values, projections, v = _eigen(
+            _matrix(jacobian.gram, jacobian.inputs, jacobian), difference, noise is not None
+        )
+        return _spectrum(jacobian, values, projections, v, difference, noise)
     # v_i = Jᵀu_i/σ_i, so one J(x − μ) gives all its projections.
     sent = jacobian.jv(difference.to(jacobian.x.dtype).unsqueeze(0))[0].double()
-    projections = _projected(u, sent) / values.clamp_min(1e-300).sqrt()
-    along = None if noise is None else _pulled(jacobian, u, values)
-    return _spectrum(jacobian, values, projections, along, difference, noise)
+    values, projections, u = _eigen(_matrix(jacobian.cogram, jacobian.outputs, jacobian), sent, noise is not None)
+    projections = projections / values.clamp_min(1e-300).sqrt()
+    v = None if u is None else _pulled(jacobian, u, values)
+    return _spectrum(jacobian, values, projections, v, difference, noise)
 
 
 def _strongest(jacobian: RowJacobian, mean: Tensor, noise: Tensor | None, rank: int, rng: torch.Generator) -> Spectrum:
@@ -136,9 +138,10 @@ def _strongest(jacobian: RowJacobian, mean: Tensor, noise: Tensor | None, rank: 
     for _ in range(_POWER_ITERATIONS):
         basis = torch.linalg.qr(_applied(jacobian, basis)).Q
     inner = basis.mT.double() @ _applied(jacobian, basis).double()
-    turn, values = _eigen((inner + inner.mT) / 2)
-    v = (basis.double() @ turn)[..., :rank]
-    return _spectrum(jacobian, values[:, :rank], _projected(v, difference), v, difference, noise)
+    seen = torch.einsum("ndr,nd->nr", basis.double(), difference)
+    values, projections, turn = _eigen(inner, seen, noise is not None)
+    v = None if turn is None else (basis.double() @ turn)[..., :rank]
+    return _spectrum(jacobian, values[:, :rank], projections[:, :rank], v, difference, noise)
 
 
 def _spectrum(
@@ -187,24 +190,25 @@ def _applied(jacobian: RowJacobian, basis: Tensor) -> Tensor:
     return jacobian.gram(basis.permute(2, 0, 1).contiguous()).permute(1, 2, 0)
 
 
-def _eigen(matrices: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvectors (n, size, size) and eigenvalues (n, size) of symmetric matrices, the largest first."""
-    vectors, values = [], []
-    for matrix in matrices:  # one at a time: in float64 all together would double the memory
+def _eigen(matrices: Tensor, seen: Tensor, keep: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Eigenvalues, the largest first, the eigenvectors' products with `seen`, and the vectors where they are asked for.
+
+    One matrix at a time: in float64, all of them with their vectors would take four times the memory.
+    """
+    values, products, vectors = [], [], []
+    for matrix, one in zip(matrices, seen, strict=True):
         doubled = matrix.double()
         value, vector = torch.linalg.eigh((doubled + doubled.T) / 2)
         values.append(value.flip(0))
-        vectors.append(vector.flip(1))
-    return torch.stack(vectors), torch.stack(values)
+        products.append((one @ vector).flip(0))
+        if keep:
+            vectors.append(vector.flip(1))
+    return torch.stack(values), torch.stack(products), torch.stack(vectors) if keep else None
 
 
 def _pulled(jacobian: RowJacobian, u: Tensor, values: Tensor) -> Tensor:
     pulled = jacobian.jtu(u.to(jacobian.x.dtype).permute(2, 0, 1).contiguous()).double()
     return (pulled / values.clamp_min(1e-300).sqrt().T.unsqueeze(-1)).permute(1, 2, 0)
-
-
-def _projected(directions: Tensor, vectors: Tensor) -> Tensor:
-    return torch.einsum("ndr,nd->nr", directions, vectors)
 
 
 def _difference(jacobian: RowJacobian, mean: Tensor) -> Tensor:

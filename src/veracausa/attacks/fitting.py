@@ -1,0 +1,213 @@
+"""Train a decoder on pairs of payload and row: AdamW in one cycle, the best weights on held-out pairs kept.
+
+On a GPU the pairs stay on the device in bfloat16 and the whole training step is one CUDA graph; on a CPU the same steps
+run one by one in float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from veracausa.attacks.base import Progress
+from veracausa.metrics.images import ssim
+from veracausa.registry import Options
+
+_SSIM_WEIGHT = 0.1
+_STEPS_AN_EPOCH = 32
+_SMALLEST_BATCH = 16
+_ROWS_AT_ONCE = 512
+_REHEARSALS = 3
+
+
+class FitOptions(Options):
+    """What a training is told; an attack that trains a decoder has these settings."""
+
+    epochs: int = Field(50, ge=1)
+    batch_size: int = Field(64, ge=2)
+    """At most; with few auxiliary rows it is smaller, so that an epoch has some steps."""
+    lr: float = Field(2e-3, gt=0)
+    """The highest of the one-cycle schedule."""
+    weight_decay: float = Field(1e-2, ge=0)
+    loss: Literal["mse", "mse_ssim"] = "mse"
+    held_out: float = Field(0.1, gt=0, lt=1)
+    """The share of the auxiliary pairs that chooses among the epochs' weights."""
+    redraw_every: int = Field(1, ge=1)
+    """Epochs between fresh payloads where the defense is random."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """How a training went."""
+
+    held_out_mse: float
+    best_epoch: int
+    steps: int
+
+
+def one_cycle(step: int, steps: int, highest: float, warmup: float = 0.25) -> float:
+    """The learning rate: a cosine up from a 25th of the highest, and a cosine down to nearly nothing."""
+    top = max(1, round(warmup * steps))
+    if step < top:
+        return highest * (1 / 25 + (1 - 1 / 25) * (1 - math.cos(math.pi * step / top)) / 2)
+    return highest * max(1e-4, (1 + math.cos(math.pi * (step - top) / max(1, steps - top))) / 2)
+
+
+def reconstruction_loss(guess: Tensor, rows: Tensor, loss: str) -> Tensor:
+    """MSE, or MSE + 0.1·(1 − SSIM) for pictures (§4.3)."""
+    error = F.mse_loss(guess, rows)
+    return error + _SSIM_WEIGHT * (1 - ssim(guess, rows).mean()) if loss == "mse_ssim" and rows.ndim == 4 else error
+
+
+def batch_size(rows: int, most: int) -> int:
+    """Smaller batches for few rows: an epoch of two steps would teach a decoder nothing in fifty epochs."""
+    return max(2, min(most, max(_SMALLEST_BATCH, rows // _STEPS_AN_EPOCH), rows))
+
+
+def fit_decoder(
+    decoder: nn.Module,
+    payloads: Tensor,
+    rows: Tensor,
+    options: FitOptions,
+    rng: torch.Generator,
+    progress: Progress,
+    fresh: Callable[[], Tensor] | None = None,
+) -> Fitted:
+    """Train in place and leave the decoder in eval mode with its best weights; `fresh` redraws payloads an epoch."""
+    device = rows.device
+    order = torch.randperm(len(rows), generator=rng)
+    kept = max(1, round(options.held_out * len(rows)))
+    held, learnt = order[:kept].to(device), order[kept:]
+    batch = batch_size(len(learnt), options.batch_size)
+    steps_an_epoch = len(learnt) // batch
+    steps = options.epochs * steps_an_epoch
+    kind = torch.bfloat16 if device.type == "cuda" else torch.float32
+    pairs = _Pairs(payloads.to(device, kind), rows.to(device, torch.float32))
+    held_payloads, held_rows = pairs.payloads[held].clone(), pairs.rows[held]
+    step_type = _GraphedStep if device.type == "cuda" else _EagerStep
+    step = step_type(decoder, pairs, batch, options)
+    best, best_epoch = math.inf, 0
+    best_weights = {name: value.clone() for name, value in decoder.state_dict().items()}
+    for epoch in range(options.epochs):
+        if fresh is not None and epoch and epoch % options.redraw_every == 0:
+            pairs.payloads.copy_(fresh())  # in place: a captured graph reads from this memory
+        decoder.train()
+        shuffled = learnt[torch.randperm(len(learnt), generator=rng)].to(device)
+        for number in range(steps_an_epoch):
+            rate = one_cycle(epoch * steps_an_epoch + number, steps, options.lr)
+            step(shuffled[number * batch : (number + 1) * batch], rate)
+        decoder.eval()
+        error = held_out_mse(decoder, held_payloads, held_rows)
+        if error < best:
+            best, best_epoch = error, epoch + 1
+            for name, value in decoder.state_dict().items():
+                best_weights[name].copy_(value)
+        progress((epoch + 1) / options.epochs)
+    step.close()
+    decoder.load_state_dict(best_weights)
+    decoder.eval()
+    return Fitted(best, best_epoch, steps)
+
+
+def held_out_mse(decoder: nn.Module, payloads: Tensor, rows: Tensor) -> float:
+    """The decoder's error in eval mode."""
+    total = torch.zeros((), device=rows.device)
+    with torch.no_grad(), _precision(rows.device):
+        for some, wanted in zip(torch.split(payloads, _ROWS_AT_ONCE), torch.split(rows, _ROWS_AT_ONCE), strict=True):
+            total += (decoder(some).float() - wanted).square().sum()
+    return float(total) / rows.numel()
+
+
+@dataclass
+class _Pairs:
+    payloads: Tensor
+    rows: Tensor
+
+
+class _EagerStep:
+    """One training step at a time."""
+
+    def __init__(self, decoder: nn.Module, pairs: _Pairs, batch: int, options: FitOptions) -> None:
+        self.decoder, self.pairs, self.options = decoder, pairs, options
+        self.optimizer = torch.optim.AdamW(decoder.parameters(), lr=options.lr, weight_decay=options.weight_decay)
+
+    def __call__(self, chosen: Tensor, rate: float) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.zero_grad(set_to_none=True)
+        guess = self.decoder(self.pairs.payloads[chosen])
+        reconstruction_loss(guess, self.pairs.rows[chosen], self.options.loss).backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class _GraphedStep:
+    """The same step, captured once and replayed: choosing the batch, forward, backward and optimiser in one launch.
+
+    A decoder for small strips is a few hundred kernels of some microseconds; launched one by one, a GPU mostly waits.
+    """
+
+    def __init__(self, decoder: nn.Module, pairs: _Pairs, batch: int, options: FitOptions) -> None:
+        device = pairs.rows.device
+        decoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.decoder, self.pairs, self.options = decoder, pairs, options
+        self.chosen = torch.zeros(batch, dtype=torch.int64, device=device)
+        self.chosen.copy_(torch.arange(batch, device=device))
+        self.rate = torch.zeros((), device=device)  # rehearsals at rate 0: AdamW then moves no weight
+        self.optimizer = torch.optim.AdamW(
+            decoder.parameters(), lr=self.rate, weight_decay=options.weight_decay, capturable=True, fused=True
+        )
+        decoder.train()
+        buffers = [(buffer, buffer.clone()) for buffer in decoder.buffers()]
+        stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(stream):
+            for _ in range(_REHEARSALS):
+                self._step()
+        torch.cuda.current_stream(device).wait_stream(stream)
+        self.graph = torch.cuda.CUDAGraph()
+        self.optimizer.zero_grad(set_to_none=True)  # the gradients must come from the graph's own memory
+        with torch.cuda.graph(self.graph):
+            self._step()
+        # What the rehearsals left must not count as training.
+        for buffer, before in buffers:
+            buffer.copy_(before)
+        for state in self.optimizer.state.values():
+            for value in state.values():
+                if isinstance(value, Tensor):
+                    value.zero_()
+
+    def __call__(self, chosen: Tensor, rate: float) -> None:
+        self.chosen.copy_(chosen)
+        self.rate.fill_(rate)
+        self.graph.replay()
+
+    def close(self) -> None:
+        """Give the graph's memory back."""
+        self.optimizer.zero_grad(set_to_none=True)
+        self.graph.reset()
+
+    def _step(self) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        payloads = self.pairs.payloads.index_select(0, self.chosen)
+        if payloads.ndim == 4:
+            payloads = payloads.contiguous(memory_format=torch.channels_last)
+        with _precision(payloads.device):
+            guess = self.decoder(payloads)
+        rows = self.pairs.rows.index_select(0, self.chosen)
+        reconstruction_loss(guess.float(), rows, self.options.loss).backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+
+
+def _precision(device: torch.device) -> torch.autocast:
+    # Without the weight cache: a graph must not depend on copies that an earlier pass left.
+    return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda", cache_enabled=False)

@@ -1,0 +1,164 @@
+"""The inverse network: a toy where it must succeed, toys where it must fail, and its GPU path."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from veracausa.attacks import attacks
+from veracausa.attacks.base import AdversaryView, Grant
+from veracausa.attacks.fitting import batch_size, one_cycle, reconstruction_loss
+from veracausa.attacks.inverse import InverseNetwork, InverseOptions
+from veracausa.errors import InputError
+from veracausa.metrics.leakage import blind_guesses, blind_mse, leakage, table_leakage
+
+
+def rng(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def options(**settings) -> InverseOptions:
+    small = {"name": "inverse", "epochs": 12, "channels": 16, "blocks": 1, "batch_size": 32}
+    return InverseOptions(**{**small, **settings})
+
+
+def pictures(count: int = 400) -> Tensor:
+    """Smooth pictures of 1×8×4: a few waves of random strength."""
+    grid = torch.linspace(0, 3.14, 8).view(8, 1) + torch.linspace(0, 1.5, 4)
+    waves = torch.stack([torch.sin(n * grid) for n in range(1, 6)])
+    return torch.sigmoid(torch.einsum("nk,khw->nhw", torch.randn(count, 5, generator=rng(1)), waves)).unsqueeze(1)
+
+
+def leaked(network: InverseNetwork, payloads: Tensor, rows: Tensor) -> float:
+    guess = network.reconstruct(payloads[300:])
+    blind, _ = blind_mse(blind_guesses(rows[:300], len(rows) - 300), rows[300:])
+    return leakage(float((guess - rows[300:]).square().mean()), blind)
+
+
+@pytest.mark.parametrize("vector", [False, True])
+def test_it_reads_a_payload_that_holds_the_picture(vector: bool) -> None:
+    rows = pictures()
+    mixed = rows.flatten(1) @ torch.randn(32, 64, generator=rng(2))
+    payloads = mixed if vector else mixed.view(-1, 8, 4, 2)
+    network = InverseNetwork(options()).fit(payloads[:300], rows[:300], rng())
+    assert leaked(network, payloads, rows) > 0.7
+    assert network.reconstruct(payloads).shape == rows.shape
+
+
+def test_it_reads_nothing_from_noise() -> None:
+    rows = pictures()
+    payloads = torch.randn(len(rows), 4, 4, 2, generator=rng(3))
+    network = InverseNetwork(options()).fit(payloads[:300], rows[:300], rng())
+    assert leaked(network, payloads, rows) < 0.05
+
+
+def test_a_table_is_read_without_bounds() -> None:
+    rows = 3 * torch.randn(400, 6, generator=rng(4))
+    payloads = torch.relu(rows @ torch.randn(6, 40, generator=rng(5)))
+    network = InverseNetwork(options(epochs=20)).fit(payloads[:300], rows[:300], rng(), pixels=False)
+    blind = blind_guesses(rows[:300], 100, pixels=False)
+    assert table_leakage(network.reconstruct(payloads[300:]), rows[300:], blind) > 0.7
+
+
+def test_fresh_payloads_are_asked_for_as_often_as_told() -> None:
+    rows, asked = pictures(), []
+    noise = rng(6)
+
+    def draw() -> Tensor:
+        asked.append(1)
+        return rows[:300].flatten(1) + 0.3 * torch.randn(300, 32, generator=noise)
+
+    InverseNetwork(options(epochs=6)).fit(draw, rows[:300], rng())
+    assert len(asked) == 6
+    asked.clear()
+    InverseNetwork(options(epochs=6, redraw_every=3)).fit(draw, rows[:300], rng())
+    assert len(asked) == 2
+
+
+def test_the_same_generator_gives_the_same_decoder() -> None:
+    rows = pictures(100)
+    guesses = [
+        InverseNetwork(options(epochs=2, loss="mse_ssim")).fit(rows * 2, rows, rng(7)).reconstruct(rows * 2)
+        for _ in range(2)
+    ]
+    assert torch.equal(*guesses)
+
+
+def test_the_best_epoch_is_kept() -> None:
+    rows = pictures(200)
+    network = InverseNetwork(options(epochs=5)).fit(rows * 2, rows, rng())
+    notes = network.notes()
+    assert 1 <= notes["best_epoch"] <= 5
+    assert not network.decoder.training
+
+
+def test_its_schedule_and_batches() -> None:
+    rates = [one_cycle(step, 100, 2e-3) for step in range(100)]
+    assert max(rates) == pytest.approx(2e-3, rel=1e-3)
+    assert rates[0] < 2e-4
+    assert rates[-1] < 1e-5
+    assert (batch_size(4000, 64), batch_size(162, 64), batch_size(5, 64)) == (64, 16, 5)
+
+
+def test_ssim_joins_the_loss_for_pictures_alone() -> None:
+    guess, rows = pictures(4), pictures(8)[4:]
+    assert reconstruction_loss(guess, rows, "mse_ssim") > reconstruction_loss(guess, rows, "mse")
+    assert reconstruction_loss(guess[:, 0, 0], rows[:, 0, 0], "mse_ssim") == reconstruction_loss(
+        guess[:, 0, 0], rows[:, 0, 0], "mse"
+    )
+
+
+def view(grants: Grant, **given) -> AdversaryView:
+    return AdversaryView(grants, "passive_1", (32,), (1, 8, 4), True, rng(), torch.device("cpu"), **given)
+
+
+def test_it_says_what_it_needs_and_refuses_less() -> None:
+    attack = attacks.get("inverse")(options(epochs=1))
+    assert set(attack.needs.words) == {"auxiliary", "weights", "defense"}
+    with pytest.raises(InputError, match="weights, which it is not granted"):
+        attack.begin(view(Grant.AUXILIARY | Grant.DEFENSE))
+    with pytest.raises(InputError, match="auxiliary rows"):
+        attack.begin(view(attack.needs))
+    rows = pictures(40)
+    attack.begin(view(attack.needs, auxiliary=rows, oracle=lambda: rows.flatten(1)))
+    assert attack.reconstruct(rows.flatten(1), torch.arange(40)).shape == rows.shape
+
+
+def test_what_cannot_be_learnt_from_is_refused() -> None:
+    rows = pictures(40)
+    with pytest.raises(InputError, match="at least 4"):
+        InverseNetwork(options()).fit(rows[:3], rows[:3], rng())
+    with pytest.raises(InputError, match="not finite"):
+        InverseNetwork(options()).fit(rows / 0, rows, rng())
+    with pytest.raises(ValidationError):
+        options(epoch=3)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("payload", [(64, 8, 4), (64,)])
+def test_the_graphed_step_learns_what_the_eager_one_does(payload: tuple[int, ...]) -> None:
+    rows = pictures(1200)
+    mixed = rows.flatten(1) @ torch.randn(32, torch.Size(payload).numel(), generator=rng(2))
+    payloads = mixed.view(-1, *payload)
+    found = {}
+    for device in ("cpu", "cuda"):
+        network = InverseNetwork(options(epochs=20)).fit(payloads[:300].to(device), rows[:300].to(device), rng())
+        found[device] = leaked(network, payloads.to(device), rows.to(device))
+    assert found["cuda"] == pytest.approx(found["cpu"], abs=0.05)  # bfloat16, and another order of sums
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_full_strength_on_a_gpu_takes_seconds() -> None:
+    rows = torch.rand(4000, 3, 32, 16, generator=rng()).cuda()
+    payloads = torch.randn(4000, 64, 32, 16, generator=rng(1)).cuda()
+    start = time.perf_counter()
+    InverseNetwork(InverseOptions(name="inverse")).fit(payloads, rows, rng())
+    torch.cuda.synchronize()
+    print(f"50 epochs of 4,000 pairs: {time.perf_counter() - start:.1f} s")
+    assert time.perf_counter() - start < 60
