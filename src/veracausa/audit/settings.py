@@ -1,0 +1,46 @@
+"""Which attacks an audit runs, with which settings: `inverse.epochs=50` and the like."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from veracausa.attacks import attacks
+from veracausa.errors import InputError
+from veracausa.registry import Options, did_you_mean
+
+
+def attack_options(names: Sequence[str], overrides: Sequence[str] = ()) -> dict[str, Options]:
+    """The settings of each attack, `NAME.SETTING=VALUE` laid over its defaults; a typo is refused."""
+    if not names:
+        raise InputError(f"name at least one attack (there are: {', '.join(attacks.names())})")
+    chosen: dict[str, dict[str, Any]] = {}
+    for name in names:
+        attacks.get(name)
+        chosen[name] = {"name": name}
+    for override in overrides:
+        key, separator, text = override.partition("=")
+        attack, _, setting = key.strip().partition(".")
+        if not separator or not setting:
+            raise InputError(f"--set {override}: write it as ATTACK.SETTING=VALUE")
+        if attack not in chosen:
+            raise InputError(f"--set {override}: attack {attack!r} is not run{did_you_mean(attack, chosen)}")
+        known = set(attacks.options(attack).model_fields) - {"name"}
+        if setting not in known:
+            raise InputError(f"--set {override}: no such setting{did_you_mean(setting, known)}")
+        try:
+            chosen[attack][setting] = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            chosen[attack][setting] = text
+    found = {}
+    for name, settings in chosen.items():
+        try:
+            found[name] = attacks.options(name).model_validate(settings)
+        except ValidationError as error:
+            problem = error.errors(include_url=False)[0]
+            where = ".".join(map(str, (name, *problem["loc"])))
+            raise InputError(f"--set {where}={settings.get(str(problem['loc'][0]))}: {problem['msg']}") from None
+    return found
