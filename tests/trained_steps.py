@@ -86,6 +86,7 @@ def job_for(dataset: VerticalDataset, model: dict, **training) -> Job:
             "model": model,
             "parties": {"passive": list(dataset.passive)},
             "training": settings,
+            "risk": {"every": 0},
             "runtime": {"device": "cpu"},
             "seed": 7,
         }

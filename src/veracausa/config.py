@@ -91,6 +91,15 @@ class Training(Section):
     baselines: tuple[Baseline, ...] = ()
 
 
+class Risk(Section):
+    """The risk meter: how much of a row the payload's Jacobian would give away, on the party's own training rows."""
+
+    every: int = Field(1, ge=0)
+    samples: int = Field(16, ge=1)
+    rank: int = Field(64, ge=1)
+    exact: int = Field(0, ge=0)
+
+
 class Checkpoints(Section):
     every_steps: int | None = Field(None, ge=1)
     keep: int = Field(3, ge=2)
@@ -125,6 +134,7 @@ class Job(Section):
     parties: Parties = Parties()
     model: Model
     training: Training = Training()
+    risk: Risk = Risk()
     checkpoints: Checkpoints = Checkpoints()
     runtime: Runtime = Runtime()
     defense: Defense = Field(default_factory=lambda: Options(name="none"))

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,16 +29,21 @@ from veracausa.runs.tree import decode_tree, encode_tree, same
 ROWS, BATCH, STEPS = 24, 8, 3
 
 
-def check_defense(defense: str | type[Defense], options: Mapping[str, Any] | Options | None = None) -> None:
+def check_defense(
+    defense: str | type[Defense],
+    options: Mapping[str, Any] | Options | None = None,
+    toys: Sequence[str] = ("vectors", "maps"),
+) -> None:
     """Raise `AssertionError`, with what is wrong, unless the defense keeps to its contract.
 
     `defense` is a registered name or a class; `options` are the settings of its `Options`, defaults where left out.
     It is run on two toy bottoms, one that gives vectors and one that gives maps, both with batch normalisation and
-    dropout, the layers in which a careless defense leaves traces.
+    dropout, the layers in which a careless defense leaves traces; `toys` names one of them where a defense suits only
+    rows of columns (`vectors`) or pictures (`maps`).
     """
     make = _maker(defense, options)
     _check_interface(type(make()))
-    for toy in (_vectors(), _maps()):
+    for toy in (_TOYS[name]() for name in toys):
         try:
             _check_exchanges(make, toy)
             _check_generator(make, toy)
@@ -73,6 +78,9 @@ def _maps() -> _Toy:
 
     rows = torch.rand(ROWS, 3, 8, 6, generator=seeding.generator(0, "rows"))
     return _Toy("a bottom that gives maps", build, rows, (4, 4, 3))
+
+
+_TOYS = {"vectors": _vectors, "maps": _maps}
 
 
 def _maker(defense: str | type[Defense], options: Mapping[str, Any] | Options | None) -> Callable[[], Defense]:
@@ -120,6 +128,7 @@ class _Bound:
             "bottom": self.bottom.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "rng": [self.rng.get_state(), self.model_rng.get_state()],
+            "prepared": self.defense.prepared(),
             "defense": self.defense.state(),
         }
 
@@ -128,6 +137,7 @@ class _Bound:
         self.optimizer.load_state_dict(kept["optimizer"])
         for rng, state in zip((self.rng, self.model_rng), kept["rng"], strict=True):
             rng.set_state(state)
+        self.defense.load_prepared(kept["prepared"])
         self.defense.load_state(kept["defense"])
 
 
@@ -136,8 +146,14 @@ def _copied(state: Any) -> Any:
     return decode_tree(encode_tree(state))
 
 
+_METHODS = (
+    *("bind", "prepare", "prepared", "load_prepared", "gates", "forward", "backward", "infer"),
+    *("transmitted", "diagnose", "state", "load_state"),
+)
+
+
 def _check_interface(defense: type) -> None:
-    for name in ("bind", "prepare", "forward", "backward", "infer", "state", "load_state"):
+    for name in _METHODS:
         method = getattr(defense, name, None)
         assert callable(method), f"{defense.__name__} has no method {name!r}"
         for parameter in inspect.signature(method).parameters:
@@ -148,6 +164,7 @@ def _check_interface(defense: type) -> None:
 def _check_exchanges(make: Callable[[], Defense], toy: _Toy) -> None:
     untouched = torch.get_rng_state()
     party = _Bound(make, toy)
+    prepared = _copied(party.defense.prepared())
     for step in range(STEPS):
         before = _copied(party.bottom.state_dict())
         x, ids = party.batch(step)
@@ -164,6 +181,9 @@ def _check_exchanges(make: Callable[[], Defense], toy: _Toy) -> None:
         party.defense.backward(context, torch.ones_like(payload))
         assert torch.equal(payload, sent), "backward changes the payload that was sent"
         assert _weights_differ(party.bottom, before), "backward leaves the bottom model as it was"
+        assert same(party.defense.prepared(), prepared), (
+            "an exchange changes what prepare made: it is kept once, what changes belongs into state"
+        )
     assert torch.equal(torch.get_rng_state(), untouched), "it draws from the global random state; use the rng of bind"
 
 
@@ -188,6 +208,9 @@ def _check_state(make: Callable[[], Defense], toy: _Toy) -> None:
         old.exchange(step)
     fresh = _Bound(make, toy, seed=2, prepared=False)
     fresh.take_over(_copied(old.kept()))
+    assert same(fresh.defense.prepared(), old.defense.prepared()), (
+        "load_prepared does not bring back what prepared gave"
+    )
     assert same(fresh.defense.state(), old.defense.state()), "load_state does not bring back what state gave"
     rows = old.batch(0)
     assert torch.equal(old.defense.infer(*rows), fresh.defense.infer(*rows)), (
@@ -216,6 +239,7 @@ def _check_infer(make: Callable[[], Defense], toy: _Toy) -> None:
     for part, what in (("bottom", "the bottom's weights or statistics"), ("optimizer", "the optimiser")):
         assert same(kept[part], before[part]), f"infer changes {what}"
     assert same(kept["rng"], before["rng"]), "infer draws from the party's generators: a question must leave no trace"
+    assert same(kept["prepared"], before["prepared"]), "infer changes what prepare made"
     assert same(kept["defense"], before["defense"]), "infer changes the defense's state"
     assert [module.training for module in party.bottom.modules()] == modes, "infer leaves modules in another mode"
     assert torch.equal(torch.get_rng_state(), untouched), "infer draws from the global random state"

@@ -180,6 +180,8 @@ def test_the_demo_is_a_valid_job() -> None:
 def test_progress_without_a_terminal_is_a_line_an_epoch() -> None:
     text = io.StringIO()
     with Progress(Console(file=text, width=200)) as progress:
+        for share in (0.1, 0.6):
+            progress({"event": "preparing", "party": "passive_1", "share": share})
         progress({"event": "start", "epochs": 2, "steps": 4})
         for step in range(4):
             progress({"event": "step", "step": step})
@@ -187,13 +189,15 @@ def test_progress_without_a_terminal_is_a_line_an_epoch() -> None:
         progress({"event": "epoch", "epoch": 1, "party": "passive_1", "masked": 0.2})
         progress({"event": "something new"})
         progress({"event": "done"})
-    assert text.getvalue() == "epoch 1/2  train loss 0.4000  test accuracy 90.0 %  1.5 s\n"
+    assert text.getvalue() == "preparing the defense\nepoch 1/2  train loss 0.4000  test accuracy 90.0 %  1.5 s\n"
 
 
 def test_progress_on_a_terminal_survives_every_event() -> None:
     text = io.StringIO()
     with Progress(Console(file=text, width=80, force_terminal=True)) as progress:
         progress({"event": "step", "step": 1})
+        progress({"event": "preparing", "party": "passive_1", "share": 0.5})
+        progress({"event": "preparing", "party": "passive_2", "share": 1.0})
         progress({"event": "start", "epochs": 1, "steps": 2, "step": 1})
         progress({"event": "step", "step": 2, "loss": 0.1})
         progress({"event": "epoch", "epoch": 1, "train": {"loss": 0.4}})

@@ -59,7 +59,25 @@ class Masked(Defense):
         self.mean, self.count = state["mean"], state["count"]
 
 
-@pytest.mark.parametrize("defense", [Defense, Noise, Masked])
+class Prepares(Defense):
+    """Keeps what it prepared once, apart from its state."""
+
+    mean = None
+
+    def prepare(self, data, progress=None):
+        self.mean = data.take(torch.arange(len(data))).mean()
+
+    def prepared(self):
+        return {"mean": self.mean}
+
+    def load_prepared(self, kept):
+        self.mean = kept["mean"]
+
+    def protect(self, r, x, ids):
+        return r + self.mean
+
+
+@pytest.mark.parametrize("defense", [Defense, Noise, Masked, Prepares])
 def test_a_good_defense_passes(defense):
     check_defense(defense)
 
@@ -155,6 +173,17 @@ class PreparesOnly(Defense):
         return r + self.mean
 
 
+class DoesNotLoadPrepared(Prepares):
+    def load_prepared(self, kept):
+        self.mean = torch.zeros(())
+
+
+class ChangesPrepared(Prepares):
+    def backward(self, context, grad, local_steps=1):
+        super().backward(context, grad, local_steps)
+        self.mean = self.mean + 1
+
+
 class ForgetsItsModel(Defense):
     """A masker of its own that learns, is checkpointed without its optimiser."""
 
@@ -239,6 +268,8 @@ class SeesLabels(Defense):
         (Forgets, "after load_state, infer gives another payload"),
         (ForgetsToLoad, "load_state does not bring back what state gave"),
         (PreparesOnly, "after load_state, infer gives another payload"),
+        (DoesNotLoadPrepared, "load_prepared does not bring back what prepared gave"),
+        (ChangesPrepared, "an exchange changes what prepare made"),
         (ForgetsItsModel, "after load_state, the next payload differs"),
         (InferTrains, "infer changes the bottom's weights or statistics"),
         (InferLeavesEval, "infer leaves modules in another mode"),
@@ -264,3 +295,4 @@ class FlatMaps(Defense):
 def test_maps_are_tried_as_well_as_vectors():
     with pytest.raises(AssertionError, match="a bottom that gives maps: the payload has shape"):
         check_defense(FlatMaps)
+    check_defense(FlatMaps, toys=("vectors",))

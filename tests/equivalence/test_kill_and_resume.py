@@ -33,6 +33,9 @@ batch_size = 32
 local_steps = 2
 optimizer = {{ name = "adam", lr = 0.002 }}
 schedule = {{ name = "cosine" }}
+[risk]
+every = 4
+samples = 4
 [checkpoints]
 every_steps = 5
 [runtime]
@@ -156,5 +159,9 @@ def test_killed_runs_end_with_the_same_weights(link, kills, undisturbed, tmp_pat
     assert process.wait(120) == 0, process.stderr.read()
     assert weights(run) == undisturbed
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert [record["epoch"] for record in records] == list(range(1, 17))
-    assert json.loads((run / "summary.json").read_text())["rounds"] == records[-1]["step"]
+    epochs = [record for record in records if record["event"] == "epoch"]
+    assert [record["epoch"] for record in epochs] == list(range(1, 17))
+    for party in ("passive_1", "passive_2"):
+        measured = [r["epoch"] for r in records if r["party"] == party and r["event"] == "defense"]
+        assert measured == list(range(4, 17, 4))
+    assert json.loads((run / "summary.json").read_text())["rounds"] == epochs[-1]["step"]

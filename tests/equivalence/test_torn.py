@@ -56,7 +56,8 @@ def outcome(run: Path) -> dict:
             "ledger": [line for line in ledger(run, party) if line["kind"] not in ("hello", "ready")],
         }
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    kept["metrics"] = [without_clock(record) for record in records]
+    # Passive parties log at the same time, in no certain order.
+    kept["metrics"] = sorted((without_clock(record) for record in records), key=lambda r: (r["step"], r["party"]))
     summary = json.loads((run / "summary.json").read_text())
     kept["summary"] = {key: summary[key] for key in ("accuracy", "rounds", "epochs", "test", "train")}
     return kept

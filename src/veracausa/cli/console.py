@@ -36,6 +36,7 @@ class Progress:
     def __init__(self, console: Console = err) -> None:
         self.console = console
         self.epochs: int | None = None
+        self._shares: dict[str, float] = {}
         self._bar: Bar | None = None
         if console.is_terminal:
             self._bar = Bar(
@@ -73,6 +74,8 @@ class Progress:
                     self._task, total=event.get("steps"), description=self._epoch_name(1), rate="", result=""
                 )
                 self._bar.start()
+        elif kind == "preparing":
+            self._preparing(str(event.get("party")), float(event.get("share", 0.0)))
         elif kind == "baseline":
             self._baseline(str(event.get("name")))
         elif kind == "done":
@@ -105,6 +108,18 @@ class Progress:
         following = epoch + 1 if isinstance(epoch, int) and epoch != self.epochs else epoch
         # The last score only, test where there is one: a terminal of 80 columns has no room for more.
         self._bar.update(self._task, description=self._epoch_name(following), result=result.split("  ")[-1])
+
+    def _preparing(self, party: str, share: float) -> None:
+        first = not self._shares
+        self._shares[party] = share
+        if self._bar is None:
+            if first:
+                self.console.print("preparing the defense", markup=False)
+            return
+        if first:
+            self._begin("preparing the defense", 100)
+        # They prepare at the same time, and training starts with the slowest.
+        self._bar.update(self._task, completed=int(100 * min(self._shares.values())), rate="%")
 
     def _baseline(self, name: str) -> None:
         if self._bar is None:

@@ -80,6 +80,10 @@ lr = 0.002
 [training.schedule]
 name = "constant"                   # constant | cosine | step
 
+[risk]                              # how much of a row the payload would give away, measured without any attack
+every = 1                           # at the end of every so many epochs; 0: never
+# exact = 16                        # rows measured in all directions once, after training
+
 [checkpoints]                       # where a run that was stopped goes on: `veracausa train {file} --resume --out RUN`
 keep = 3                            # the last so many
 # every_steps = 100                 # default: once an epoch

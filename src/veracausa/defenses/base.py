@@ -65,6 +65,10 @@ class Defense:
     def load_prepared(self, kept: Mapping[str, Any]) -> None:
         """Take over what `prepared` gave, in place of `prepare`."""
 
+    def gates(self) -> dict[str, float | bool | str]:
+        """How good what `prepare` made is, for the report; a flag that is true warns of what went wrong."""
+        return {}
+
     def protect(self, r: Tensor, x: Tensor, ids: Tensor) -> Tensor:
         """The payload for representation `r`; differentiable in `r`."""
         return r

@@ -118,10 +118,11 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def keep_metrics_until(path: Path, step: int) -> None:
-    """Forget the metrics that were written after the checkpoint of `step`."""
+    """Forget the metrics that were written after the checkpoint of `step`, and those that only the end writes."""
     target = path / "metrics.jsonl"
     if target.exists():
-        kept = [record for record in read_lines(target) if record.get("step", 0) <= step]
+        before = (record for record in read_lines(target) if record.get("step", 0) <= step)
+        kept = [record for record in before if record.get("event") != "risk"]
         write_whole(target, "".join(json.dumps(record) + "\n" for record in kept).encode())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from itertools import count
 from typing import Any
@@ -16,6 +17,7 @@ from veracausa.defenses import defenses
 from veracausa.defenses.base import Context, Defense
 from veracausa.models.cut import build_bottom, payload_shape
 from veracausa.runs.store import Store
+from veracausa.split.meters import Meters
 from veracausa.split.optimization import (
     learning_rate,
     make_optimizer,
@@ -47,6 +49,7 @@ class PassiveParty:
         runner = Runner(self.bottom, job.runtime, self.device, job.training.batch_size)
         self.defense.bind(self.bottom, self.optimizer, self.rng, runner)
         self.parts = {split: data.part(split).to(self.device) for split in ("train", "validation", "test")}
+        self.meters = Meters(job, self.name, self.parts["train"], self.defense)
         self.dtype = wire_dtype(job.runtime)
         self.payload_kind = representation(self.shape, self.dtype)
         self.gradient_kind = gradient(self.shape, self.dtype)
@@ -81,21 +84,37 @@ class PassiveParty:
                 case "infer":
                     self._infer(link, request)
                 case "epoch":
-                    pass
+                    self._end_epoch(request, store)
                 case "save":
                     if store is not None:
                         store.save(self.step, self.state())
                 case _:
+                    if store is not None and (risk := self.meters.end()):
+                        store.log({"event": "risk", "step": self.step, "risk": risk})
                     return
 
     def _prepare(self, sign: SignOfLife, store: Store | None) -> None:
         if not self.ready and len(self.data.train):
+            started = time.perf_counter()
             self.defense.prepare(self.parts["train"], sign)
-            kept = self.defense.prepared()
-            if kept and store is not None:
-                self.prepared = store.keep_prepared(kept)
+            seconds = time.perf_counter() - started
+            if store is not None:
+                if kept := self.defense.prepared():
+                    self.prepared = store.keep_prepared(kept)
+                if gates := self.defense.gates():
+                    named = {"event": "prepared", "step": 0, "defense": self.defense.options.name}
+                    store.log({**named, "seconds": seconds, "gates": gates})
         self.ready = True
         sign.done()
+
+    def _end_epoch(self, request: Message, store: Store | None) -> None:
+        if store is None:
+            return
+        step, steps = int(request.meta["at"]), int(request.meta["of"])
+        epoch = step * self.job.training.epochs // steps
+        if found := self.meters.epoch(epoch):
+            named = {"event": "defense", "epoch": epoch, "step": step, "defense": self.defense.options.name}
+            store.log({**named, **found})
 
     def _train(self, link: Link, request: Message) -> None:
         ids = request.tensors["ids"].cpu()
@@ -152,6 +171,7 @@ class PassiveParty:
             "optimizer": self.optimizer.state_dict(),
             "defense": self.defense.state(),
             "prepared": self.prepared,
+            "meters": self.meters.last,
             "rng": [self.rng.get_state(), self.model_rng.get_state()],
         }
 
@@ -171,6 +191,7 @@ class PassiveParty:
         self.bottom.load_state_dict(state["bottom"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.defense.load_state(state["defense"])
+        self.meters.last = dict(state.get("meters", {}))
         for rng, kept in zip((self.rng, self.model_rng), state["rng"], strict=True):
             rng.set_state(kept)
 
