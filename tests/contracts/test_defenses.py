@@ -12,10 +12,13 @@ from veracausa.defenses.base import Context, Defense
 from veracausa.registry import Options
 from veracausa.testing import check_defense
 
+SUITS = {"greyscale": ("maps",)}
+"""Defenses that are made for one sort of rows."""
+
 
 @pytest.mark.parametrize("name", defenses.names())
 def test_every_registered_defense(name):
-    check_defense(name)
+    check_defense(name, toys=SUITS.get(name, ("vectors", "maps")))
 
 
 class Noise(Defense):

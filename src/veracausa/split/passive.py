@@ -15,6 +15,7 @@ from veracausa.config import Job
 from veracausa.data.vertical import PartyData, Split
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Context, Defense
+from veracausa.errors import InputError
 from veracausa.models.cut import build_bottom, payload_shape
 from veracausa.runs.store import Store
 from veracausa.split.meters import Meters
@@ -96,7 +97,10 @@ class PassiveParty:
     def _prepare(self, sign: SignOfLife, store: Store | None) -> None:
         if not self.ready and len(self.data.train):
             started = time.perf_counter()
-            self.defense.prepare(self.parts["train"], sign)
+            try:
+                self.defense.prepare(self.parts["train"], sign)
+            except InputError as error:  # a defense does not know whose it is
+                raise InputError(f"party {self.name!r}: {error}") from error
             seconds = time.perf_counter() - started
             if store is not None:
                 if kept := self.defense.prepared():
