@@ -75,14 +75,15 @@ class Surrogate:
         return made.clamp(0, 1) if x.ndim == 4 else made
 
     def gates(self, x: Tensor, surrogate: Tensor) -> dict[str, float | bool]:
-        """How far the surrogates are from the rows, in what should be kept and in what should change (§3.2.5)."""
+        """How far surrogates are from their rows, in what should be kept and in what should change (§3.2.5).
+
+        `surrogate` as `unclipped` gives it: what was clipped cannot be seen in a surrogate any more.
+        """
         from veracausa.defenses.causshield.surrogates.gates import clipped_share, distances
 
-        found = distances(x, surrogate)
-        if x.ndim == 4:
-            # What was clipped cannot be seen in the surrogates any more, and a quarter of the rows tells enough.
-            found["out_of_gamut"] = clipped_share(self.unclipped(x[::4], torch.Generator().manual_seed(0)))
-        return found
+        if x.ndim != 4:
+            return distances(x, surrogate)
+        return distances(x, surrogate.clamp(0, 1)) | {"out_of_gamut": clipped_share(surrogate)}
 
     def state(self) -> dict[str, Any]:
         """All that `make` needs beside the options: tensors and plain values."""
@@ -114,7 +115,7 @@ def batches(rows: Tensor) -> Iterator[slice]:
 
 def pixels_at_once(device: torch.device) -> int:
     """So many pixels go through a network together: a core needs about half a second for them."""
-    return 2**18 if device.type == "cuda" else 2**13
+    return 2**18 if device.type == "cuda" else 2**14
 
 
 def on_device(rng: torch.Generator, device: torch.device) -> torch.Generator:
@@ -135,15 +136,14 @@ def bank_of(rows: Tensor, size: int, rng: torch.Generator) -> Tensor:
 
 
 def partners(x: Tensor, bank: Tensor, rng: torch.Generator) -> Tensor:
-    """For each row a row of the bank that is not the row itself, where the bank has another."""
-    bank = bank.to(x.device)
+    """For each row a row of the bank, on their device, that is not the row itself, where there is another."""
     chosen = torch.randint(len(bank), (len(x),), generator=rng).to(x.device)
     itself = (as_float(bank[chosen]) == x).flatten(1).all(1)
     return as_float(bank[(chosen + itself) % len(bank)])
 
 
 class Paced:
-    """Passes a share of progress on at most twice a second, from one end of a span of the whole to the other."""
+    """Passes a share of progress on at most four times a second, from one end of a span of the whole to the other."""
 
     def __init__(self, progress: Progress, start: float = 0.0, end: float = 1.0) -> None:
         self.progress, self.start, self.end = progress, start, end
@@ -151,6 +151,6 @@ class Paced:
 
     def __call__(self, share: float) -> None:
         now = time.monotonic()
-        if now - self._last >= 0.5 or share >= 1:
+        if now - self._last >= 0.25 or share >= 1:
             self._last = now
             self.progress(self.start + (self.end - self.start) * share)

@@ -93,10 +93,9 @@ def cross_entropy(log_p: Tensor, target: Target, weights: Tensor | None = None) 
 def window_variance(values: Tensor, window: int = 4) -> Tensor:
     """(n, d, H // s, W // s) the population variance in each s×s window; a remainder is left out (Eq. 9)."""
     window = min(window, *values.shape[-2:])
-    mean = F.avg_pool2d(values, window)
-    rows, columns = mean.shape[-2] * window, mean.shape[-1] * window
-    spread = values[..., :rows, :columns] - mean.repeat_interleave(window, -2).repeat_interleave(window, -1)
-    return F.avg_pool2d(spread.square(), window)
+    rows, columns = values.shape[-2] // window, values.shape[-1] // window
+    whole = values[..., : rows * window, : columns * window]
+    return whole.unflatten(-2, (rows, window)).unflatten(-1, (columns, window)).var((-3, -1), correction=0)
 
 
 def expected_value(p: Tensor, centres: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ from veracausa.runs.tree import decode_tree, encode_tree
 
 # Of what is made and how it is kept: a change of either makes what lies in caches worthless.
 FORMAT = 1
-GATE_ROWS = 1000
+GATE_ROWS, GATE_PIXELS = 1000, 2**23
 EXAMPLES = 8
 _writing = threading.Lock()
 
@@ -115,17 +115,25 @@ def _make(rows: Tensor, groups: Groups | None, settings: SurrogateOptions, progr
     maker.fit(rows, seeding.generator(settings.seed, "surrogate", "fit"), Paced(progress, 0, 0.9), groups)
     rng = seeding.generator(settings.seed, "surrogate", "make")
     made, heard = torch.empty(rows.shape, dtype=rows.dtype, device=rows.device), Paced(progress, 0.9, 1)
+    measured = _evenly(len(rows), min(GATE_ROWS, max(1, GATE_PIXELS // max(1, rows[0].numel()))), rows.device)
+    chosen = torch.zeros(len(rows), dtype=torch.bool, device=rows.device).index_fill_(0, measured, True)
+    unclipped = []
     for batch in batches(rows):
-        surrogate = maker.make(as_float(rows[batch]), rng)
-        made[batch] = _pixels(surrogate) if rows.dtype == torch.uint8 else surrogate
+        drawn = maker.unclipped(as_float(rows[batch]), rng)
+        made[batch] = _pixels(drawn) if rows.dtype == torch.uint8 else drawn.clamp(0, 1) if rows.ndim == 4 else drawn
+        unclipped.append(drawn[chosen[batch]])
         heard(min(batch.stop, len(rows)) / len(rows))
-    some = torch.linspace(0, len(rows) - 1, min(GATE_ROWS, len(rows))).round().to(torch.int64).to(rows.device)
-    gates = maker.gates(as_float(rows[some]), as_float(made[some]))
+    gates = maker.gates(as_float(rows[measured]), torch.cat(unclipped))
     examples = None
     if rows.ndim == 4:
-        shown = some[torch.linspace(0, len(some) - 1, min(EXAMPLES, len(some))).round().to(torch.int64)]
+        shown = _evenly(len(rows), EXAMPLES, rows.device)
         examples = _pixels(torch.stack((as_float(rows[shown]), as_float(made[shown])), dim=1)).cpu()
     return SurrogateSet(made, maker, gates, time.monotonic() - begun, False, examples)
+
+
+def _evenly(length: int, count: int, device: torch.device) -> Tensor:
+    """At most `count` of the row numbers, ascending."""
+    return torch.linspace(0, length - 1, min(count, length), dtype=torch.float64).round().to(torch.int64).to(device)
 
 
 def _pixels(x: Tensor) -> Tensor:
@@ -151,7 +159,7 @@ def _path(cache: Path | None, fingerprint: str) -> Path:
 def _read(path: Path, rows: Tensor, settings: SurrogateOptions) -> SurrogateSet | None:
     try:
         kept = SurrogateSet.from_state(decode_tree(path.read_bytes()), settings, rows.device)
-    except (OSError, RunError, KeyError, TypeError, ValueError, RuntimeError):
+    except (OSError, RunError, AttributeError, KeyError, TypeError, ValueError, RuntimeError):
         return None  # not there, torn, or of another make: it is made anew
     return kept if kept.rows.shape == rows.shape and kept.rows.dtype == rows.dtype else None
 

@@ -89,31 +89,36 @@ class CrossChannel(Surrogate):
         self.check(rows.shape[1:])
         options, both = self.options, self.structure_from_a2 > 0
         self.a1, self.a2 = self._networks(both, rng)
+        # On the device before a step is captured there: a graph cannot fetch them.
         self.centres = self.centres.to(rows.device)
-        weights = self._weights(rows) if options.rebalance else None
+        first, second = Paced(progress, 0, 0.5 if both else 1), Paced(progress, 0.5, 1)
+        weights = self._weights(rows, first) if options.rebalance else None
+        a1 = self._placed(self.a1, rows)
+        schedule = (options.epochs, options.batch_size, options.lr)
 
         def a1_loss(x: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
             structure, values = self.apart(x)
-            log_p = torch.log_softmax(predict(self._placed(self.a1, x), structure), dim=1)
+            log_p = torch.log_softmax(predict(a1, structure), dim=1)
             entropy = bins.cross_entropy(log_p, self._target(values), weights)
             decoded = bins.expected_value(log_p.exp(), self.centres) / self.scale
             variance = (bins.window_variance(decoded, options.window) - options.v_e).square().mean() * options.mu
             return entropy + variance, {"a1_cross_entropy": entropy, "a1_window_variance": variance}
 
+        self.terms = train(a1, a1_loss, rows, rng, *schedule, progress=first)
+        if not both:
+            return
+        a2 = self._placed(self.a2, rows)
+
         def a2_loss(x: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
             structure, values = self.apart(x)
-            error = (predict(self._placed(self.a2, x), values / self.scale) - structure).square().mean()
+            error = (predict(a2, values / self.scale) - structure).square().mean()
             return error, {"a2_squared_error": error}
 
-        schedule = (options.epochs, options.batch_size, options.lr)
-        first = Paced(progress, 0, 0.5 if both else 1)
-        self.terms = train(self._placed(self.a1, rows), a1_loss, rows, rng, *schedule, progress=first)
-        if both:
-            second = Paced(progress, 0.5, 1)
-            self.terms |= train(self._placed(self.a2, rows), a2_loss, rows, rng, *schedule, progress=second)
+        self.terms |= train(a2, a2_loss, rows, rng, *schedule, progress=second)
 
     def draw(self, x: Tensor, rng: torch.Generator) -> Tensor:
         structure, values = self.apart(x)
+        self.centres = self.centres.to(x.device)
         drawn = self._decoded(predict(self._placed(self.a1, x), structure), rng)
         if self.structure_from_a2:
             guess = predict(self._placed(self.a2, x), values / self.scale)
@@ -146,22 +151,21 @@ class CrossChannel(Surrogate):
     def _placed(network: UNet | None, rows: Tensor) -> UNet:
         if network is None:
             raise RuntimeError("fit a surrogate before it makes any")
-        if rows.device.type == "cuda":
-            return network.to(rows.device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
-        return network.to(rows.device)
+        return network.to(rows.device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
     def _target(self, values: Tensor) -> bins.Target:
         if self.sigma == 0:
             return bins.hard_encode(values, self.centres)
         return bins.soft_encode(values, self.centres, self.options.neighbours, self.sigma)
 
-    def _weights(self, rows: Tensor) -> Tensor:
+    def _weights(self, rows: Tensor, heard: Progress) -> Tensor:
         """(Q,) from how often each bin occurs in at most a few thousand rows, evenly spaced."""
         some = rows[:: -(-len(rows) // _COUNTED_ROWS)]
         counts = torch.zeros(len(self.centres), dtype=torch.int64, device=rows.device)
         for batch in batches(some):
             nearest = bins.hard_encode(self.apart(as_float(some[batch]))[1], self.centres).indices
             counts += bins.bin_counts(nearest, len(self.centres))
+            heard(0.0)
         return bins.rebalancing(counts)
 
     def _decoded(self, logits: Tensor, rng: torch.Generator) -> Tensor:

@@ -60,6 +60,7 @@ class Fourier(Surrogate):
         self.bank = bank_of(rows, BANK, rng)
 
     def draw(self, x: Tensor, rng: torch.Generator) -> Tensor:
+        self.bank = self.bank.to(x.device)
         partner = partners(x, self.bank, rng)
         share = uniform(len(x), 0, self.options.strength, rng, like=x)
         return mix_amplitudes(x, partner, share, self.options.central)

@@ -50,7 +50,8 @@ class Neighbours(Surrogate):
         self.columns = torch.unique(features, return_inverse=True)[1]
 
     def draw(self, x: Tensor, rng: torch.Generator) -> Tensor:
-        nearest = nearest_others(x, self.bank.to(x), self.options.neighbours)
+        self.bank = self.bank.to(x)
+        nearest = nearest_others(x, self.bank, self.options.neighbours)
         columns = int(self.columns.max()) + 1 if len(self.columns) else 0
         choice = torch.randint(nearest.shape[1], (len(x), columns), generator=rng)[:, self.columns].to(x.device)
         return nearest.gather(1, choice[:, None])[:, 0]

@@ -30,6 +30,7 @@ class PermutedAb(Surrogate):
         self.bank = bank_of(rows, BANK, rng)
 
     def draw(self, x: Tensor, rng: torch.Generator) -> Tensor:
+        self.bank = self.bank.to(x.device)
         colours = rgb_to_lab(partners(x, self.bank, rng))[:, 1:]
         return lab_to_rgb(torch.cat((rgb_to_lab(x)[:, :1], colours), dim=1), clip=False)
 

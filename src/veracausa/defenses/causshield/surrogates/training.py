@@ -24,12 +24,13 @@ Loss = Callable[[Tensor], tuple[Tensor, dict[str, Tensor]]]
 
 def predict(network: nn.Module, x: Tensor) -> Tensor:
     """The network's output in float32; a GPU computes it in bfloat16."""
+    x = x.contiguous(memory_format=torch.channels_last)
     if x.device.type != "cuda":
         output: Tensor = network(x)
         return output
     # Without the weight cache: a graph must not depend on copies that an earlier pass left.
     with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-        output = network(x.contiguous(memory_format=torch.channels_last))
+        output = network(x)
     return output.float()
 
 
@@ -58,6 +59,7 @@ def train(
             step.forget_terms()
         rate = LAST_LR + (lr - LAST_LR) * 0.5 * (1 + math.cos(math.pi * done / steps))
         step(order[at * batch_size : (at + 1) * batch_size], rate, partial(_heard, progress, done, steps))
+    network.zero_grad(set_to_none=True)  # gradients of a graph would hold its memory
     return {name: total.item() / per_epoch for name, total in step.terms.items()}
 
 
@@ -76,6 +78,7 @@ class _Step:
             # A graph replays what it was given: the rate must be a tensor to change.
             self.rate = torch.tensor(lr, device=rows.device)
             self.optimizer = torch.optim.Adam(network.parameters(), lr=self.rate, fused=True, capturable=True)
+            self.aside: torch.cuda.Stream = torch.cuda.Stream(rows.device)  # type: ignore[no-untyped-call]
         else:
             self.optimizer = torch.optim.Adam(network.parameters(), lr=lr)
         self.done = 0
@@ -120,11 +123,10 @@ class _Step:
         self.optimizer.step()
 
     def _rehearse(self, chosen: Tensor) -> None:
-        stream: torch.cuda.Stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
+        self.aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.aside):
             self._run(self.rows[chosen], unheard)
-        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.current_stream().wait_stream(self.aside)
 
     def _capture(self, chosen: Tensor) -> None:
         # A capture runs on a stream of its own; that its gradients then meet weights of the usual one is meant.
