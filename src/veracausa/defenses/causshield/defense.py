@@ -1,0 +1,305 @@
+"""CausShield: send only causal representations, learned without labels before every transmission."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from veracausa import seeding
+from veracausa.data.vertical import Part
+from veracausa.defenses import defenses
+from veracausa.defenses.base import Context, Defense, Progress, unheard
+from veracausa.defenses.causshield.adaptation import Adaptation
+from veracausa.defenses.causshield.diagnostics import diagnostics
+from veracausa.defenses.causshield.options import CausShieldOptions
+from veracausa.defenses.causshield.surrogates.collect import SurrogateSet, collect
+from veracausa.errors import InputError
+from veracausa.models.dry_pass import evaluating
+
+ADAPTED_ROWS = 16
+"""Fewer rows than this have no statistics to adapt to: at inference they get the last generator of the training."""
+
+_HOW = {"graphs": True, "compiled": False}
+"""How to run, where whoever binds the defense does not say."""
+
+
+@dataclass
+class _Shielded(Context):
+    """A context with what the gradient must be multiplied by, where a mask was sent."""
+
+    mask: Tensor | None = None
+
+
+@defenses.register("causshield", CausShieldOptions)
+class CausShield(Defense):
+    """Before each transmission a copy G of the bottom is adapted, for `iterations` steps, to make a row and its
+    surrogate agree in every dimension and dimensions differ from each other; what is sent is G's output (§IV).
+
+    The gradient that comes back updates the bottom itself (`update = "st_bottom"`): G is thrown away.
+    """
+
+    options: CausShieldOptions
+
+    def __init__(self, options: CausShieldOptions | None = None, **settings: Any) -> None:
+        super().__init__(options or CausShieldOptions(**settings))
+        self.surrogates: SurrogateSet | None = None
+        self.index: Tensor | None = None
+        self.data: Part | None = None
+        self.adaptation: Adaptation | None = None
+        self.offset: list[Tensor] | None = None
+        self.seen = 0
+        self.adapted_epoch = -1
+        self.done = self.options.iterations
+        """How many inner iterations the last exchange had."""
+
+    def bind(
+        self,
+        bottom: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        rng: torch.Generator,
+        runner: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        super().bind(bottom, optimizer, rng, runner)
+        # Without iterations nothing is drawn: the party is then to the last bit an undefended one.
+        self.seed = self._draw() if self.options.iterations else 0
+
+    # Before the first exchange.
+
+    def prepare(self, data: Part | Tensor, progress: Progress = unheard) -> None:
+        """Make a surrogate of every training row; a plain tensor of rows will do."""
+        self.data = data if isinstance(data, Part) else Part(len(data), data)
+        if self.options.iterations:
+            self.surrogates = collect(self.data, self.options.surrogate, progress)
+            self.index = self.data.index
+
+    def prepared(self) -> dict[str, Any]:
+        if self.surrogates is None:
+            return {}
+        return {"surrogates": self.surrogates.state(), "index": self.index}
+
+    def load_prepared(self, kept: Mapping[str, Any], data: Part | None = None) -> None:
+        self.data = data
+        if kept:
+            device = next(self.bottom.parameters()).device
+            self.surrogates = SurrogateSet.from_state(kept["surrogates"], self.options.surrogate, device)
+            self.index = kept["index"]
+
+    def gates(self) -> dict[str, float | bool | str]:
+        """How good the surrogates are (§ "Surrogate quality")."""
+        if self.surrogates is None:
+            return {}
+        return {**self.surrogates.gates, "seconds": self.surrogates.seconds, "cached": self.surrogates.cached}
+
+    # Training.
+
+    def forward(self, x: Tensor, ids: Tensor, step: int) -> tuple[Tensor, Context]:
+        """The adapted generator's payload; the gradient of it will be applied as if the bottom had sent it."""
+        if not self.options.iterations:
+            return super().forward(x, ids, step)
+        surrogate = self._surrogate_of(x, ids, step)
+        adaptation = self._adaptation_for(x)
+        adaptation.draws.manual_seed(self._draw())
+        sent_for = surrogate if self.options.transmit == "surrogate" else x
+        r = self.run_bottom(sent_for) if self.options.update == "st_bottom" else None
+        if len(x) > 1:
+            self._start(adaptation)
+            self.done = self._adapt(adaptation, x, surrogate)
+        self.seen += len(x)
+        if self.options.update == "merge":
+            adaptation.copy_to(self.bottom)
+            r = self.run_bottom(sent_for)
+            payload = r.detach()
+        else:
+            payload = adaptation.payload(sent_for) if len(x) > 1 else adaptation.frozen(sent_for).detach()
+        mask = adaptation.mask(payload) if self.options.mask == "hard_topk" else None
+        if mask is not None:
+            payload = payload * mask
+        if r is None:
+            with torch.no_grad():
+                r = self.bottom(sent_for)  # its batch statistics are kept up; the gradient goes another way
+        return payload, _Shielded(sent_for, ids, step, r, payload, mask)
+
+    def backward(self, context: Context, grad: Tensor, local_steps: int = 1) -> None:
+        """Update the bottom by the payload's gradient; one adaptation serves all local steps."""
+        if not self.options.iterations:
+            return super().backward(context, grad, local_steps)
+        mask = context.mask if isinstance(context, _Shielded) else None
+        grad = grad if mask is None else grad * mask
+        if self.options.update == "first_order":
+            return self._first_order(context, grad, local_steps)
+        for local in range(local_steps):
+            r = self.run_bottom(context.x) if local else context.representation
+            self.optimizer.zero_grad(set_to_none=True)
+            torch.autograd.backward(r, grad.to(r.dtype))
+            self.optimizer.step()
+        return None
+
+    def _first_order(self, context: Context, grad: Tensor, local_steps: int) -> None:
+        """The gradient at G's weights, applied to the bottom's."""
+        assert self.adaptation is not None
+        with torch.enable_grad(), self.adaptation.precision():
+            r = self.adaptation.generator(context.x)
+        slopes = torch.autograd.grad(r, self.adaptation.parameters, grad.to(r.dtype), allow_unused=True)
+        trained = [p for p in self.bottom.parameters() if p.requires_grad]
+        for parameter, slope in zip(trained, slopes, strict=True):
+            parameter.grad = slope
+        for _ in range(local_steps):
+            self.optimizer.step()
+
+    def iterations(self) -> int:
+        """M of the current epoch."""
+        options = self.options
+        if options.schedule != "exp":
+            return options.iterations
+        decayed = round(options.iterations * options.decay**self.epoch)
+        return max(min(options.minimum, options.iterations), decayed)
+
+    @property
+    def epoch(self) -> int:
+        """How often this party has seen all its training rows."""
+        assert self.surrogates is not None
+        return self.seen // max(1, len(self.surrogates.rows))
+
+    def _start(self, adaptation: Adaptation, learning: bool = True) -> None:
+        """Put the generator where this exchange's adaptation begins."""
+        scope = self.options.scope
+        if scope == "batch":
+            adaptation.copy_from(self.bottom)
+        elif scope == "persistent":
+            adaptation.pull_towards(self.bottom, self.options.pull)
+        elif learning and self.adapted_epoch != self.epoch:
+            adaptation.copy_from(self.bottom)
+            self._adapt_for_epoch(adaptation)
+            self.adapted_epoch = self.epoch
+            self.offset = adaptation.offset_from(self.bottom) if scope == "offset" else None
+        elif self.offset is not None:
+            adaptation.copy_from(self.bottom)
+            adaptation.add(self.offset)
+
+    def _adapt(self, adaptation: Adaptation, x: Tensor, surrogate: Tensor) -> int:
+        if self.options.scope in ("epoch", "offset"):
+            return 0
+        return adaptation.adapt(x, surrogate, self.iterations())
+
+    def _adapt_for_epoch(self, adaptation: Adaptation) -> None:
+        """One adaptation for a whole epoch, on batches of the party's own."""
+        assert self.data is not None
+        held = self.data.present(torch.arange(len(self.data))).nonzero().squeeze(1)
+        chosen = seeding.generator(self._draw())
+        for i in range(self.options.epoch_iterations):
+            ids = held[torch.randint(len(held), (min(adaptation.rows, len(held)),), generator=chosen)]
+            x = adaptation.laid_out(self.data.take(ids))
+            adaptation.adapt(x, self._surrogate_of(x, ids, i), 1)
+
+    # Inference and what looks at the defense.
+
+    def infer(self, x: Tensor, ids: Tensor) -> Tensor:
+        """The payload at test time; with `infer = "adapt"` adapted in batches of the training's size."""
+        if not self.options.iterations or self.options.infer == "bottom":
+            return super().infer(x, ids)
+        adaptation = self._adaptation_for(x)
+        pieces = x.chunk(max(1, -(-len(x) // adaptation.rows)))
+        with torch.no_grad(), adaptation.borrowed():
+            return torch.cat([self._inferred(adaptation, piece) for piece in pieces])
+
+    def _inferred(self, adaptation: Adaptation, x: Tensor) -> Tensor:
+        adaptation.draws.manual_seed(0)
+        adapting = self.options.infer == "adapt" and len(x) >= ADAPTED_ROWS
+        surrogate = x
+        if adapting or self.options.transmit == "surrogate":
+            assert self.surrogates is not None
+            surrogate = adaptation.laid_out(self.surrogates.maker.make(x, seeding.generator(0, "inference")))
+        sent_for = surrogate if self.options.transmit == "surrogate" else x
+        if adapting:
+            self._start(adaptation, learning=False)
+            self._adapt(adaptation, x, surrogate)
+            payload = adaptation.payload(sent_for)
+        else:
+            with adaptation.precision():
+                payload = adaptation.frozen(sent_for)
+        return payload * adaptation.mask(payload, adapting) if self.options.mask == "hard_topk" else payload
+
+    def transmitted(self, x: Tensor, ids: Tensor) -> Tensor:
+        """G's output with the statistics it gathered; G and the mask are held."""
+        if not self.options.iterations or self.adaptation is None or self.options.infer == "bottom":
+            return super().transmitted(x, ids)
+        r = self.adaptation.frozen(x)
+        return r * self.adaptation.mask(r, training=False) if self.options.mask == "hard_topk" else r
+
+    def diagnose(self, x: Tensor, ids: Tensor) -> dict[str, float]:
+        """The numbers of § "Diagnostics" on these rows, after an adaptation that leaves no trace."""
+        if not self.options.iterations or len(x) < ADAPTED_ROWS:
+            return {}
+        adaptation = self._adaptation_for(x)
+        with adaptation.borrowed():
+            adaptation.draws.manual_seed(0)
+            x = adaptation.laid_out(x)
+            surrogate = self._surrogate_of(x, ids, 0)
+            with adaptation.borrowed():  # a copy of the bottom, so that the bottom's statistics and dropout stay
+                adaptation.copy_from(self.bottom)
+                before = adaptation.payload(x)
+            self._start(adaptation, learning=False)
+            done = self._adapt(adaptation, x, surrogate)
+            return {**diagnostics(adaptation, before, x, surrogate), "iterations": float(done)}
+
+    # Parts.
+
+    def _surrogate_of(self, x: Tensor, ids: Tensor, step: int) -> Tensor:
+        if self.surrogates is None:
+            raise InputError(
+                "causshield: no surrogates yet; call prepare with the training rows before the first batch"
+            )
+        if self.options.refresh == "epoch":
+            made = self.surrogates.maker.make(x, seeding.generator(self.seed, self.epoch, step))
+        else:
+            rows = ids.cpu() if self.index is None else self.index[ids.cpu()]
+            made = self.surrogates.take(rows)
+        if x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last):
+            return made.contiguous(memory_format=torch.channels_last)
+        return made
+
+    def _adaptation_for(self, x: Tensor) -> Adaptation:
+        if self.adaptation is None:
+            with evaluating(self.bottom), torch.no_grad():
+                shape = tuple(self.bottom(x[:2]).shape[1:])
+            self._build(shape, len(x))
+        assert self.adaptation is not None
+        return self.adaptation
+
+    def _build(self, shape: tuple[int, ...], rows: int) -> None:
+        precision = getattr(self.run_bottom, "precision", nullcontext)
+        graphs, compiled = (getattr(self.run_bottom, name, default) for name, default in _HOW.items())
+        self.adaptation = Adaptation(self.bottom, shape, rows, self.options, self.seed, precision, graphs, compiled)
+
+    def _draw(self) -> int:
+        return int(torch.randint(2**62, (), generator=self.rng))
+
+    def state(self) -> dict[str, Any]:
+        if not self.options.iterations:
+            return {}
+        return {
+            "seed": self.seed,
+            "seen": self.seen,
+            "done": self.done,
+            "adapted_epoch": self.adapted_epoch,
+            "offset": self.offset,
+            "adaptation": self.adaptation.state() if self.adaptation is not None else None,
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        if not state:
+            return
+        self.seed, self.seen, self.done = state["seed"], state["seen"], state["done"]
+        self.adapted_epoch = state["adapted_epoch"]
+        self.adaptation, kept = None, state["adaptation"]
+        if kept is not None:
+            self._build(tuple(kept["shape"]), kept["rows"])
+            assert self.adaptation is not None
+            self.adaptation.load_state(kept)
+        device = next(self.bottom.parameters()).device
+        self.offset = None if state["offset"] is None else [tensor.to(device) for tensor in state["offset"]]

@@ -1,0 +1,75 @@
+"""The losses of causal representation learning: decomposition (Eqs. 11-14), masker (Eqs. 17-18), generator (Eq. 19)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+EPS = 1e-6
+DEAD = 1e-5
+"""Below this standard deviation a dimension says nothing: its correlations are zero and send no gradient."""
+
+
+def correlations(r: Tensor, other: Tensor) -> Tensor:
+    """C, the (J, J) correlations between dimensions of two (N, J) matrices (Eqs. 11-13)."""
+    a, b = _centred(r), _centred(other)
+    return (a.T @ b) / len(r) * (_inverse_std(a)[:, None] * _inverse_std(b)[None, :])
+
+
+def correlation_sums(r: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    """The diagonal of C, and Σ_{i≠j} C_ij².
+
+    C itself is built only where it is the smaller matrix; for J > N its squares are sums over pairs of samples:
+    ‖AᵀB‖² = ⟨AAᵀ, BBᵀ⟩. In float32 whatever comes in: the difference of the two sums cancels.
+    """
+    samples, dimensions = r.shape
+    if dimensions <= samples:
+        c = correlations(r, other)
+        diagonal = c.diagonal()
+        return diagonal, c.square().sum() - diagonal.square().sum()
+    a, b = _centred(r), _centred(other)
+    a = a * (_inverse_std(a) * samples**-0.5)
+    b = b * (_inverse_std(b) * samples**-0.5)
+    diagonal = (a * b).sum(0)
+    squares = ((a @ a.T).double() * (b @ b.T).double()).sum().to(diagonal.dtype)
+    return diagonal, squares - diagonal.square().sum()
+
+
+def decomposition(r: Tensor, other: Tensor, beta: float) -> Tensor:
+    """½/J [Σ_j (1 - C_jj)² + β Σ_{i≠j} C_ij²]: Eq. 14 over J at β = 1."""
+    diagonal, off_diagonal = correlation_sums(r, other)
+    return ((1 - diagonal).square().sum() + beta * off_diagonal) / (2 * r.shape[1])
+
+
+def off_diagonal_weight(beta: float | Literal["auto", "cirl"], samples: int, dimensions: int) -> float:
+    """β for this many correlation samples; unrelated dimensions alone make off-diagonals of about β·J/N."""
+    if beta == "auto":
+        return min(1.0, (samples - 1) / dimensions)
+    if beta == "cirl":
+        return 0.005 / max(1, dimensions - 1)
+    return float(beta)
+
+
+def generator_score(z: Tensor) -> Tensor:
+    """Mean over rows and dimensions of (1 - z)²: what the generator adds to the decomposition (Eq. 19)."""
+    return (1 - z).square().mean()
+
+
+def masker_loss(z: Tensor, upper: Tensor) -> Tensor:
+    """l_upp + l_low of one branch, over J (Eqs. 17-18)."""
+    return ((1 - z).square() * upper + z.square() * (1 - upper)).mean()
+
+
+def _centred(r: Tensor) -> Tensor:
+    r = r.float()
+    return r - r.mean(0)
+
+
+def _inverse_std(centred: Tensor) -> Tensor:
+    variance = centred.square().mean(0)
+    alive = variance > DEAD**2
+    # The square root's slope at zero is infinite: a dead dimension must not reach it, not even behind a `where`.
+    std = torch.where(alive, variance, 1.0).sqrt()
+    return torch.where(alive, 1 / (std + EPS), 0.0)

@@ -1,0 +1,102 @@
+"""What a job may say about CausShield: every reading of the paper that the literature leaves open is one setting."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
+
+from veracausa.errors import InputError
+from veracausa.registry import Options, did_you_mean
+
+PROFILES = ("paper", "recommended")
+
+
+def _surrogate(value: Any) -> Any:
+    from veracausa.defenses.causshield.surrogates import surrogates
+
+    if isinstance(value, Options):
+        return value
+    if not isinstance(value, dict) or not isinstance(value.get("name", "auto"), str):
+        raise ValueError(f"needs a name (there are: auto, {', '.join(surrogates.names())})")
+    name = value.get("name", "auto")
+    if name == "auto":
+        return Options.model_validate({"name": "auto"} | value)
+    try:
+        return surrogates.options(name).model_validate(value)
+    except InputError as error:
+        raise ValueError(str(error)) from None
+
+
+class CausShieldOptions(Options):
+    """Settings of CausShield; those not given come from the profile, a file beside this module."""
+
+    name: str = "causshield"
+    profile: str = "recommended"
+    """`paper`: what the paper states; `recommended`: what was measured to be worth its price."""
+
+    surrogate: Annotated[SerializeAsAny[Options], BeforeValidator(_surrogate)] = Options(name="auto")
+    refresh: Literal["never", "epoch"] = "never"
+    """One surrogate a row for the whole run, as in the paper, or a new one each time the row is used."""
+
+    dimensions: Literal["auto", "flat", "channel", "pooled", "patch"] = "auto"
+    """What a dimension of a map is; auto: flat for vectors and small payloads, channel for maps."""
+    patch: tuple[int, int] = (4, 4)
+    trade_off: float = Field(1.0, ge=0)
+    """λ of Eq. 19."""
+    beta: float | Literal["auto", "cirl"] = "auto"
+    """Weight of the off-diagonal correlations; 1 is the paper's, auto keeps their noise from drowning the diagonal."""
+
+    masker: bool = True
+    tau: float = Field(0.5, gt=0, lt=1)
+    sampler: Literal["gumbel_topk_st", "iterative_gumbel_softmax"] = "gumbel_topk_st"
+    temperature: float = Field(0.5, gt=0)
+    logit_bn: bool = True
+    """A last normalisation without weights: without it a masker may call the same dimensions upper for every row."""
+    score_on: Literal["raw", "both"] = "raw"
+
+    iterations: int = Field(30, ge=0)
+    """M, the inner iterations of an exchange; 0 sends the bottom's own output."""
+    schedule: Literal["const", "exp", "plateau"] = "exp"
+    decay: float = Field(0.9, gt=0, le=1)
+    minimum: int = Field(1, ge=1)
+    tolerance: float = Field(1e-3, gt=0)
+    scope: Literal["batch", "epoch", "offset", "persistent"] = "batch"
+    """Where the generator starts: from the bottom at each exchange (the paper), once an epoch and then frozen, once an
+    epoch and then carried along with the bottom, or from itself, pulled towards the bottom."""
+    epoch_iterations: int = Field(100, ge=1)
+    pull: float = Field(0.1, ge=0, le=1)
+    lr_generator: float = Field(1e-2, gt=0)
+    lr_masker: float = Field(1e-1, gt=0)
+    momentum: float = Field(0.9, ge=0, lt=1)
+    batch_norm: Literal["train_separate", "train_concat", "eval"] = "train_separate"
+
+    transmit: Literal["raw", "surrogate"] = "raw"
+    mask: Literal["none", "hard_topk"] = "none"
+    update: Literal["st_bottom", "first_order", "merge"] = "st_bottom"
+    infer: Literal["adapt", "frozen", "bottom"] = "adapt"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_profile(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        name = given.get("profile", cls.model_fields["profile"].default)
+        if name not in PROFILES:
+            raise ValueError(f"profile: no profile is named {name!r}{did_you_mean(str(name), PROFILES)}")
+        return {**profile(name), **given}
+
+    @model_validator(mode="after")
+    def _consistent(self) -> CausShieldOptions:
+        if self.mask == "hard_topk" and not self.masker:
+            raise ValueError("mask: hard_topk needs the masker; set masker = true")
+        if self.update == "merge" and self.scope != "batch":
+            raise ValueError('update: merge makes the generator the bottom itself; use it with scope = "batch"')
+        return self
+
+
+def profile(name: str) -> dict[str, Any]:
+    """The settings of a profile file."""
+    return tomllib.loads((Path(__file__).parent / "profiles" / f"{name}.toml").read_text(encoding="utf-8"))

@@ -1,0 +1,133 @@
+"""The decomposition loss is one number whichever way it is computed, and means what the paper says."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from veracausa.defenses.causshield import dimensions, losses
+
+
+def views(rows: int, columns: int, seed: int = 0):
+    rng = torch.Generator().manual_seed(seed)
+    r = torch.randn(rows, columns, generator=rng)
+    return r, r + 0.7 * torch.randn(rows, columns, generator=rng)
+
+
+def by_hand(r, other, beta):
+    """Eq. 14 over J, from the definition: z-scored columns, C = ZᵀẐ / N."""
+    z, y = ((v - v.mean(0)) / (v.std(0, unbiased=False) + 1e-6) for v in (r.double(), other.double()))
+    c = z.T @ y / len(r)
+    diagonal = c.diagonal()
+    off = c.square().sum() - diagonal.square().sum()
+    return float(((1 - diagonal).square().sum() + beta * off) / (2 * r.shape[1]))
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(32, 20), (16, 100), (8, 8), (4, 300)])
+@pytest.mark.parametrize("beta", [1.0, 0.01])
+def test_matrix_and_gram_give_the_same_number(rows, columns, beta):
+    r, other = views(rows, columns)
+    assert float(losses.decomposition(r, other, beta)) == pytest.approx(by_hand(r, other, beta), rel=1e-5)
+
+
+@given(rows=st.integers(3, 24), columns=st.integers(2, 40), seed=st.integers(0, 99))
+@settings(max_examples=25)
+def test_the_gram_identity_holds_for_any_size(rows, columns, seed):
+    r, other = views(rows, columns, seed)
+    c = losses.correlations(r, other)
+    diagonal, off = losses.correlation_sums(r, other)
+    assert torch.allclose(diagonal, c.diagonal(), atol=1e-5)
+    assert float(off) == pytest.approx(float(c.square().sum() - c.diagonal().square().sum()), rel=1e-4, abs=1e-4)
+
+
+def test_gradients_agree_too():
+    r, other = views(16, 16)
+    wide_r, wide_other = (torch.cat([v, v.flip(1)], 1) for v in (r, other))
+    for a, b in ((r, other), (wide_r, wide_other)):  # one each way of computing
+        mine, reference = a.clone().requires_grad_(), a.double().requires_grad_()
+        losses.decomposition(mine, b, 1.0).backward()
+        z, y = ((v - v.mean(0)) / (v.std(0, unbiased=False) + 1e-6) for v in (reference, b.double()))
+        c = z.T @ y / len(a)
+        (0.5 / a.shape[1] * (c - torch.eye(a.shape[1])).square().sum()).backward()
+        assert torch.allclose(mine.grad.double(), reference.grad, atol=1e-6)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(32, 20), (16, 100)])
+def test_a_view_agrees_with_itself(rows, columns):
+    r, _ = views(rows, columns)
+    diagonal, off = losses.correlation_sums(r, r)
+    assert torch.allclose(diagonal, torch.ones(columns), atol=1e-4)
+    # rank(C) ≤ N - 1, so that the squares of a J × J matrix with unit diagonal cannot all vanish.
+    assert float(off + columns) >= columns**2 / min(rows - 1, columns) * 0.999
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(32, 20), (16, 100)])
+def test_scale_and_shift_of_a_dimension_do_not_matter(rows, columns):
+    r, other = views(rows, columns)
+    rng = torch.Generator().manual_seed(9)
+    scale, shift = torch.rand(columns, generator=rng) * 5 + 0.5, torch.randn(columns, generator=rng)
+    assert float(losses.decomposition(r * scale + shift, other, 1.0)) == pytest.approx(
+        float(losses.decomposition(r, other, 1.0)), rel=1e-4
+    )
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(32, 20), (16, 100)])
+def test_a_dead_dimension_costs_a_constant_and_pulls_at_nothing(rows, columns):
+    r, other = views(rows, columns)
+    r[:, 3] = 2.5
+    r.requires_grad_()
+    loss = losses.decomposition(r, other, 1.0)
+    loss.backward()
+    assert r.grad.isfinite().all()
+    assert (r.grad[:, 3] == 0).all()
+    assert losses.correlation_sums(r, other)[0][3] == 0
+
+
+def test_the_weight_of_off_diagonals():
+    assert losses.off_diagonal_weight("auto", 65536, 64) == 1
+    assert losses.off_diagonal_weight("auto", 256, 336) == pytest.approx(0.759, abs=1e-3)
+    assert losses.off_diagonal_weight("auto", 128, 32768) == pytest.approx(0.0039, abs=1e-4)
+    assert losses.off_diagonal_weight("cirl", 10, 11) == pytest.approx(0.0005)
+    assert losses.off_diagonal_weight(0.3, 10, 11) == 0.3
+
+
+def test_a_wide_flat_payload_never_builds_the_matrix_of_correlations():
+    """J = 32,768: C alone would be 4 GiB."""
+    r, other = views(16, 32768)
+    r.requires_grad_()
+    losses.decomposition(r, other, 0.004).backward()
+    assert r.grad.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("reading", "matrix"),
+    [("flat", (6, 5 * 4 * 3)), ("channel", (6 * 12, 5)), ("pooled", (6, 5)), ("patch", (6, 5 * 2 * 2))],
+)
+def test_readings_of_a_map(reading, matrix):
+    r = torch.randn(6, 5, 4, 3)
+    assert tuple(dimensions.as_matrix(r, reading, (2, 2)).shape) == matrix
+    assert dimensions.count((5, 4, 3), reading, (2, 2)) == matrix[1]
+    mask = dimensions.spread(torch.rand(6, matrix[1]), (5, 4, 3), reading, (2, 2))
+    assert torch.broadcast_shapes(mask.shape, r.shape) == r.shape
+
+
+def test_channels_last_is_the_same_matrix():
+    r = torch.randn(6, 5, 4, 3)
+    wide = r.contiguous(memory_format=torch.channels_last)
+    assert torch.equal(dimensions.as_matrix(r, "channel"), dimensions.as_matrix(wide, "channel"))
+
+
+def test_auto_takes_channels_for_maps_too_wide_for_the_batch():
+    assert dimensions.choose_reading("auto", (64, 32, 16), 128) == "channel"
+    assert dimensions.choose_reading("auto", (16, 7, 3), 256) == "flat"
+    assert dimensions.choose_reading("auto", (120,), 8) == "flat"
+    assert dimensions.choose_reading("patch", (64, 32, 16), 128) == "patch"
+
+
+def test_masker_losses_reward_what_they_should():
+    upper = torch.tensor([[1.0, 0.0]])
+    assert losses.masker_loss(torch.tensor([[1.0, 0.0]]), upper) == 0
+    assert losses.masker_loss(torch.tensor([[0.0, 1.0]]), upper) == 1
+    assert losses.generator_score(torch.ones(2, 3)) == 0
