@@ -50,6 +50,10 @@ class Fitted:
     held_out_mse: float
     best_epoch: int
     steps: int
+    learnt: Tensor
+    """Which pairs it learnt from."""
+    held: Tensor
+    """Which pairs chose among the epochs."""
 
 
 def one_cycle(step: int, steps: int, highest: float, warmup: float = 0.25) -> float:
@@ -113,7 +117,7 @@ def fit_decoder(
     step.close()
     decoder.load_state_dict(best_weights)
     decoder.eval()
-    return Fitted(best, best_epoch, steps)
+    return Fitted(best, best_epoch, steps, learnt.to(device), held)
 
 
 def held_out_mse(decoder: nn.Module, payloads: Tensor, rows: Tensor) -> float:

@@ -56,14 +56,16 @@ def _print(run: Path, found: Mapping[str, Any]) -> None:
 
     from veracausa.cli import console
 
-    table = Table("attack", "party", "samples", box=None, pad_edge=False)
-    for name in ("count", "mse", "psnr", "ssim", "leakage", "blind mse", "best blind guess"):
-        table.add_column(name, justify="left" if name == "best blind guess" else "right", no_wrap=True)
+    several = len(found["attacks"]) > 1
+    table = Table(*(["attack"] if several else []), "party", box=None, pad_edge=False)
+    for name in ("samples", "mse", "psnr", "ssim", "leakage", "blind mse"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("blind guess")
     for attack, entry in found["attacks"].items():
         for party, own in entry["parties"].items():
             for split in ("train", "test"):
                 if split in own:
-                    table.add_row(attack, party, split, *_cells(own[split]))
+                    table.add_row(*([attack] if several else []), party, *_cells(split, own[split]))
     console.out.print(table)
     strongest = found["strongest"]
     worst = found["attacks"][strongest["attack"]]
@@ -80,13 +82,13 @@ def _print(run: Path, found: Mapping[str, Any]) -> None:
     console.out.print(f"Details: {run / 'attacks'}, {run / 'summary.json'}", markup=False, soft_wrap=True)
 
 
-def _cells(scores: Mapping[str, Any]) -> list[str]:
+def _cells(split: str, scores: Mapping[str, Any]) -> list[str]:
     def shown(name: str, digits: int) -> str:
         return f"{scores[name]:.{digits}f}" if name in scores else "–"
 
     leaked = f"{100 * scores['leakage']:.1f} %"
     errors = [shown("mse", 4), shown("psnr", 1), shown("ssim", 3), leaked, shown("blind_mse", 4)]
-    return [str(scores["samples"]), *errors, str(scores["blind"])]
+    return [f"{scores['samples']} {split}", *errors, str(scores["blind"])]
 
 
 def _strength(attack: str, party: str, own: Mapping[str, Any]) -> str:

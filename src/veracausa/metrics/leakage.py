@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from veracausa.metrics.ridge import best_penalty, fit_ridge
+
 _NOTHING_TO_LEARN = 1e-12
-_RIDGE = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 
 
 def leakage(mse_attack: float, mse_blind: float) -> float:
@@ -53,31 +54,12 @@ def ridge_guess(own_auxiliary: Tensor, auxiliary: Tensor, own: Tensor) -> Tensor
 
     Fitted on auxiliary rows; the penalty is the one that does best on a held-out tenth of them.
     """
-    inputs, wanted, asked = (values.flatten(1).double() for values in (own_auxiliary, auxiliary, own))
-    scale = inputs.std(0, correction=0)
-    scale = torch.where(scale > 1e-9, scale, 1)
-    inputs, asked = inputs / scale, asked / scale
-    kept = max(1, len(inputs) // 10)
-    best = min(
-        _RIDGE,
-        key=lambda penalty: (
-            (_ridge(inputs[kept:], wanted[kept:], inputs[:kept], penalty) - wanted[:kept]).square().mean().item()
-            if len(inputs) > 2 * kept
-            else -penalty
-        ),
-    )
-    return _ridge(inputs, wanted, asked, best).to(auxiliary.dtype).view(len(own), *auxiliary.shape[1:])
-
-
-def _ridge(inputs: Tensor, wanted: Tensor, asked: Tensor, penalty: float) -> Tensor:
-    """Ridge regression of centred values: (XᵀX/n + λI)⁻¹ XᵀY/n."""
-    mean_in, mean_out = inputs.mean(0), wanted.mean(0)
-    centred = inputs - mean_in
-    gram = centred.T @ centred / len(inputs)
-    gram.diagonal().add_(penalty)
-    weights = torch.linalg.solve(gram, centred.T @ (wanted - mean_out) / len(inputs))
-    predicted: Tensor = (asked - mean_in) @ weights + mean_out
-    return predicted
+    kept = len(auxiliary) // 10
+    penalty = 1.0
+    if kept:
+        learnt, held = slice(kept, None), slice(kept)
+        penalty, _ = best_penalty(own_auxiliary[learnt], auxiliary[learnt], own_auxiliary[held], auxiliary[held])
+    return fit_ridge(own_auxiliary, auxiliary, penalty)(own).to(auxiliary.dtype)
 
 
 def blind_guesses(

@@ -12,7 +12,7 @@ from torch import Tensor
 from veracausa.attacks import attacks
 from veracausa.attacks.base import AdversaryView, Grant
 from veracausa.attacks.fitting import batch_size, one_cycle, reconstruction_loss
-from veracausa.attacks.inverse import InverseNetwork, InverseOptions
+from veracausa.attacks.inverse import InverseNetwork, InverseOptions, linear_is_affordable
 from veracausa.errors import InputError
 from veracausa.metrics.leakage import blind_guesses, blind_mse, leakage, table_leakage
 
@@ -54,6 +54,15 @@ def test_it_reads_nothing_from_noise() -> None:
     payloads = torch.randn(len(rows), 4, 4, 2, generator=rng(3))
     network = InverseNetwork(options()).fit(payloads[:300], rows[:300], rng())
     assert leaked(network, payloads, rows) < 0.05
+
+
+def test_with_few_pairs_the_linear_reader_has_its_share() -> None:
+    rows = pictures()
+    payloads = rows.flatten(1) @ torch.randn(32, 16, generator=rng(2))
+    network = InverseNetwork(options(epochs=1)).fit(payloads[:40], rows[:40], rng())
+    assert network.notes()["linear_share"] > 0.5
+    assert leaked(network, payloads, rows) > 0.5
+    assert not linear_is_affordable(4000, 64 * 32 * 16)
 
 
 def test_a_table_is_read_without_bounds() -> None:

@@ -19,6 +19,7 @@ from veracausa.metrics.leakage import (
     ridge_guess,
     table_leakage,
 )
+from veracausa.metrics.ridge import fit_ridge
 
 
 @given(st.floats(0, 10), st.floats(0, 10))
@@ -97,3 +98,11 @@ def test_a_table_leaks_by_its_columns() -> None:
     assert table_leakage(truth, truth, blind) == 1
     with pytest.raises(ValueError, match="group numbers"):
         table_leakage(truth, truth, blind, (0, 1))
+
+
+def test_ridge_is_the_same_whichever_side_is_solved() -> None:
+    rng = torch.Generator().manual_seed(3)
+    wide, rows = torch.randn(20, 19, generator=rng), torch.randn(20, 2, 3, generator=rng)
+    # One column more than rows takes the other formula; a column of zeros changes no prediction.
+    wider = torch.cat([wide, torch.zeros(20, 2)], 1)
+    assert torch.allclose(fit_ridge(wide, rows, 0.1)(wide), fit_ridge(wider, rows, 0.1)(wider), atol=1e-5)
