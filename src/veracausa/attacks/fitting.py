@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from veracausa.attacks.base import Progress
+from veracausa.errors import RunError
 from veracausa.metrics.images import ssim
 from veracausa.registry import Options
 
@@ -115,6 +116,8 @@ def fit_decoder(
                 best_weights[name].copy_(value)
         progress((epoch + 1) / options.epochs)
     step.close()
+    if not math.isfinite(best):
+        raise RunError("the decoder's training diverged; give the attack a lower lr")
     decoder.load_state_dict(best_weights)
     decoder.eval()
     return Fitted(best, best_epoch, steps, learnt.to(device), held)
@@ -125,7 +128,7 @@ def held_out_mse(decoder: nn.Module, payloads: Tensor, rows: Tensor) -> float:
     total = torch.zeros((), device=rows.device)
     with torch.no_grad(), _precision(rows.device):
         for some, wanted in zip(torch.split(payloads, _ROWS_AT_ONCE), torch.split(rows, _ROWS_AT_ONCE), strict=True):
-            total += (decoder(some).float() - wanted).square().sum()
+            total += (decoder(some.float()).float() - wanted).square().sum()
     return float(total) / rows.numel()
 
 
@@ -166,10 +169,14 @@ class _GraphedStep:
         self.decoder, self.pairs, self.options = decoder, pairs, options
         self.chosen = torch.zeros(batch, dtype=torch.int64, device=device)
         self.chosen.copy_(torch.arange(batch, device=device))
-        self.rate = torch.zeros((), device=device)  # rehearsals at rate 0: AdamW then moves no weight
+        # Rehearsals at rate 0: AdamW then moves no weight.
+        still = torch.zeros((), device=device)
         self.optimizer = torch.optim.AdamW(
-            decoder.parameters(), lr=self.rate, weight_decay=options.weight_decay, capturable=True, fused=True
+            decoder.parameters(), lr=still, weight_decay=options.weight_decay, capturable=True, fused=True
         )
+        self.rate: Tensor = self.optimizer.param_groups[0]["lr"]  # the optimiser may have taken a copy
+        # A capture runs on a stream of its own; that its gradients then meet weights of the usual one is meant.
+        torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
         decoder.train()
         buffers = [(buffer, buffer.clone()) for buffer in decoder.buffers()]
         stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -202,7 +209,7 @@ class _GraphedStep:
 
     def _step(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
-        payloads = self.pairs.payloads.index_select(0, self.chosen)
+        payloads = self.pairs.payloads.index_select(0, self.chosen).float()
         if payloads.ndim == 4:
             payloads = payloads.contiguous(memory_format=torch.channels_last)
         with _precision(payloads.device):

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from veracausa.data.vertical import PartyData, Split
+from veracausa.errors import RunError
 from veracausa.runs.folder import Run
 from veracausa.split.party import Schema
 from veracausa.split.placement import rows_of
@@ -56,4 +57,8 @@ class Victim:
             rows = rows_of(self.party.parts[split], ids, self.party.job.runtime)
             # As it crosses: in the wire's own type, which may be coarser.
             parts.append(self.party.defense.infer(rows, ids).to(self.party.dtype).float())
-        return torch.cat(parts)
+        payloads = torch.cat(parts)
+        if not payloads.isfinite().all():
+            # A comparison with NaN is false, and would come out as "nothing leaked".
+            raise RunError(f"{self.name}: some payloads are not finite, so there is nothing an audit could measure")
+        return payloads

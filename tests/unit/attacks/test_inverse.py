@@ -13,7 +13,7 @@ from veracausa.attacks import attacks
 from veracausa.attacks.base import AdversaryView, Grant
 from veracausa.attacks.fitting import batch_size, one_cycle, reconstruction_loss
 from veracausa.attacks.inverse import InverseNetwork, InverseOptions, linear_is_affordable
-from veracausa.errors import InputError
+from veracausa.errors import InputError, RunError
 from veracausa.metrics.leakage import blind_guesses, blind_mse, leakage, table_leakage
 
 
@@ -143,6 +143,8 @@ def test_what_cannot_be_learnt_from_is_refused() -> None:
         InverseNetwork(options()).fit(rows[:3], rows[:3], rng())
     with pytest.raises(InputError, match="not finite"):
         InverseNetwork(options()).fit(rows / 0, rows, rng())
+    with pytest.raises(RunError, match="diverged"):
+        InverseNetwork(options(epochs=1)).fit(rows, rows.log() / 0, rng())
     with pytest.raises(ValidationError):
         options(epoch=3)
 
