@@ -111,6 +111,7 @@ class Runtime(Section):
     precision: Literal["fp32", "bf16"] = "fp32"
     channels_last: bool = False
     cuda_graphs: bool = True
+    compile: bool = False
     cpu_threads: int | None = Field(None, ge=1)
     timeout: float = Field(120.0, gt=0)
     max_message_mib: int = Field(1024, ge=1)

@@ -35,6 +35,7 @@ class Runner:
         self.precision = precision_context(runtime, device)
         # Our dropout draws its mask on the CPU, from the party's generator: a graph would replay one mask for ever.
         drawn = any(isinstance(child, Dropout) for child in module.modules())
+        self.graphs, self.compiled = runtime.cuda_graphs, runtime.compile
         self.rows = rows if device.type == "cuda" and runtime.cuda_graphs and not drawn else 0
         self._shape: torch.Size | None = None
         self._graph: Callable[[Tensor], Tensor] | None = None

@@ -269,19 +269,21 @@ class Adaptation:
             "momenta": self.momenta,
             "masker": self.masker.state_dict() if self.masker is not None else None,
             "masker_momenta": self.masker_momenta,
+            "loss": self.loss,
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         self.generator.load_state_dict(state["generator"])
         if self.masker is not None:
             self.masker.load_state_dict(state["masker"])
-        for mine, kept in zip([*self.momenta, *self.masker_momenta], _momenta(state), strict=True):
-            mine.copy_(kept)
+        mine = [*self.momenta, *self.masker_momenta, self.loss]
+        for tensor, kept in zip(mine, [*state["momenta"], *state["masker_momenta"], state["loss"]], strict=True):
+            tensor.copy_(kept)
 
     def _tensors(self) -> list[Tensor]:
         modules = [self.generator, *([self.masker] if self.masker is not None else [])]
         held = [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
-        return [*held, *self.momenta, *self.masker_momenta]
+        return [*held, *self.momenta, *self.masker_momenta, self.loss]
 
     def _set_mode(self, training: bool) -> None:
         training = training and self.options.batch_norm != "eval"
@@ -305,7 +307,3 @@ def _by_type(module: nn.Module) -> list[list[Tensor]]:
 
 def _has_batch_statistics(module: nn.Module) -> bool:
     return any(isinstance(child, nn.modules.batchnorm._BatchNorm) for child in module.modules())
-
-
-def _momenta(state: Mapping[str, Any]) -> list[Tensor]:
-    return [*state["momenta"], *state["masker_momenta"]]

@@ -95,7 +95,7 @@ def window_variance(values: Tensor, window: int = 4) -> Tensor:
     window = min(window, *values.shape[-2:])
     rows, columns = values.shape[-2] // window, values.shape[-1] // window
     whole = values[..., : rows * window, : columns * window]
-    return whole.unflatten(-2, (rows, window)).unflatten(-1, (columns, window)).var((-3, -1), correction=0)
+    return whole.reshape(*values.shape[:-2], rows, window, columns, window).var((-3, -1), correction=0)
 
 
 def expected_value(p: Tensor, centres: Tensor) -> Tensor:

@@ -1,0 +1,177 @@
+"""CausShield inside a federation: nothing at M = 0, a moved payload else, on any data, link and overlap."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+from trained_steps import image_data, job_for, table_data, train_all
+
+import veracausa
+from veracausa.config import load_job
+from veracausa.data.overlap import restrict
+from veracausa.defenses.causshield import CausShield
+from veracausa.runs.tree import same
+
+MODELS = {
+    "convnet": {"name": "convnet", "cut": 6},
+    "resnet": {"name": "resnet18", "cut": 6, "width": 4},
+    "own": {"name": "trained_steps:own_network", "cut": 4},
+}
+TABLE = {"name": "mlp", "cut": 2, "hidden": [8, 8]}
+QUICK = {"name": "causshield", "iterations": 2, "surrogate": {"name": "permuted_ab"}}
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("VERACAUSA_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+def shielded(job, **settings):
+    return load_job(job.model_dump(mode="json", exclude_none=True) | {"defense": {**QUICK, **settings}})
+
+
+@pytest.mark.parametrize(("model", "local_steps"), [("convnet", 1), ("resnet", 3), ("own", 2)])
+def test_without_iterations_it_is_plain_training_to_the_last_bit(tmp_path, model, local_steps):
+    data = image_data(2)
+    plain = job_for(data, MODELS[model], local_steps=local_steps, epochs=2)
+    undefended, defended = train_all([(plain, data), (shielded(plain, iterations=0), data)], "threads", tmp_path)
+    for states in (undefended, defended):
+        states["active"].pop("seconds")
+    assert same(undefended, defended)
+
+
+@pytest.mark.parametrize(("passive", "model"), [(1, "convnet"), (2, "own"), (3, "resnet")])
+def test_any_number_of_parties_and_any_model(tmp_path, passive, model):
+    data = image_data(passive)
+    plain = job_for(data, MODELS[model])
+    undefended, defended = train_all([(plain, data), (shielded(plain), data)], "threads", tmp_path)
+    for name in data.passive:
+        assert not same(undefended[name]["bottom"], defended[name]["bottom"])
+        assert defended[name]["defense"]["seen"] == 24
+
+
+def test_tables(tmp_path):
+    data = table_data(2)
+    job = shielded(job_for(data, TABLE), surrogate={"name": "auto"})
+    (states,) = train_all([(job, data)], "threads", tmp_path)
+    assert states["passive_1"]["defense"]["done"] == 2
+
+
+SETTINGS = [
+    {},
+    {"transmit": "surrogate"},
+    {"mask": "hard_topk"},
+    {"update": "first_order"},
+    {"update": "merge"},
+    {"scope": "persistent"},
+    {"scope": "epoch", "epoch_iterations": 2},
+    {"scope": "offset", "epoch_iterations": 2},
+    {"refresh": "epoch"},
+    {"schedule": "plateau"},
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_threads_and_processes_send_the_same_bits(tmp_path, settings):
+    """Every variant with local steps and a party that lacks rows, over both links."""
+    data = image_data(2)
+    parties = dict(data.parties)
+    lacking = restrict(parties["passive_2"].train, torch.arange(3, 24))
+    parties["passive_2"] = replace(parties["passive_2"], train=lacking)
+    data = replace(data, parties=parties)
+    job = shielded(job_for(data, MODELS["resnet"], epochs=2, local_steps=2), **settings)
+    if settings not in ({}, {"scope": "offset", "epoch_iterations": 2}):
+        (states,) = train_all([(job, data)], "threads", tmp_path)
+        assert states["passive_2"]["defense"]["seen"] == 42
+        return
+    states = {}
+    for link in ("threads", "processes"):
+        (tmp_path / link).mkdir()
+        (states[link],) = train_all([(job, data)], link, tmp_path / link)
+    for state in states.values():
+        state["active"].pop("seconds")
+    assert same(states["threads"], states["processes"])
+
+
+def test_correlations_use_all_rows_the_party_holds(tmp_path, monkeypatch):
+    """At a small overlap the common rows alone would be too few: the others take part in the adaptation (§7.3)."""
+    data = image_data(2)
+    parties = dict(data.parties)
+    parties["passive_2"] = replace(
+        parties["passive_2"], train=restrict(parties["passive_2"].train, torch.arange(0, 24, 4))
+    )
+    data = replace(data, parties=parties)
+    rows: list[int] = []
+    forward = CausShield.forward
+    monkeypatch.setattr(
+        CausShield, "forward", lambda self, x, ids, step: rows.append(len(x)) or forward(self, x, ids, step)
+    )
+    train_all([(shielded(job_for(data, MODELS["convnet"])), data)], "threads", tmp_path)
+    assert rows.count(8) >= 3  # the first party's whole batches, though the parties share few of their ids
+
+
+JOB = {
+    "data": {"name": "digits", "train": 96},
+    "model": {"name": "convnet", "cut": 6},
+    "training": {"epochs": 3, "batch_size": 32, "evaluate_every": 3},
+    "checkpoints": {"every_steps": 1, "keep": 99},
+    "risk": {"samples": 4, "rank": 4},
+    "runtime": {"device": "cpu", "cpu_threads": 1},
+    "defense": {"name": "causshield", "iterations": 2, "surrogate": {"name": "fourier"}},
+}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"scope": "offset", "epoch_iterations": 2},
+        {"scope": "epoch", "epoch_iterations": 2},
+        {"scope": "persistent"},
+    ],
+    ids=str,
+)
+def test_a_resumed_run_is_the_undisturbed_one(tmp_path, settings):
+    job = {**JOB, "defense": {**JOB["defense"], **settings}}
+    whole = veracausa.train(job, out=tmp_path / "whole")
+    broken = tmp_path / "broken"
+    shutil.copytree(whole.path, broken)
+    for path in broken.glob("parties/*/checkpoints/step-*"):
+        if int(path.name.split("-")[1]) > 4:
+            path.unlink()
+    (broken / "summary.json").unlink()
+    (broken / "status.json").write_text(json.dumps({"state": "running"}))
+    resumed = veracausa.train(job, out=broken, resume=True)
+    for path in whole.path.glob("parties/*/model.safetensors"):
+        assert path.read_bytes() == (resumed.path / path.relative_to(whole.path)).read_bytes()
+    timeless = [
+        [{key: value for key, value in line.items() if key != "seconds"} for line in run.metrics]
+        for run in (whole, resumed)
+    ]
+    for lines in timeless:
+        lines.sort(key=lambda line: (line["step"], line["party"], line["event"]))
+    assert timeless[0] == timeless[1]
+
+
+def test_diagnostics_of_every_epoch_are_in_the_metrics(tmp_path):
+    run = veracausa.train(JOB, out=tmp_path / "run")
+    lines = [line for line in run.metrics if line["event"] == "defense" and line["party"] == "passive_1"]
+    assert [line["epoch"] for line in lines] == [1, 2, 3]
+    wanted = {
+        *("drift", "cka", "correlation_diagonal", "correlation_off_diagonal", "effective_rank", "dead_dimensions"),
+        *("mask_variance", "mask_always_up", "iterations", "generator_loss"),
+    }
+    for line in lines:
+        assert wanted <= set(line["diagnostics"])
+        assert line["diagnostics"]["drift"] > 0
+        assert 0 <= line["risk"]["invre"] <= 1
+    assert next(line for line in run.metrics if line["event"] == "prepared")["gates"]
+
+
+def test_predictions_of_a_saved_run_are_adapted_as_in_training(tmp_path):
+    run = veracausa.train(JOB, out=tmp_path / "run")
+    assert run.predict().scores["accuracy"] == pytest.approx(run.summary["accuracy"])
