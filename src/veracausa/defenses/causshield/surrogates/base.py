@@ -115,7 +115,7 @@ def batches(rows: Tensor) -> Iterator[slice]:
 
 def pixels_at_once(device: torch.device) -> int:
     """So many pixels go through a network together: a core needs about half a second for them."""
-    return 2**18 if device.type == "cuda" else 2**14
+    return 2**18 if device.type == "cuda" else 2**13
 
 
 def on_device(rng: torch.Generator, device: torch.device) -> torch.Generator:
