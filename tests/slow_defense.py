@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from itertools import count
 from typing import Any
 
 import torch
@@ -34,9 +35,12 @@ class Slow(Defense):
     def prepare(self, data, progress=lambda share: None):
         Slow.times += 1
         end = time.monotonic() + self.options.seconds
-        while (left := end - time.monotonic()) > 0:
-            if self.options.dies and left < self.options.seconds / 2:
+        for number in count():
+            left = end - time.monotonic()
+            if self.options.dies and number == 60:  # by then it has given a sign of life
                 os.kill(os.getpid(), signal.SIGKILL)
+            elif left <= 0 and not self.options.dies:
+                break
             time.sleep(0.02)
             if not self.options.silent:
                 progress(1 - left / self.options.seconds)
@@ -45,7 +49,7 @@ class Slow(Defense):
     def prepared(self):
         return {"offset": self.offset}
 
-    def load_prepared(self, kept):
+    def load_prepared(self, kept, data=None):
         self.offset = kept["offset"]
 
     def gates(self):

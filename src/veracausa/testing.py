@@ -137,7 +137,7 @@ class _Bound:
         self.optimizer.load_state_dict(kept["optimizer"])
         for rng, state in zip((self.rng, self.model_rng), kept["rng"], strict=True):
             rng.set_state(state)
-        self.defense.load_prepared(kept["prepared"])
+        self.defense.load_prepared(kept["prepared"], Part(ROWS, self.toy.rows))
         self.defense.load_state(kept["defense"])
 
 

@@ -73,7 +73,7 @@ class Prepares(Defense):
     def prepared(self):
         return {"mean": self.mean}
 
-    def load_prepared(self, kept):
+    def load_prepared(self, kept, data=None):
         self.mean = kept["mean"]
 
     def protect(self, r, x, ids):
@@ -177,7 +177,7 @@ class PreparesOnly(Defense):
 
 
 class DoesNotLoadPrepared(Prepares):
-    def load_prepared(self, kept):
+    def load_prepared(self, kept, data=None):
         self.mean = torch.zeros(())
 
 

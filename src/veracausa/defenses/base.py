@@ -62,8 +62,8 @@ class Defense:
         """What `prepare` made. It never changes afterwards: a run keeps it once, beside the checkpoints."""
         return {}
 
-    def load_prepared(self, kept: Mapping[str, Any]) -> None:
-        """Take over what `prepared` gave, in place of `prepare`."""
+    def load_prepared(self, kept: Mapping[str, Any], data: Part | None = None) -> None:
+        """Take over what `prepared` gave, in place of `prepare`; without `data` nothing will be trained any more."""
 
     def gates(self) -> dict[str, float | bool | str]:
         """How good what `prepare` made is, for the report; a flag that is true warns of what went wrong."""

@@ -186,8 +186,8 @@ class PassiveParty:
 
     def take_prepared(self, store: Store, digest: str) -> None:
         """Let the defense have what it once prepared, in place of preparing again."""
-        if digest:
-            self.defense.load_prepared(store.prepared(digest))
+        kept = store.prepared(digest) if digest else {}
+        self.defense.load_prepared(kept, self.parts["train"] if len(self.data.train) else None)
         self.prepared, self.ready = digest, True
 
     def load_state(self, state: Mapping[str, Any]) -> None:

@@ -19,7 +19,8 @@ class SignOfLife:
 
     def __init__(self, link: Link, active: str) -> None:
         self.link, self.active = link, active
-        self.every = min(1.0, link.timeout / 4)
+        # Parties that take turns speak one after the other, and all must have spoken within the time-out.
+        self.every = min(1.0, link.timeout / 4 / len(link.peers))
         self._number = 0
         self._spoke = time.monotonic()
 

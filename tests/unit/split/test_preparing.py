@@ -63,17 +63,17 @@ def test_a_silent_preparation_is_a_lost_party(tmp_path):
 
 
 def test_processes_prepare_too_and_one_that_dies_is_named(tmp_path):
-    settings = job(timeout=20, link="processes", passive_1=0.5)
+    settings = job(timeout=20, link="processes", passive_1=1.5)
     settings["party"]["passive_2"] = {"defense": {"name": "slow", "seconds": 3.0, "dies": True}}
     with pytest.raises(PeerLost, match="lost party 'passive_2'"):
         veracausa.train(settings, tmp_path / "run")
 
 
-@pytest.mark.parametrize("work", [(0.0, 0.0, 0.0), (0.5, 0.0, 0.9)])
+@pytest.mark.parametrize("work", [(0.0, 0.0, 0.0), (0.9, 0.0, 1.2)])
 def test_where_parties_take_turns_each_gives_its_turn_away(work):
     """As on a GPU: one computes at a time, and a party that prepares must not be the only one that ever does."""
     names, turns = ["a", "b", "c", "active"], Turns()
-    links = thread_links(names, timeout=0.3, turns=turns)
+    links = thread_links(names, timeout=0.6, turns=turns)
     heard = []
 
     def passive(seconds: float):
