@@ -15,7 +15,7 @@ from veracausa.runs.report import format_seconds, render, write_page
 
 
 def compare(run_dirs: Iterable[Path]) -> list[dict[str, Any]]:
-    """One row a run: name, state, data, model, cut, defense, test scores, seconds, rounds, bytes."""
+    """One row a run: name, state, data, model, cut, defense, test scores, leakage, drift, seconds, rounds, bytes."""
     return [_row(run, name) for name, run in _named(run_dirs).items()]
 
 
@@ -39,6 +39,7 @@ def write_comparison(run_dirs: Iterable[Path], out: Path) -> Path:
         headline=_headline(rows),
         rows=rows,
         scores=[(score, SCORES[score]) for score in scores],
+        audited=[(name, name) for name in ("leakage", "drift") if any(row[name] is not None for row in rows)],
         shown=[_shown(row, scores) for row in rows],
         charts=[Markup(chart_svg(chart)) for chart in _charts(runs)],
         differences=differences([run.config for run in runs.values()]),
@@ -65,6 +66,8 @@ def _row(run: RunRecord, name: str) -> dict[str, Any]:
         "cut": model.get("cut") if isinstance(model, dict) else None,
         "defense": ", ".join(sorted(used)),
         "test": dict(run.scores),
+        "leakage": run.leakage,
+        "drift": run.drift,
         "seconds": run.seconds,
         "rounds": run.rounds,
         "bytes_sent": run.bytes_sent,
@@ -73,6 +76,8 @@ def _row(run: RunRecord, name: str) -> dict[str, Any]:
 
 def _shown(row: Mapping[str, Any], scores: Sequence[str]) -> dict[str, str]:
     shown = {score: format_score(score, row["test"][score]) if score in row["test"] else "" for score in scores}
+    shown["leakage"] = f"{100 * row['leakage']:.0f} %" if row["leakage"] is not None else ""
+    shown["drift"] = f"{row['drift']:.3g}" if row["drift"] is not None else ""
     shown["seconds"] = format_seconds(row["seconds"]) if row["seconds"] is not None else ""
     shown["bytes"] = format_bytes(row["bytes_sent"]) if row["bytes_sent"] else ""
     return shown

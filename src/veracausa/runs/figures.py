@@ -108,10 +108,10 @@ def curves_of(epochs: Sequence[Mapping[str, Any]], score: str, named: bool = Fal
     return curves
 
 
-def chart_svg(chart: Chart) -> str:
-    """The chart as an inline SVG element in the page's colours."""
-    figure = Figure(figsize=(4.6, 3.1), layout="constrained")
-    _draw_chart(figure.add_subplot(), chart, _PAGE)
+def chart_svg(chart: Chart, small: bool = False) -> str:
+    """The chart as an inline SVG element in the page's colours; small, one of many that share a legend elsewhere."""
+    figure = Figure(figsize=(3.2, 1.9) if small else (4.6, 3.1), layout="constrained")
+    _draw_chart(figure.add_subplot(), chart, _PAGE, legend=not small)
     return _svg(figure, chart.title)
 
 
@@ -148,7 +148,7 @@ def format_score(name: str, value: float) -> str:
     return f"{100 * value:.1f} %" if name in SHARES else f"{value:.4g}"
 
 
-def _draw_chart(axes: Axes, chart: Chart, ink: _Ink) -> None:
+def _draw_chart(axes: Axes, chart: Chart, ink: _Ink, legend: bool = True) -> None:
     _bare(axes, ink)
     axes.set_title(chart.title, loc="left", fontsize=10, color=ink.text, fontweight="bold")
     for curve in chart.curves:
@@ -174,10 +174,10 @@ def _draw_chart(axes: Axes, chart: Chart, ink: _Ink) -> None:
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     else:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=6))
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=6 if legend else 4))
     if chart.percent:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{100 * y:g} %"))
-    if len(chart.curves) > 1:
+    if legend and len(chart.curves) > 1:
         columns = 3 if len(chart.curves) <= 6 else 2
         axes.legend(
             loc="upper center",

@@ -44,6 +44,12 @@ class RunRecord:
     summary: Mapping[str, Any]
     epochs: tuple[Mapping[str, Any], ...]
     sent: Mapping[str, tuple[Sent, ...]]
+    measured: Mapping[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict)
+    """Party -> its own record of each epoch: diagnostics of its defense, and the risk."""
+    prepared: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Party -> what it said of what its defense prepared."""
+    measured_at_end: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Party -> the exact risk after training."""
 
     @property
     def name(self) -> str:
@@ -102,6 +108,19 @@ class RunRecord:
         return str((mapping(own) or mapping(self.config.get("defense"))).get("name", "not recorded"))
 
     @property
+    def leakage(self) -> float | None:
+        """What the strongest attack of an audit reads of the rows; None where nobody attacked."""
+        return number(mapping(self.summary.get("strongest")).get("leakage"))
+
+    @property
+    def drift(self) -> float | None:
+        """The largest drift that a party's defense ended with."""
+        told = [mapping(party.get("diagnostics")).get("drift") for party in self.parties.values()]
+        ends = [records[-1] for records in self.measured.values() if records]
+        told += [mapping(record.get("diagnostics")).get("drift") for record in ends]
+        return max((drift for value in told if (drift := number(value)) is not None), default=None)
+
+    @property
     def bytes_sent(self) -> int:
         total = number(self.summary.get("bytes_sent"))
         return int(total) if total is not None else sum(p["bytes_sent"] for p in self.parties.values())
@@ -129,12 +148,18 @@ def read_run(run_dir: Path) -> RunRecord:
         config = tomllib.loads(config_text)
     except tomllib.TOMLDecodeError:
         config = {}
-    by_epoch = {}
+    by_epoch: dict[float, Mapping[str, Any]] = {}
+    measured: dict[str, dict[float, Mapping[str, Any]]] = {}
+    once: dict[str, dict[str, Mapping[str, Any]]] = {"prepared": {}, "risk": {}}
     active = mapping(config.get("parties")).get("active", "active")
     for record in _lines(run_dir / "metrics.jsonl"):
-        epoch = number(record.get("epoch"))
-        if record.get("event") == "epoch" and epoch is not None and record.get("party", active) == active:
+        epoch, event, party = number(record.get("epoch")), record.get("event"), str(record.get("party", active))
+        if event == "epoch" and epoch is not None and party == active:
             by_epoch[epoch] = record
+        elif event == "defense" and epoch is not None:
+            measured.setdefault(party, {})[epoch] = record
+        elif event in once:
+            once[event][party] = record
     return RunRecord(
         path=run_dir,
         config=config,
@@ -143,6 +168,11 @@ def read_run(run_dir: Path) -> RunRecord:
         status=_object(run_dir / "status.json"),
         summary=_object(run_dir / "summary.json"),
         epochs=tuple(by_epoch[epoch] for epoch in sorted(by_epoch)),
+        measured={
+            party: tuple(measured[party][epoch] for epoch in sorted(measured[party])) for party in sorted(measured)
+        },
+        prepared=dict(sorted(once["prepared"].items())),
+        measured_at_end=dict(sorted(once["risk"].items())),
         sent={ledger.parent.name: _sent(ledger) for ledger in sorted(run_dir.glob("parties/*/ledger.jsonl"))},
     )
 

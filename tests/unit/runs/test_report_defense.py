@@ -1,0 +1,131 @@
+"""The report of a run with a defense: diagnostics, risk, gates, surrogates, and what an audit found."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from veracausa.runs.compare import compare, write_comparison
+from veracausa.runs.defense_figures import DIAGNOSTICS, OWN, RISK, example_strip
+from veracausa.runs.report import read_run, write_report
+from veracausa.runs.tree import encode_tree
+
+EXAMPLE = Path(__file__).parents[2] / "cli" / "example_run"
+EPOCHS = 5
+
+
+def defended(tmp_path: Path, name: str = "defended", **gates: bool) -> Path:
+    """A run folder as a run with CausShield and an audit leaves it."""
+    run = Path(shutil.copytree(EXAMPLE, tmp_path / name))
+    lines = []
+    for i, party in enumerate(("passive_1", "passive_2")):
+        told = {"l_ssim": 0.83 - 0.4 * i, "ab_distance": 14.2, "structure_lost": i == 1, "colour_kept": False, **gates}
+        said = {"party": party, "event": "prepared", "step": 0, "defense": "causshield", "seconds": 3.1, "gates": told}
+        lines.append(said)
+        for epoch in range(1, EPOCHS + 1):
+            numbers = {name: 0.1 * n + 0.5 / (epoch + i) for n, name in enumerate(DIAGNOSTICS)}
+            numbers |= {"my_own": epoch * 2.0}
+            risk = {"invre": 0.7 / (epoch + i), "k": 31.0, "samples": 16.0} if i == 0 else {"unavailable": "it rounds"}
+            line = {"event": "defense", "epoch": epoch, "step": 10 * epoch, "defense": "causshield"}
+            lines.append({"party": party, **line, "diagnostics": {**numbers, "broken": None}, "risk": risk})
+    lines.append({"party": "passive_1", "event": "risk", "step": 50, "risk": {"invre": 0.2, "samples": 8.0}})
+    with (run / "metrics.jsonl").open("a") as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)
+    pictures = torch.linspace(0, 255, 12 * 2 * 3 * 8 * 4).reshape(12, 2, 3, 8, 4).to(torch.uint8)
+    kept = {"surrogates": {"rows": torch.zeros(40, 3, 8, 4), "examples": pictures}}
+    (run / "parties/passive_1/prepared.safetensors").write_bytes(encode_tree(kept))
+    (run / "parties/passive_2/prepared.safetensors").write_bytes(b"torn")
+    summary = json.loads((run / "summary.json").read_text())
+    scores = {"mse": 0.0213, "psnr": 17.1, "ssim": 0.61, "leakage": 0.62}
+    summary["attacks"] = {
+        "inverse": {
+            **scores,
+            "parties": {
+                "passive_1": {
+                    "train": {**scores, "blind_mse": 0.056},
+                    "test": {**scores, "mse": 0.03, "leakage": 0.41},
+                },
+                "passive_2": {"train": {**scores, "leakage": 0.3}},
+            },
+        }
+    }
+    summary |= {"blind": {"mse": 0.055}, "strongest": {"attack": "inverse", "leakage": 0.62}}
+    summary["parties"]["passive_1"]["risk"] = {"invre": 0.2, "samples": 8.0}
+    summary["parties"]["passive_1"]["diagnostics"] = {"drift": 0.15}
+    summary["parties"]["passive_2"]["risk"] = {"unavailable": "it rounds"}
+    (run / "summary.json").write_text(json.dumps(summary))
+    return run
+
+
+def plain(page: Path) -> str:
+    return re.sub(r"\s+", " ", page.read_text(encoding="utf-8"))
+
+
+def test_every_diagnostic_has_a_chart_and_a_sentence(tmp_path: Path) -> None:
+    text = plain(write_report(defended(tmp_path)))
+    for name, sentence in DIAGNOSTICS.items():
+        assert f">{'CKA' if name == 'cka' else name.replace('_', ' ').capitalize()}<" in text
+        assert sentence.replace("'", "&#39;") in text
+    assert OWN.replace("'", "&#39;") in text
+    assert "My own" in text
+    assert RISK.replace("'", "&#39;") in text
+    assert text.count("<svg") == 3 + len(DIAGNOSTICS) + 2
+    assert "The risk at passive_2 could not be measured: it rounds." in text
+    assert "After training, in all directions of 8 rows, InvRE at passive_1 is 0.20." in text
+
+
+def test_bad_surrogates_are_warned_of(tmp_path: Path) -> None:
+    text = plain(write_report(defended(tmp_path)))
+    assert "At passive_2 the surrogates have lost the structure of the rows" in text
+    assert "At passive_1 the surrogates have" not in text
+    both = plain(write_report(defended(tmp_path, "both", colour_kept=True)))
+    assert "At passive_1 the surrogates have kept most of the colour" in both
+
+
+def test_rows_and_surrogates_are_shown_in_pairs(tmp_path: Path) -> None:
+    run = defended(tmp_path)
+    strip = example_strip(run, "passive_1")
+    assert strip is not None
+    assert strip in write_report(run).read_text()
+    image = Image.open(io.BytesIO(base64.b64decode(strip.partition("base64,")[2])))
+    assert image.size == (6 * (8 * 5 - 1), 6 * 17)  # eight pairs, a gap of a pixel, six times as large
+    assert image.convert("RGBA").getpixel((0, 0)) == (0, 3, 7, 255)
+    assert example_strip(run, "passive_2") is None  # a torn file
+    assert example_strip(run, "active") is None
+
+
+def test_what_an_audit_found_leads(tmp_path: Path) -> None:
+    text = plain(write_report(defended(tmp_path)))
+    assert "The strongest attack, inverse, reads 62 % of what a blind guess misses." in text
+    assert "<dt>leakage</dt><dd>62 %</dd>" in text
+    assert text.count('<th scope="row">inverse</th>') == 3
+    assert '<td class="n" data-label="MSE of a blind guess">0.056</td>' in text
+    assert text.count('<td class="n" data-label="MSE of a blind guess">0.055</td>') == 2
+
+
+def test_a_run_without_any_of_it_has_no_such_section(tmp_path: Path) -> None:
+    run = Path(shutil.copytree(EXAMPLE, tmp_path / "plain"))
+    text = write_report(run).read_text()
+    assert "<h2>Defense</h2>" not in text
+    assert "<h2>Leakage</h2>" not in text
+    assert read_run(run).leakage is None
+
+
+def test_runs_are_compared_by_what_leaks_and_drifts(tmp_path: Path) -> None:
+    runs = [defended(tmp_path), Path(shutil.copytree(EXAMPLE, tmp_path / "plain"))]
+    rows = compare(runs)
+    assert [(row["leakage"], row["drift"]) for row in rows] == [(0.62, pytest.approx(0.15)), (None, None)]
+    text = plain(write_comparison(runs, tmp_path / "both.html"))
+    assert '<td class="n" data-label="leakage">62 %</td>' in text
+    assert '<td class="n" data-label="leakage"></td>' in text
+    assert '<th class="n">drift</th>' in text
+    again = write_comparison([runs[1], shutil.copytree(EXAMPLE, tmp_path / "other")], tmp_path / "none.html")
+    assert "drift" not in again.read_text()
