@@ -94,7 +94,7 @@ def fit_decoder(
     steps_an_epoch = len(learnt) // batch
     steps = options.epochs * steps_an_epoch
     kind = torch.bfloat16 if device.type == "cuda" else torch.float32
-    pairs = _Pairs(payloads.to(device, kind), rows.to(device, torch.float32))
+    pairs = _Pairs(payloads.to(device, kind, copy=fresh is not None), rows.to(device, torch.float32))
     held_payloads, held_rows = pairs.payloads[held].clone(), pairs.rows[held]
     step_type = _GraphedStep if device.type == "cuda" else _EagerStep
     step = step_type(decoder, pairs, batch, options)
