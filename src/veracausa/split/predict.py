@@ -103,7 +103,10 @@ def predict(
     programs: dict[str, Program] = {
         name: _Serving(run, job, dataset.parties[name], schema, models[name], results) for name in order
     }
-    Launch("threads", job.runtime.timeout, device=str(choose_device(job.runtime.device))).run(programs)
+    # As many threads as in training, where the job says: a defense that adapts amplifies the rounding of a sum.
+    threads = dict.fromkeys(order, job.runtime.cpu_threads) if job.runtime.cpu_threads else None
+    device = str(choose_device(job.runtime.device))
+    Launch("threads", job.runtime.timeout, device=device, cpu_threads=threads).run(programs)
     predictions = _named(dataset, results["outputs"])
     if out is not None:
         predictions.to_csv(out)
