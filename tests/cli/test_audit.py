@@ -42,12 +42,22 @@ class NoiseAlone(Defense):
         return 0 * r + torch.randn(r.shape, generator=self.rng)
 
 
-@pytest.fixture(scope="module")
-def noise_alone() -> Iterator[str]:
+class ScaledByBatch(Defense):
+    """Hides nothing: the same map for all, but every batch has a scale and an offset of its own."""
+
+    def protect(self, r: torch.Tensor, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        drawn = torch.rand(2, generator=torch.Generator().manual_seed(int(1e4 * float(x.detach().mean()))))
+        return r * (0.1 + 9.9 * drawn[0]) + 10 * drawn[1]
+
+
+@pytest.fixture
+def registered() -> Iterator[None]:
+    """Only while a test runs: other tests go over everything that is registered."""
     defenses.names()
     defenses.register("noise_alone")(NoiseAlone)
-    yield "noise_alone"
-    del defenses._entries["noise_alone"]
+    defenses.register("scaled_by_batch")(ScaledByBatch)
+    yield
+    del defenses._entries["noise_alone"], defenses._entries["scaled_by_batch"]
 
 
 @pytest.fixture(scope="module")
@@ -121,8 +131,17 @@ def test_doubling_says_whether_the_figure_has_settled(run: Path) -> None:
     assert party["train"]["leakage"] == max(entry["leakage"] for entry in strength)
 
 
-def test_noise_alone_leaks_nothing(noise_alone: str, tmp_path: Path) -> None:
-    job = {**DIGITS, "defense": {"name": noise_alone}}
+@pytest.mark.usefixtures("registered")
+def test_a_map_that_changes_from_batch_to_batch_is_read_all_the_same(tmp_path: Path) -> None:
+    run = veracausa.train({**DIGITS, "defense": {"name": "scaled_by_batch"}}, tmp_path / "run")
+    settings = (*QUICK, "inverse.epochs=6")
+    found = audit_run(run, victims=200, overrides=settings, parties=["passive_1"])
+    assert found["strongest"]["leakage"] > 0.4
+
+
+@pytest.mark.usefixtures("registered")
+def test_noise_alone_leaks_nothing(tmp_path: Path) -> None:
+    job = {**DIGITS, "defense": {"name": "noise_alone"}}
     run = veracausa.train(job, tmp_path / "run")
     found = audit_run(run, victims=200, overrides=(*QUICK, "inverse.average=2"), parties=["passive_1"])
     party = found["attacks"]["inverse"]["parties"]["passive_1"]

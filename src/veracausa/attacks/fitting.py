@@ -95,7 +95,9 @@ def fit_decoder(
     steps = options.epochs * steps_an_epoch
     kind = torch.bfloat16 if device.type == "cuda" else torch.float32
     pairs = _Pairs(payloads.to(device, kind, copy=fresh is not None), rows.to(device, torch.float32))
-    held_payloads, held_rows = pairs.payloads[held].clone(), pairs.rows[held]
+    # Another draw than the one learnt from first: what a draw has in common must not help on the held-out pairs.
+    other = pairs.payloads if fresh is None else fresh().to(device, kind)
+    held_payloads, held_rows = other[held].clone(), pairs.rows[held]
     step_type = _GraphedStep if device.type == "cuda" else _EagerStep
     step = step_type(decoder, pairs, batch, options)
     best, best_epoch = math.inf, 0

@@ -69,7 +69,8 @@ class InverseNetwork(Attack):
         self.linear: Ridge | None = None
         self.linear_share, self.held_out_mse = 0.0, self.fitted.held_out_mse
         if linear_is_affordable(len(rows), first[0].numel()):
-            self._add_linear(first.to(self.device, torch.float32), rows)
+            other = source() if source is not None else first
+            self._add_linear(first.to(self.device, torch.float32), other.to(self.device, torch.float32), rows)
         return self
 
     def reconstruct(self, payload: Tensor, ids: Tensor | None = None) -> Tensor:
@@ -89,15 +90,15 @@ class InverseNetwork(Attack):
             "linear_share": self.linear_share,
         }
 
-    def _add_linear(self, payloads: Tensor, rows: Tensor) -> None:
+    def _add_linear(self, payloads: Tensor, other: Tensor, rows: Tensor) -> None:
         """A linear reader beside the network, in the share that does best on the held-out pairs.
 
         With a few hundred pairs it reads more than any network does; with thousands its share is nearly nothing.
         """
         learnt, held = self.fitted.learnt, self.fitted.held
-        penalty, _ = best_penalty(payloads[learnt], rows[learnt], payloads[held], rows[held])
+        penalty, _ = best_penalty(payloads[learnt], rows[learnt], other[held], rows[held])
         self.linear = fit_ridge(payloads[learnt], rows[learnt], penalty)
-        decoded, read = self._decoded(payloads[held]), self._bounded(self.linear(payloads[held]))
+        decoded, read = self._decoded(other[held]), self._bounded(self.linear(other[held]))
         errors = {share: float((torch.lerp(decoded, read, share) - rows[held]).square().mean()) for share in _SHARES}
         self.linear_share = min(errors, key=lambda share: errors[share])
         self.held_out_mse = errors[self.linear_share]

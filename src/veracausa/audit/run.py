@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from veracausa.audit.measure import Measured, measure
 from veracausa.audit.record import write_audit
 from veracausa.audit.samples import Sample, choose, column_groups
 from veracausa.audit.settings import attack_options
-from veracausa.audit.victim import Victim
+from veracausa.audit.victim import Pool, Victim
 from veracausa.config import Job
 from veracausa.data.load import load
 from veracausa.data.vertical import PartyData, Split, VerticalDataset
@@ -28,7 +29,7 @@ from veracausa.runs.folder import Run, locked
 from veracausa.split.party import Schema
 
 Observer = Callable[[Mapping[str, Any]], None]
-MOST_DRAWS = 32
+MOST_DRAWS, MOST_DRAWS_BY_BATCH = 32, 4
 ENOUGH = 0.02
 """Twice the epochs may move the leakage by less than this, or the attack was too weak (Appendix H)."""
 MOST_DOUBLINGS = 3
@@ -139,6 +140,10 @@ class _Scene:
         event = {"event": "attack", "attack": options.name, "party": victim.name}
         observer({**event, "share": 0.0})
         draws = self._draws(options)
+        rng = seeding.generator(self.job.seed, "audit", "batches", victim.name)
+        oracle: Callable[[], Tensor] = partial(victim.payloads, "test", sample.auxiliary, draws, rng)
+        if victim.by_batch:
+            oracle = Pool(victim, "test", sample.auxiliary, draws, rng)
         attack: Attack = attacks.get(options.name)(options)
         attack.begin(
             AdversaryView(
@@ -151,8 +156,8 @@ class _Scene:
                 victim.device,
                 self.auxiliary,
                 _labels(self.active, "test", sample.auxiliary),
-                lambda: victim.payloads("test", sample.auxiliary, draws),
-                victim.random,
+                oracle,
+                victim.random or victim.by_batch,
                 lambda share: observer({**event, "share": share}),
             )
         )
@@ -161,7 +166,7 @@ class _Scene:
         for split, positions in sample.victims.items():
             if not len(positions):
                 continue
-            guess = attack.reconstruct(victim.payloads(split, positions, draws), positions)
+            guess = attack.reconstruct(victim.payloads(split, positions, draws, rng), positions)
             truth = self.truth[split]
             measured[split] = measure(guess, truth, self.blind[split], victim.pixels, self.groups)
             if split == "train" and victim.pixels:
@@ -174,9 +179,10 @@ class _Scene:
 
     def _draws(self, options: Options) -> int:
         """How many payloads of an id the attacker averages: those it saw, one an epoch."""
-        if not self.victim.random:
+        if not (self.victim.random or self.victim.by_batch):
             return 1
-        return getattr(options, "average", None) or min(MOST_DRAWS, self.job.training.epochs)
+        most = MOST_DRAWS_BY_BATCH if self.victim.by_batch else MOST_DRAWS
+        return getattr(options, "average", None) or min(most, self.job.training.epochs)
 
     def _blind(self, split: Split, positions: Tensor) -> dict[str, Tensor]:
         if not len(positions):

@@ -14,6 +14,8 @@ from veracausa.split.party import Schema
 from veracausa.split.placement import rows_of
 from veracausa.split.restore import restore_passive
 
+_POOL = 8
+
 
 class Victim:
     """The party with its trained model and defense; asking it for payloads changes nothing in it."""
@@ -36,29 +38,85 @@ class Victim:
         """The truth."""
         return self.party.parts[split].take(positions)
 
-    def payloads(self, split: Split, positions: Tensor, draws: int = 1) -> Tensor:
-        """What would cross for these rows, in batches as in training; the mean of so many draws of each."""
-        total = self._drawn(split, positions)
+    def payloads(self, split: Split, positions: Tensor, draws: int, rng: torch.Generator) -> Tensor:
+        """What would cross for these rows, in batches as in training; the mean of so many draws of each.
+
+        Where a payload depends on its batch, every draw puts other rows together, and the payloads are standardised
+        within their batch: an attacker knows which came together, and a decoder that reads the scale of one batch
+        would be lost in the next.
+        """
+        total = self._drawn(split, positions, rng)
         for _ in range(draws - 1):
-            total += self._drawn(split, positions)
+            total += self._drawn(split, positions, rng)
         return total / draws if draws > 1 else total
 
     @cached_property
     def random(self) -> bool:
-        """Whether two payloads of one row differ."""
+        """Whether two payloads of one row in the same batch differ."""
+        split, held = self._some()
+        return not torch.equal(self._sent(split, held[: self.batch]), self._sent(split, held[: self.batch]))
+
+    @cached_property
+    def by_batch(self) -> bool:
+        """Whether the payload of a row depends on the rows it is sent with; not told apart where it is random too."""
+        split, held = self._some()
+        half = min(self.batch, len(held)) // 2
+        if self.random or half < 1 or len(held) < 3:
+            return False
+        together = self._sent(split, held[: 2 * half])[:half]
+        apart = self._sent(split, torch.cat([held[:half], held[2 * half :][:half]]))[:half]
+        # Kernels round differently for other sizes of a batch.
+        return not torch.allclose(together, apart, rtol=1e-2, atol=1e-3 * float(together.abs().max()) + 1e-6)
+
+    def _some(self) -> tuple[Split, Tensor]:
         split: Split = "train" if len(self.data.train) else "test"
         part = self.data.part(split)
-        held = torch.arange(len(part))[part.present(torch.arange(len(part)))][: self.batch]
-        return not torch.equal(self._drawn(split, held), self._drawn(split, held))
+        everyone = torch.arange(len(part))
+        return split, everyone[part.present(everyone)][: 2 * self.batch]
 
-    def _drawn(self, split: Split, positions: Tensor) -> Tensor:
-        parts = []
-        for ids in torch.split(positions, self.batch):
-            rows = rows_of(self.party.parts[split], ids, self.party.job.runtime)
-            # As it crosses: in the wire's own type, which may be coarser.
-            parts.append(self.party.defense.infer(rows, ids).to(self.party.dtype).float())
-        payloads = torch.cat(parts)
-        if not payloads.isfinite().all():
+    def _drawn(self, split: Split, positions: Tensor, rng: torch.Generator) -> Tensor:
+        if not self.by_batch:
+            return torch.cat([self._sent(split, ids) for ids in torch.split(positions, self.batch)])
+        order = torch.randperm(len(positions), generator=rng)
+        # Batches of nearly one size: the statistics of a last small one would be no statistics.
+        batches = positions[order].chunk(-(-len(positions) // self.batch))
+        drawn = torch.cat([standardised(self._sent(split, ids)) for ids in batches])
+        return drawn[order.argsort().to(drawn.device)]
+
+    def _sent(self, split: Split, ids: Tensor) -> Tensor:
+        rows = rows_of(self.party.parts[split], ids, self.party.job.runtime)
+        # As it crosses: in the wire's own type, which may be coarser.
+        payload = self.party.defense.infer(rows, ids).to(self.party.dtype).float()
+        if not payload.isfinite().all():
             # A comparison with NaN is false, and would come out as "nothing leaked".
             raise RunError(f"{self.name}: some payloads are not finite, so there is nothing an audit could measure")
-        return payloads
+        return payload
+
+
+class Pool:
+    """Payloads of the same rows drawn several times; each call averages some of them, others every time.
+
+    For a defense that adapts to every batch, which is too slow to be asked anew for every epoch of an attack.
+    """
+
+    def __init__(self, victim: Victim, split: Split, positions: Tensor, draws: int, rng: torch.Generator) -> None:
+        self.rng, self.draws = rng, draws
+        count = max(_POOL, 2 * draws)
+        self.sets = [victim.payloads(split, positions, 1, rng) for _ in range(count)]
+
+    def __call__(self) -> Tensor:
+        chosen = torch.randperm(len(self.sets), generator=self.rng)[: self.draws].tolist()
+        total = self.sets[chosen[0]].clone()
+        for number in chosen[1:]:
+            total += self.sets[number]
+        return total.div_(self.draws)
+
+
+def standardised(payload: Tensor) -> Tensor:
+    """A batch of payloads with mean 0 and deviation 1 within the batch, by channel of maps or feature of vectors."""
+    over = (0, *range(2, payload.ndim)) if payload.ndim > 2 else (0,)
+    deviation = payload.std(over, correction=0, keepdim=True)
+    # A channel that says nothing in this batch must not have its rounding errors blown up.
+    centred: Tensor = payload - payload.mean(over, keepdim=True)
+    scaled: Tensor = centred / (deviation + 1e-4 * deviation.max() + 1e-12)
+    return scaled
