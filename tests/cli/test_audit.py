@@ -147,6 +147,8 @@ def test_noise_alone_leaks_nothing(tmp_path: Path) -> None:
     party = found["attacks"]["inverse"]["parties"]["passive_1"]
     assert found["strongest"]["leakage"] < 0.05
     assert party["payloads_averaged"] == 2
+    if not found["strongest"]["leakage"]:
+        assert "an attack that failed" in call("audit", str(run.path), "--victims", "50", *SETTINGS)
 
 
 def test_a_table_is_measured_by_its_columns(tmp_path: Path) -> None:

@@ -106,10 +106,11 @@ class Pool:
 
     def __call__(self) -> Tensor:
         chosen = torch.randperm(len(self.sets), generator=self.rng)[: self.draws].tolist()
-        total = self.sets[chosen[0]].clone()
+        total: Tensor = self.sets[chosen[0]].clone()
         for number in chosen[1:]:
             total += self.sets[number]
-        return total.div_(self.draws)
+        total /= self.draws
+        return total
 
 
 def standardised(payload: Tensor) -> Tensor:

@@ -75,6 +75,13 @@ def _print(run: Path, found: Mapping[str, Any]) -> None:
         markup=False,
         soft_wrap=True,
     )
+    if not strongest["leakage"]:
+        console.out.print(
+            "It does no better than a guess without the payloads. That is an attack that failed; whether it works here at "
+            "all, an audit of the same job without a defense shows.",
+            markup=False,
+            soft_wrap=True,
+        )
     for attack, entry in found["attacks"].items():
         for party, own in entry["parties"].items():
             if "strength" in own:
