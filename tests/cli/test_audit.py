@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 import veracausa
 from veracausa.audit.run import audit_run, strength_check
 from veracausa.audit.samples import choose, column_groups
+from veracausa.cli import audit
 from veracausa.cli.main import app
 from veracausa.data.load import load
 from veracausa.defenses import defenses
@@ -147,8 +148,14 @@ def test_noise_alone_leaks_nothing(tmp_path: Path) -> None:
     party = found["attacks"]["inverse"]["parties"]["passive_1"]
     assert found["strongest"]["leakage"] < 0.05
     assert party["payloads_averaged"] == 2
-    if not found["strongest"]["leakage"]:
-        assert "an attack that failed" in call("audit", str(run.path), "--victims", "50", *SETTINGS)
+
+
+def test_an_attack_that_beats_no_guess_is_said_to_have_failed(capsys: pytest.CaptureFixture[str]) -> None:
+    scores = {"mse": 0.2, "leakage": 0.0, "blind_mse": 0.1, "blind": "class mean", "samples": 5}
+    entry = {**scores, "party": "bank", "parties": {"bank": {"train": scores}}}
+    found = {"attacks": {"inverse": entry}, "strongest": {"attack": "inverse", "leakage": 0.0}}
+    audit._print(Path("run"), found)
+    assert "an attack that failed" in capsys.readouterr().out.replace("\n", " ")
 
 
 def test_a_table_is_measured_by_its_columns(tmp_path: Path) -> None:

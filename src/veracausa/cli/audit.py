@@ -77,8 +77,8 @@ def _print(run: Path, found: Mapping[str, Any]) -> None:
     )
     if not strongest["leakage"]:
         console.out.print(
-            "It does no better than a guess without the payloads. That is an attack that failed; whether it works here at "
-            "all, an audit of the same job without a defense shows.",
+            "It does no better than a guess without the payloads. That is an attack that failed; whether it works here "
+            "at all, an audit of the same job without a defense shows.",
             markup=False,
             soft_wrap=True,
         )
