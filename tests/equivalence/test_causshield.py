@@ -68,8 +68,8 @@ SETTINGS = [
     {"update": "first_order"},
     {"update": "merge"},
     {"scope": "persistent"},
-    {"scope": "epoch", "epoch_iterations": 2},
-    {"scope": "offset", "epoch_iterations": 2},
+    {"scope": "epoch"},
+    {"scope": "offset"},
     {"refresh": "epoch"},
     {"schedule": "plateau"},
 ]
@@ -84,7 +84,7 @@ def test_threads_and_processes_send_the_same_bits(tmp_path, settings):
     parties["passive_2"] = replace(parties["passive_2"], train=lacking)
     data = replace(data, parties=parties)
     job = shielded(job_for(data, MODELS["resnet"], epochs=2, local_steps=2), **settings)
-    if settings not in ({}, {"scope": "offset", "epoch_iterations": 2}):
+    if settings not in ({}, {"scope": "offset"}):
         (states,) = train_all([(job, data)], "threads", tmp_path)
         assert states["passive_2"]["defense"]["seen"] == 42
         return
@@ -129,8 +129,8 @@ JOB = {
     "settings",
     [
         {},
-        {"scope": "offset", "epoch_iterations": 2},
-        {"scope": "epoch", "epoch_iterations": 2},
+        {"scope": "offset"},
+        {"scope": "epoch"},
         {"scope": "persistent"},
     ],
     ids=str,

@@ -71,7 +71,7 @@ def print_rows(name: str, rows: Sequence[Row], json: bool) -> None:
     # The table goes to standard error when a machine reads standard output.
     console = Console(file=sys.stderr if json else sys.stdout)
     if not console.is_terminal:
-        console.width = 120  # a log has no edge to wrap at
+        console.width = 160  # a log has no edge to wrap at
     table = Table(title=f"bench {name}", box=None, pad_edge=False)
     for i, title in enumerate(_titles(rows)):
         table.add_column(title, justify="left" if i in (0, 2) else "right")

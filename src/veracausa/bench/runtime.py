@@ -85,14 +85,14 @@ def run(cases: list[str] | None = None, repeats: int = 3, device: str = "auto", 
                 "runtime": {"device": device, "precision": precision, "channels_last": precision == "bf16"},
             }
         )
-        dataset = _data(job, workload)
+        dataset = data_for(job, workload)
         on_gpu = choose_device(device).type == "cuda"
         whole = -(-len(dataset.parties[dataset.active].train) // job.training.batch_size)
         steps = whole if on_gpu or workload.cpu_steps is None else workload.cpu_steps
         sides: dict[str, Callable[[], float]] = {"plain PyTorch": partial(_plain, job, dataset, steps)}
         for link in links:
             settings = job.model_copy(update={"runtime": job.runtime.model_copy(update={"link": link})})
-            sides[link] = partial(_federated, settings, dataset, steps)
+            sides[link] = partial(federated, settings, dataset, steps)
         seconds = {side: median(times) for side, times in alternate(sides, repeats, warm_up=False).items()}
         rows += [Row(f"{name} {link}", seconds[link], "plain PyTorch", seconds["plain PyTorch"]) for link in links]
     return rows
@@ -111,7 +111,8 @@ def _plain(job: Job, dataset: VerticalDataset, steps: int) -> float:
     return time.perf_counter() - started
 
 
-def _federated(job: Job, dataset: VerticalDataset, steps: int) -> float:
+def federated(job: Job, dataset: VerticalDataset, steps: int) -> float:
+    """Seconds that a federation takes for these steps, after a warm-up that is not counted."""
     timed: list[float] = []
     order = sorted(dataset.parties, key=lambda name: name == dataset.active)
     processes = job.runtime.link == "processes"
@@ -165,7 +166,7 @@ class _Timed:
         party.finish(link)
 
 
-def _data(job: Job, workload: Workload) -> VerticalDataset:
+def data_for(job: Job, workload: Workload) -> VerticalDataset:
     """The real data where it is at hand, else noise of its shape: the time does not depend on the values."""
     try:
         return load(job)

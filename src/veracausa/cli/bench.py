@@ -55,3 +55,24 @@ def runtime(
     rows = run(case or None, repeats, device.value, precision.value)
     write_rows("runtime", rows, out)
     print_rows("runtime", rows, json)
+
+
+@app.command()
+def causshield(
+    json: Json = False,
+    out: Out = None,
+    repeats: Repeats = 3,
+    device: Annotated[Device, typer.Option("--device", help="Where the models compute.")] = Device.auto,
+    precision: Annotated[Precision, typer.Option("--precision", help="On both sides alike.")] = Precision.fp32,
+    compiled: Annotated[bool, typer.Option("--compile", help="Compile the inner iteration (a GPU).")] = False,
+    width: Annotated[
+        int | None, typer.Option("--width", min=1, help="Channels of the ResNet-18; 64 on a GPU, else 16.")
+    ] = None,
+) -> None:
+    """What CausShield costs beside a plain exchange, by phase, and its inner iteration beside its floor."""
+    from veracausa.bench.causshield import run
+    from veracausa.bench.rows import print_rows, write_rows
+
+    rows = run(repeats, device.value, precision.value, compiled, width)
+    write_rows("causshield", rows, out)
+    print_rows("causshield", rows, json)

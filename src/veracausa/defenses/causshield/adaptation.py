@@ -41,7 +41,7 @@ class Adaptation:
         graphs: bool = False,
         compiled: bool = False,
     ) -> None:
-        self.options, self.shape, self.rows, self.precision = options, shape, rows, precision
+        self.bottom, self.options, self.shape, self.rows, self.precision = bottom, options, shape, rows, precision
         self.reading = dimensions.choose_reading(options.dimensions, shape, rows)
         self.count = dimensions.count(shape, self.reading, options.patch)
         weight = next(bottom.parameters(), None)
@@ -50,6 +50,7 @@ class Adaptation:
         self.layout = torch.channels_last if wide else torch.preserve_format
         self.draws = torch.Generator(self.device)
         self.generator = bind_dropout(copy.deepcopy(bottom), self.draws)
+        self._copies = list(zip(_by_type(self.generator), _by_type(bottom), strict=True))
         self.parameters = [p for p in self.generator.parameters() if p.requires_grad]
         self.masker: nn.Module | None = None
         if options.masker and self.count > 1:
@@ -76,7 +77,7 @@ class Adaptation:
         self.masker_momenta = [self._momentum(parameter) for parameter in scoring]
         self._one_pass = not _has_batch_statistics(self.generator)
         self._views: TwoViews | None = None
-        self.objective = self._objective
+        self.objective = self.plain_objective
         if compiled and options.sampler == "gumbel_topk_st":
             self._compile()
         self.loss = torch.zeros((), device=self.device)
@@ -89,7 +90,7 @@ class Adaptation:
             views = TwoViews(self.generator)
             if views.possible:
                 self._views, self._one_pass = views, True
-        self.objective = torch.compile(self._objective, dynamic=False)
+        self.objective = torch.compile(self.plain_objective, dynamic=False)
 
     def _momentum(self, parameter: nn.Parameter) -> Tensor:
         momentum: Tensor = self.optimizer.state[parameter]["momentum_buffer"]
@@ -97,33 +98,33 @@ class Adaptation:
 
     # Where the generator starts.
 
-    def copy_from(self, bottom: nn.Module) -> None:
+    def restart(self) -> None:
         """Make G the bottom model again, in place, with fresh momentum."""
         with torch.no_grad():
-            for mine, others in zip(_by_type(self.generator), _by_type(bottom), strict=True):
+            for mine, others in self._copies:
                 torch._foreach_copy_(mine, others)
         if self.momenta:
             torch._foreach_zero_(self.momenta)
 
-    def pull_towards(self, bottom: nn.Module, share: float) -> None:
+    def pull(self, share: float) -> None:
         """Move G's weights this share of the way to the bottom's."""
         with torch.no_grad():
-            torch._foreach_lerp_(list(self.generator.parameters()), list(bottom.parameters()), share)
+            torch._foreach_lerp_(list(self.generator.parameters()), list(self.bottom.parameters()), share)
 
-    def offset_from(self, bottom: nn.Module) -> list[Tensor]:
+    def offset(self) -> list[Tensor]:
         """What adaptation added to the bottom's weights."""
         with torch.no_grad():
-            return list(torch._foreach_sub(list(self.generator.parameters()), list(bottom.parameters())))
+            return list(torch._foreach_sub(list(self.generator.parameters()), list(self.bottom.parameters())))
 
     def add(self, offset: list[Tensor]) -> None:
         """Add such an offset to G's weights."""
         with torch.no_grad():
             torch._foreach_add_(list(self.generator.parameters()), offset)
 
-    def copy_to(self, bottom: nn.Module) -> None:
+    def merge(self) -> None:
         """Make the bottom's weights those of G (the merging update rule)."""
         with torch.no_grad():
-            torch._foreach_copy_(list(bottom.parameters()), list(self.generator.parameters()))
+            torch._foreach_copy_(list(self.bottom.parameters()), list(self.generator.parameters()))
 
     # The inner loop.
 
@@ -152,7 +153,8 @@ class Adaptation:
         with torch.enable_grad():
             if self._views is not None:
                 self._views.apart(2)
-            loss, both = self.objective(x, surrogate, self._noise(len(x)))
+            objective = self.objective if len(x) == self.rows else self.plain_objective  # compiled for one size
+            loss, both = objective(x, surrogate, self._noise(len(x)))
             gradients = torch.autograd.grad(both, self.trained, allow_unused=True)
             if self._views is not None:
                 self._views.apart(1)
@@ -161,7 +163,7 @@ class Adaptation:
         self.optimizer.step()
         return loss.detach()
 
-    def _objective(self, x: Tensor, surrogate: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
+    def plain_objective(self, x: Tensor, surrogate: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
         """The generator's loss (Eq. 19), and its sum with the masker's (Eqs. 17-18).
 
         One backward pass serves both players: where the generator is meant the masker's weights are held, where the

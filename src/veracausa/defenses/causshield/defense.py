@@ -101,7 +101,7 @@ class CausShield(Defense):
         """The adapted generator's payload; the gradient of it will be applied as if the bottom had sent it."""
         if not self.options.iterations:
             return super().forward(x, ids, step)
-        surrogate = self._surrogate_of(x, ids, step)
+        surrogate = self.surrogate_of(x, ids, step)
         adaptation = self._adaptation_for(x)
         adaptation.draws.manual_seed(self._draw())
         sent_for = surrogate if self.options.transmit == "surrogate" else x
@@ -111,7 +111,7 @@ class CausShield(Defense):
             self.done = self._adapt(adaptation, x, surrogate)
         self.seen += len(x)
         if self.options.update == "merge":
-            adaptation.copy_to(self.bottom)
+            adaptation.merge()
             r = self.run_bottom(sent_for)
             payload = r.detach()
         else:
@@ -169,16 +169,16 @@ class CausShield(Defense):
         """Put the generator where this exchange's adaptation begins."""
         scope = self.options.scope
         if scope == "batch":
-            adaptation.copy_from(self.bottom)
+            adaptation.restart()
         elif scope == "persistent":
-            adaptation.pull_towards(self.bottom, self.options.pull)
+            adaptation.pull(self.options.pull)
         elif learning and self.adapted_epoch != self.epoch:
-            adaptation.copy_from(self.bottom)
+            adaptation.restart()
             self._adapt_for_epoch(adaptation)
             self.adapted_epoch = self.epoch
-            self.offset = adaptation.offset_from(self.bottom) if scope == "offset" else None
+            self.offset = adaptation.offset() if scope == "offset" else None
         elif self.offset is not None:
-            adaptation.copy_from(self.bottom)
+            adaptation.restart()
             adaptation.add(self.offset)
 
     def _adapt(self, adaptation: Adaptation, x: Tensor, surrogate: Tensor) -> int:
@@ -191,10 +191,10 @@ class CausShield(Defense):
         assert self.data is not None
         held = self.data.present(torch.arange(len(self.data))).nonzero().squeeze(1)
         chosen = seeding.generator(self._draw())
-        for i in range(self.options.epoch_iterations):
+        for i in range(self.iterations()):
             ids = held[torch.randint(len(held), (min(adaptation.rows, len(held)),), generator=chosen)]
             x = adaptation.laid_out(self.data.take(ids))
-            adaptation.adapt(x, self._surrogate_of(x, ids, i), 1)
+            adaptation.adapt(x, self.surrogate_of(x, ids, i), 1)
 
     # Inference and what looks at the defense.
 
@@ -239,9 +239,9 @@ class CausShield(Defense):
         with adaptation.borrowed():
             adaptation.draws.manual_seed(0)
             x = adaptation.laid_out(x)
-            surrogate = self._surrogate_of(x, ids, 0)
+            surrogate = self.surrogate_of(x, ids, 0)
             with adaptation.borrowed():  # a copy of the bottom, so that the bottom's statistics and dropout stay
-                adaptation.copy_from(self.bottom)
+                adaptation.restart()
                 before = adaptation.payload(x)
             self._start(adaptation, learning=False)
             done = self._adapt(adaptation, x, surrogate)
@@ -249,7 +249,8 @@ class CausShield(Defense):
 
     # Parts.
 
-    def _surrogate_of(self, x: Tensor, ids: Tensor, step: int) -> Tensor:
+    def surrogate_of(self, x: Tensor, ids: Tensor, step: int) -> Tensor:
+        """The surrogates of these training rows."""
         if self.surrogates is None:
             raise InputError(
                 "causshield: no surrogates yet; call prepare with the training rows before the first batch"

@@ -63,8 +63,9 @@ def masker_loss(z: Tensor, upper: Tensor) -> Tensor:
 
 
 def _centred(r: Tensor) -> Tensor:
+    # All that follows is products of centred columns, whose gradients have no mean: none need flow through this one.
     r = r.float()
-    return r - r.mean(0)
+    return r - r.detach().mean(0)
 
 
 def _inverse_std(centred: Tensor) -> Tensor:

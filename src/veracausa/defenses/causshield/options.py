@@ -58,7 +58,7 @@ class CausShieldOptions(Options):
     score_on: Literal["raw", "both"] = "raw"
 
     iterations: int = Field(30, ge=0)
-    """M, the inner iterations of an exchange; 0 sends the bottom's own output."""
+    """M, the inner iterations of an adaptation; 0 sends the bottom's own output."""
     schedule: Literal["const", "exp", "plateau"] = "exp"
     decay: float = Field(0.9, gt=0, le=1)
     minimum: int = Field(1, ge=1)
@@ -66,7 +66,6 @@ class CausShieldOptions(Options):
     scope: Literal["batch", "epoch", "offset", "persistent"] = "batch"
     """Where the generator starts: from the bottom at each exchange (the paper), once an epoch and then frozen, once an
     epoch and then carried along with the bottom, or from itself, pulled towards the bottom."""
-    epoch_iterations: int = Field(100, ge=1)
     pull: float = Field(0.1, ge=0, le=1)
     lr_generator: float = Field(1e-2, gt=0)
     lr_masker: float = Field(1e-1, gt=0)

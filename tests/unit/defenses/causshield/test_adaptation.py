@@ -37,7 +37,7 @@ def batch(rows: int = 24):
 def adaptation(f, **settings):
     made = Adaptation(f, (8, 8, 6), 24, CausShieldOptions(**settings), seed=3)
     made.draws.manual_seed(1)
-    made.copy_from(f)
+    made.restart()
     return made
 
 
@@ -72,7 +72,7 @@ def test_a_copy_is_the_bottom_again():
     f, (x, surrogate) = bottom(), batch()
     shield = adaptation(f)
     shield.adapt(x, surrogate, 3)
-    shield.copy_from(f)
+    shield.restart()
     assert same(shield.generator.state_dict(), f.state_dict())
     assert all((momentum == 0).all() for momentum in shield.momenta)
     f.train()
@@ -137,12 +137,12 @@ def test_offsets_and_pulls():
     shield = adaptation(f)
     shield.adapt(x, surrogate, 3)
     moved = copy.deepcopy(shield.generator.state_dict())
-    offset = shield.offset_from(f)
-    shield.copy_from(f)
+    offset = shield.offset()
+    shield.restart()
     shield.add(offset)
     for name, value in shield.generator.named_parameters():
         assert torch.allclose(value, moved[name], atol=1e-6)
-    shield.pull_towards(f, 1.0)
+    shield.pull(1.0)
     for mine, other in zip(shield.generator.parameters(), f.parameters(), strict=True):
         assert torch.allclose(mine, other)
 

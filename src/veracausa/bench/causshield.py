@@ -1,0 +1,148 @@
+"""What CausShield costs beside a plain exchange, by phase, and how far its inner iteration is from its floor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+
+from veracausa.bench.floor import Floor, LayerBytes, copy_bandwidth, flops_of, matrix_rate, timed
+from veracausa.bench.rows import Row, alternate, median
+from veracausa.bench.runtime import WORKLOADS, data_for, federated
+from veracausa.config import Job, load_job
+from veracausa.data.vertical import VerticalDataset
+from veracausa.defenses.causshield import CausShield
+from veracausa.defenses.causshield.adaptation import Adaptation
+from veracausa.split.party import Schema
+from veracausa.split.passive import PassiveParty
+from veracausa.split.placement import choose_device, rows_of
+
+ITERATIONS = (5, 20, 30)
+# The time does not depend on the surrogates' values; a kind that needs no training keeps the bench short.
+SURROGATE = {"name": "permuted_ab"}
+AMORTISED: dict[str, Mapping[str, Any]] = {
+    "scope offset, M = 30": {"scope": "offset", "schedule": "const"},
+    "scope epoch, M = 30": {"scope": "epoch", "schedule": "const"},
+    "plateau": {"schedule": "plateau", "iterations": 30, "tolerance": 0.01},
+    "M = 1": {"iterations": 1, "schedule": "const"},
+}
+
+
+def run(
+    repeats: int = 3, device: str = "auto", precision: str = "fp32", compiled: bool = False, width: int | None = None
+) -> list[Row]:
+    """Exchanges with CausShield against plain ones, its phases, and its inner iteration against the floor."""
+    on_gpu = choose_device(device).type == "cuda"
+    width = width or (64 if on_gpu else 16)
+    steps = 30 if on_gpu else 1
+    job = load_job(
+        {
+            **WORKLOADS["cifar10"].job,
+            "model": {"name": "resnet18", "cut": 6, "width": width},
+            "risk": {"every": 0},
+            "runtime": {
+                "device": device,
+                "precision": precision,
+                "channels_last": precision == "bf16",
+                "compile": compiled,
+                "timeout": 600,
+            },
+        }
+    )
+    dataset = data_for(job, WORKLOADS["cifar10"])
+    return [*_exchanges(job, dataset, steps, repeats, on_gpu), *_phases(job, dataset, 20 if on_gpu else 2)]
+
+
+def _exchanges(job: Job, dataset: VerticalDataset, steps: int, repeats: int, amortised: bool) -> list[Row]:
+    """Whole exchanges between three parties, plain and with each setting, in turns."""
+    settings: dict[str, Mapping[str, Any]] = {f"M = {m}": {"iterations": m, "schedule": "const"} for m in ITERATIONS}
+    if amortised:  # these spread their adaptation over an epoch, which a CPU does not finish
+        settings |= AMORTISED
+    whole = -(-len(dataset.parties[dataset.active].train) // job.training.batch_size)
+    sides: dict[str, Callable[[], float]] = {"plain exchange": partial(_per_exchange, job, dataset, steps)}
+    for name, chosen in settings.items():
+        # One adaptation an epoch: its price is that of a whole epoch, in which exactly one falls.
+        count = whole if "scope" in chosen else steps
+        sides[name] = partial(_per_exchange, with_defense(job, chosen), dataset, count)
+    seconds = {name: median(times) for name, times in alternate(sides, repeats, warm_up=False).items()}
+    plain = seconds.pop("plain exchange")
+    return [Row(f"exchange, {name}", taken, "plain exchange", plain) for name, taken in seconds.items()]
+
+
+def _per_exchange(job: Job, dataset: VerticalDataset, steps: int) -> float:
+    return federated(job, dataset, steps) / steps
+
+
+def _phases(job: Job, dataset: VerticalDataset, repeats: int) -> list[Row]:
+    """One party alone: what each part of a defended exchange takes beside its part of a plain one."""
+    job = with_defense(job, {"iterations": 30, "schedule": "const"})
+    name = dataset.passive[0]
+    party = PassiveParty(job, dataset.parties[name], Schema.of(dataset).outputs)
+    shield = party.defense
+    assert isinstance(shield, CausShield)
+    shield.prepare(party.parts["train"])
+    ids = torch.arange(job.training.batch_size)
+    x = rows_of(party.parts["train"], ids, job.runtime)
+    payload, context = shield.forward(x, ids, 0)
+    gradient = torch.randn_like(payload)
+    shield.backward(context, gradient)
+    adaptation = shield.adaptation
+    assert adaptation is not None
+    surrogate = shield.surrogate_of(x, ids, 0)
+    time_of = partial(timed, device=party.device, repeats=repeats)
+
+    def plain() -> None:
+        r = party.defense.run_bottom(x)
+        party.optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward(r, gradient)
+        party.optimizer.step()
+
+    step = time_of(plain)
+    inner = time_of(lambda: adaptation.iterate(x, surrogate))
+    phases = {
+        "phase: surrogates of a batch": time_of(lambda: shield.surrogate_of(x, ids, 0)),
+        "phase: copy of the bottom": time_of(adaptation.restart),
+        "phase: inner iteration": inner,
+        "phase: payload": time_of(lambda: adaptation.payload(x)),
+    }
+    rows = [Row(phase, seconds, "plain bottom step", step) for phase, seconds in phases.items()]
+    eager = time_of(lambda: _eagerly(adaptation, x, surrogate))
+    floor = floor_of(adaptation, x, surrogate, job.runtime.precision)
+    rows.append(Row("inner iteration", inner, "the same, eager", eager))
+    details = {
+        "TFLOP": floor.flops / 1e12,
+        "TFLOP/s": floor.rate / 1e12,
+        "GB": floor.bytes / 1e9,
+        "TB/s": floor.bandwidth / 1e12,
+        "arithmetic ms": 1e3 * floor.flops / floor.rate,
+        "bytes ms": 1e3 * floor.bytes / floor.bandwidth,
+    }
+    rows.append(Row("inner iteration", inner, "its floor", floor.seconds, details))
+    return rows
+
+
+def floor_of(adaptation: Adaptation, x: torch.Tensor, surrogate: torch.Tensor, precision: str) -> Floor:
+    """The floor of one inner iteration on this machine."""
+    modules = [adaptation.generator, *([adaptation.masker] if adaptation.masker is not None else [])]
+    with adaptation.borrowed():
+        counter = LayerBytes(*modules)
+        flops = flops_of(lambda: _eagerly(adaptation, x, surrogate))
+        moved = counter.done()
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    return Floor(flops, moved, matrix_rate(x.device, dtype), copy_bandwidth(x.device))
+
+
+def _eagerly(adaptation: Adaptation, x: torch.Tensor, surrogate: torch.Tensor) -> None:
+    compiled, adaptation.objective = adaptation.objective, adaptation.plain_objective
+    try:
+        adaptation.iteration(x, surrogate)
+    finally:
+        adaptation.objective = compiled
+
+
+def with_defense(job: Job, settings: Mapping[str, Any]) -> Job:
+    """The same job with CausShield and these settings."""
+    tree = job.model_dump(mode="json", exclude_none=True)
+    return load_job({**tree, "defense": {"name": "causshield", "surrogate": SURROGATE, **settings}})
