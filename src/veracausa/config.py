@@ -95,7 +95,7 @@ class Risk(Section):
     """The risk meter: how much of a row the payload's Jacobian would give away, on the party's own training rows."""
 
     every: int = Field(1, ge=0)
-    samples: int = Field(16, ge=1)
+    samples: int = Field(32, ge=1)
     rank: int = Field(64, ge=1)
     exact: int = Field(0, ge=0)
 
