@@ -78,9 +78,11 @@ class Victim:
         if not self.by_batch:
             return torch.cat([self._sent(split, ids) for ids in torch.split(positions, self.batch)])
         order = torch.randperm(len(positions), generator=rng)
-        # Batches of nearly one size: the statistics of a last small one would be no statistics.
-        batches = positions[order].chunk(-(-len(positions) // self.batch))
-        drawn = torch.cat([standardised(self._sent(split, ids)) for ids in batches])
+        # The last batch is filled up with rows of the first: the statistics of a small one would be no statistics,
+        # and a defense may be fast for batches of the training's size alone.
+        spare = min(-len(positions) % self.batch, len(positions))
+        batches = torch.split(positions[torch.cat([order, order[:spare]])], self.batch)
+        drawn = torch.cat([standardised(self._sent(split, ids)) for ids in batches])[: len(positions)]
         return drawn[order.argsort().to(drawn.device)]
 
     def _sent(self, split: Split, ids: Tensor) -> Tensor:
