@@ -9,17 +9,19 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from veracausa.config import Job as Job
     from veracausa.config import load_job as load_job
+    from veracausa.defenses.causshield import CausShield as CausShield
     from veracausa.runs.folder import Run as Run
     from veracausa.split.train import train as train
 
 _HOMES = {
+    "CausShield": "veracausa.defenses.causshield",
     "Job": "veracausa.config",
     "Run": "veracausa.runs.folder",
     "load_job": "veracausa.config",
     "train": "veracausa.split.train",
 }
 
-__all__ = ["Job", "Run", "__version__", "load_job", "train"]
+__all__ = ["CausShield", "Job", "Run", "__version__", "load_job", "train"]
 
 
 def __getattr__(name: str) -> Any:

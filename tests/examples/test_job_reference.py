@@ -1,4 +1,4 @@
-"""docs/jobs.md names every setting of a job with its default, and none that does not exist."""
+"""docs/jobs.md and docs/causshield.md name every setting with its default, and none that does not exist."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ from pydantic import BaseModel
 from veracausa.config import Job, load_job
 from veracausa.data.sources import datasets
 from veracausa.data.tables import OwnTable
+from veracausa.defenses.causshield.options import PROFILES, CausShieldOptions
+from veracausa.defenses.causshield.surrogates import surrogates
 from veracausa.models import UserModel, models
+from veracausa.runs.defense_figures import DIAGNOSTICS, GATES
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 _ROW = re.compile(r"^\| `([^`]+)` \| (.*?) \| .+ \|$", re.MULTILINE)
+_CAUSSHIELD_ROW = re.compile(r"^\| `defense\.(\w+)` \| `([^`]+)` \| `([^`]+)` \| .+ \|$", re.MULTILINE)
 _JOB = re.compile(r"^```toml job\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -68,3 +72,38 @@ def test_jobs_that_are_shown_load(page: Path) -> None:
 
     for text in _JOB.findall(page.read_text(encoding="utf-8")):
         load_job(tomllib.loads(text))
+
+
+def test_causshield_has_every_setting_with_both_profiles() -> None:
+    page = (ROOT / "docs" / "causshield.md").read_text(encoding="utf-8")
+    described = {
+        name: {"recommended": recommended, "paper": paper} for name, recommended, paper in _CAUSSHIELD_ROW.findall(page)
+    }
+    for profile in PROFILES:
+        settings = CausShieldOptions(profile=profile).model_dump(mode="json", exclude={"name"})
+        told = {name: values[profile] for name, values in described.items()}
+        assert told == {name: json.dumps(value) for name, value in settings.items()}, f"the column of {profile!r}"
+
+
+def test_causshield_has_every_surrogate_and_its_settings() -> None:
+    page = (ROOT / "docs" / "causshield.md").read_text(encoding="utf-8")
+    kinds = [kind for kind in surrogates.names() if surrogates.options(kind).__module__.startswith("veracausa.")]
+    for kind in kinds:
+        assert re.search(rf"^\| `{kind}` \|", page, re.MULTILINE), f"no row for the surrogate {kind!r}"
+    prefix = "defense.surrogate."
+    expected = {
+        found for kind in kinds for found in _settings(surrogates.options(kind), prefix) if found[1] != "required"
+    }
+    expected.add((f"{prefix}name", '`"auto"`'))
+    described = {name: default for name, default in _ROW.findall(page) if name.startswith(prefix)}
+    assert set(described) == {name for name, _ in expected}
+    for name in described:
+        defaults = {default for known, default in expected if known == name}
+        assert set(re.findall(r"`[^`]*`", described[name])) == defaults, name
+
+
+def test_causshield_has_every_diagnostic_and_gate() -> None:
+    page = (ROOT / "docs" / "causshield.md").read_text(encoding="utf-8")
+    first_cells = " ".join(re.findall(r"^\| (`[^|]+`) \|", page, re.MULTILINE))
+    for name in (*DIAGNOSTICS, *GATES):
+        assert f"`{name}`" in first_cells, f"{name} is not described"
