@@ -95,7 +95,7 @@ precision = "fp32"                  # fp32 | bf16
 timeout = 120.0                     # seconds without a word after which a party counts as lost
 
 [defense]                           # what every passive party does before a representation leaves it
-name = "none"                       # none: it leaves as it is, and can leak the features; `veracausa list defenses`
+name = "none"                       # none: it leaves as it is, and can leak | causshield | greyscale: only a control
 
 # [party.passive_2.defense]         # one party's own choice
 # name = "none"

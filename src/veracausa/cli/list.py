@@ -66,13 +66,18 @@ def _registry(kind: What) -> Registry[Any]:
 
 
 def _entry(registry: Registry[Any], name: str) -> dict[str, Any]:
-    described = (registry.get(name).__doc__ or "").strip().split("\n")[0]
+    described = " ".join((registry.get(name).__doc__ or "").split("\n\n")[0].split())
     settings = {
-        field: _REQUIRED if info.is_required() else info.get_default(call_default_factory=True)
+        field: _REQUIRED if info.is_required() else _plain(info.get_default(call_default_factory=True))
         for field, info in registry.options(name).model_fields.items()
         if field != "name"
     }
     return {"name": name, "description": described, "settings": settings}
+
+
+def _plain(value: Any) -> Any:
+    """A default that has settings of its own, as a job would write it."""
+    return value.model_dump(mode="json") if hasattr(value, "model_dump") else value
 
 
 def _runs(folder: Path) -> list[dict[str, Any]]:

@@ -28,7 +28,7 @@ DIAGNOSTICS = {
     "The task lives on it: it should stay well above the sensitivity to colour.",
     "mask_variance": "How much the masker's choice differs from row to row. Near 0 it no longer looks at the rows.",
     "mask_always_up": "The share of dimensions that the masker prefers for every row. "
-    "Lower is better: at 1 the mask is a constant.",
+    "Lower is better: at `tau` (0.5 unless set) all rows have the same mask.",
     "dead_dimensions": "The share of dimensions that hardly vary. Lower is better.",
     "iterations": "Adaptation steps for a batch. Fewer are cheaper.",
     "generator_loss": "What the adaptation minimises. Lower is better; rising means that it no longer keeps up.",
@@ -45,7 +45,7 @@ GATES = {
     "mean_absolute_change": "mean change of a value",
     "changed_share": "share of values that changed",
     "mean_standardised_change": "mean change of a value, in standard deviations of its column",
-    "out_of_gamut": "share of pixels that had to be clipped to a colour that can be shown",
+    "out_of_gamut": "share of pixels that had to be clipped to what can be shown",
     "structure_lost": "the surrogates have lost the rows' structure",
     "colour_kept": "the surrogates have kept the rows' colour",
     "seconds": "seconds it took to make them",
