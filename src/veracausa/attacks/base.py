@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Flag, auto
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from veracausa.errors import InputError
 from veracausa.registry import Options
+
+if TYPE_CHECKING:
+    from veracausa.attacks.transcript import Transcript
+    from veracausa.defenses.base import Defense
 
 Progress = Callable[[float], None]
 
@@ -51,6 +55,18 @@ class AdversaryView:
     """Rows like the victim's, none of them a victim's. With AUXILIARY."""
     auxiliary_labels: Tensor | None = None
     """Their classes or targets. With LABELLED_AUXILIARY."""
+    labels: Tensor | None = None
+    """Classes or targets by position in the training split. With LABELS."""
+    classes: int = 0
+    """How many classes there are; 0 in a regression."""
+    bottom: Callable[[torch.Generator], nn.Module] | None = None
+    """A fresh bottom model of the victim's architecture, on the device. With ARCHITECTURE."""
+    defense: Callable[[nn.Module, torch.optim.Optimizer, torch.Generator], Defense] | None = None
+    """The victim's defense with its settings, bound to a model of the attacker's own. With DEFENSE."""
+    transmit: Callable[[Tensor], Tensor] | None = None
+    """The victim's map from rows to payloads, differentiable, without its noise. With WEIGHTS."""
+    transcript: Transcript | None = None
+    """What crossed while the victim trained, where somebody kept it."""
     oracle: Callable[[], Tensor] | None = None
     """The payloads the victim's own trained model and defense give for the auxiliary rows, drawn anew at each call.
     With WEIGHTS and DEFENSE."""
@@ -59,10 +75,25 @@ class AdversaryView:
     progress: Progress = field(default=lambda share: None)
 
 
+@dataclass(frozen=True)
+class Exchange:
+    """What the active party knows of one training exchange with the victim."""
+
+    step: int
+    ids: Tensor
+    payload: Tensor
+    """The victim's, detached."""
+    labels: Tensor | None
+    others: Mapping[str, Tensor] = field(default_factory=dict)
+    """The other passive parties' payloads for the same ids."""
+
+
 class Attack:
     """The base of all attacks. One attack object reads one victim's payloads."""
 
     needs: ClassVar[Grant] = Grant.NONE
+    live: ClassVar[bool] = False
+    """Whether it must be there while the victim trains; else it comes afterwards, to a run or a transcript."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -72,6 +103,13 @@ class Attack:
         if missing := self.needs & ~view.grants:
             raise InputError(f"attack {self.options.name!r} needs {', '.join(missing.words)}, which it is not granted")
 
+    def observe(self, exchange: Exchange) -> None:
+        """See one exchange of the training; a live attack learns from it."""
+
+    def tamper(self, gradient: Tensor, exchange: Exchange) -> Tensor:
+        """The gradient that the victim gets in place of the honest one. With TAMPER."""
+        return gradient
+
     def reconstruct(self, payload: Tensor, ids: Tensor) -> Tensor:
         """The victim's rows behind these payloads, in the rows' own range."""
         raise NotImplementedError
@@ -79,3 +117,10 @@ class Attack:
     def notes(self) -> Mapping[str, float]:
         """A few numbers that say how the attack itself went, for the record."""
         return {}
+
+    def state(self) -> dict[str, Any]:
+        """What a live attack needs to go on after a resume."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state` gave."""
