@@ -147,18 +147,18 @@ class _Scene:
         attack: Attack = attacks.get(options.name)(options)
         attack.begin(
             AdversaryView(
-                _GRANTED,
-                victim.name,
-                victim.payload_shape,
-                victim.data.shape,
-                victim.pixels,
-                seeding.generator(self.job.seed, "audit", options.name, victim.name),
-                victim.device,
-                self.auxiliary,
-                _labels(self.active, "test", sample.auxiliary),
-                oracle,
-                victim.random or victim.by_batch,
-                lambda share: observer({**event, "share": share}),
+                grants=_GRANTED,
+                victim=victim.name,
+                payload_shape=victim.payload_shape,
+                row_shape=victim.data.shape,
+                pixels=victim.pixels,
+                rng=seeding.generator(self.job.seed, "audit", options.name, victim.name),
+                device=victim.device,
+                auxiliary=self.auxiliary,
+                auxiliary_labels=_labels(self.active, "test", sample.auxiliary),
+                oracle=oracle,
+                fresh=victim.random or victim.by_batch,
+                progress=lambda share: observer({**event, "share": share}),
             )
         )
         measured: dict[Split, Measured] = {}
