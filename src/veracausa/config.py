@@ -103,6 +103,11 @@ class Risk(Section):
 class Checkpoints(Section):
     every_steps: int | None = Field(None, ge=1)
     keep: int = Field(3, ge=2)
+    moments: tuple[Annotated[float, Field(ge=0, le=1)], ...] = ()
+
+    def moment_steps(self, steps: int) -> set[int]:
+        """After which training steps every party keeps its model for good; a share of 0 is the first exchange."""
+        return {max(1, round(share * steps)) for share in self.moments}
 
 
 class Runtime(Section):

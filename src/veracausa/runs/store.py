@@ -16,6 +16,7 @@ from veracausa.wire.ledger import Ledger
 
 _PUT_BACK = "put the file back, or train again into a new --out"
 _NAME = re.compile(r"step-(\d{8})-([0-9a-f]{16})\.safetensors")
+_MOMENT = re.compile(r"step-(\d{8})\.safetensors")
 
 
 class Store:
@@ -31,6 +32,7 @@ class Store:
         self.keep = keep
         self.folder = run / "parties" / party
         self.checkpoints = self.folder / "checkpoints"
+        self.moments = self.folder / "moments"
         self.prepared_path = self.folder / "prepared.safetensors"
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         self.ledger = Ledger(self.folder / "ledger.jsonl")
@@ -55,6 +57,23 @@ class Store:
         write_whole(self.checkpoints / f"step-{step:08d}-{digest(content)}.safetensors", content)
         self._remove(sorted(self.steps())[: -self.keep])
 
+    def keep_moment(self, step: int, model: Mapping[str, Any]) -> None:
+        """Keep the party's model as it is after `step` training steps, for good."""
+        self.moments.mkdir(exist_ok=True)
+        write_whole(self.moments / f"step-{step:08d}.safetensors", encode_tree(model))
+
+    def moment_steps(self) -> list[int]:
+        """The steps whose models were kept for good, in order."""
+        found = self.moments.iterdir() if self.moments.is_dir() else ()
+        return sorted(int(match[1]) for path in found if (match := _MOMENT.fullmatch(path.name)))
+
+    def moment(self, step: int) -> Any:
+        """The model that `keep_moment` kept at `step`."""
+        path = self.moments / f"step-{step:08d}.safetensors"
+        if not path.is_file():
+            raise RunError(f"{path}: no such moment was kept; the job's checkpoints.moments says which are")
+        return decode_tree(path.read_bytes())
+
     def keep_prepared(self, kept: Mapping[str, Any]) -> str:
         """Keep what a defense prepared, once for all checkpoints; its digest, by which they know it again."""
         content = encode_tree(kept)
@@ -74,8 +93,11 @@ class Store:
         return decode_tree(content)
 
     def forget_after(self, step: int) -> None:
-        """Remove the checkpoints of later steps, whole or torn: they will be made again."""
+        """Remove the checkpoints and moments of later steps, whole or torn: they will be made again."""
         self._remove([later for later in self.steps() if later > step])
+        for later in self.moment_steps():
+            if later > step:
+                (self.moments / f"step-{later:08d}.safetensors").unlink(missing_ok=True)
 
     def _remove(self, steps: Iterable[int]) -> None:
         for step in steps:

@@ -123,6 +123,8 @@ class ActiveParty:
         started = time.perf_counter() - self.seconds
         while self.step < self.steps:
             self.train_step(link)
+            if store is not None and self.step in self.job.checkpoints.moment_steps(self.steps):
+                store.keep_moment(self.step, self.model())
             self.notify({"event": "step", "step": self.step})
             epoch, within = divmod(self.step, self.per_epoch)
             if within == 0:

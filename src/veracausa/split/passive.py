@@ -82,6 +82,8 @@ class PassiveParty:
             match request.meta["purpose"]:
                 case "train":
                     self._train(link, request)
+                    if store is not None and self.step in self.job.checkpoints.moment_steps(int(request.meta["of"])):
+                        store.keep_moment(self.step, self.model())
                 case "infer":
                     self._infer(link, request)
                 case "epoch":

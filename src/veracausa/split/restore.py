@@ -1,4 +1,4 @@
-"""A party of a finished run, as it was at the end of its training."""
+"""A party of a finished run, as it was at the end of its training or at a moment of it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from veracausa.split.party import Schema
 from veracausa.split.passive import PassiveParty
 
 
-def restore_passive(run: Run, name: str, data: PartyData, schema: Schema) -> PassiveParty:
+def restore_passive(run: Run, name: str, data: PartyData, schema: Schema, moment: int | None = None) -> PassiveParty:
     """The passive party `name` with its trained bottom and defense, over the rows of `data`.
 
-    No training rows are needed: what its defense once prepared on them comes from the run's folder.
+    With `moment`, as it was after so many training steps, where the job had that kept. No training rows are needed:
+    what its defense once prepared on them comes from the run's folder.
     """
     job = run.job
     if name not in job.parties.passive:
         raise InputError(f"{run.path}: {name!r} is no passive party there (they are: {', '.join(job.parties.passive)})")
-    model = saved_model(run, name)
+    store = Store(run.path, name, job.checkpoints.keep)
+    model = saved_model(run, name) if moment is None else store.moment(moment)
     check_shape(name, data, model)
     party = PassiveParty(job, data, schema.outputs)
     party.bottom.load_state_dict(model["bottom"])
-    party.take_prepared(Store(run.path, name, job.checkpoints.keep), model.get("prepared", ""))
+    party.take_prepared(store, model.get("prepared", ""))
     party.defense.load_state(model["defense"])
     return party
 
