@@ -96,7 +96,7 @@ class Risk(Section):
 
     every: int = Field(1, ge=0)
     samples: int = Field(32, ge=1)
-    rank: int = Field(64, ge=1)
+    rank: int | None = Field(None, ge=1)
     exact: int = Field(0, ge=0)
 
 
@@ -205,10 +205,13 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: not valid TOML: {error}") from None
 
 
+_CHOSEN = ("data", "model", "defense", "surrogate")
+
+
 def _chooses(override: str) -> bool:
     """Whether it names the data set, model or defense: that comes first, the settings beside it are meant for it."""
     *_, section, last = ["", *override.partition("=")[0].strip().split(".")]
-    return last == "name" and section in ("data", "model", "defense")
+    return last == "name" and section in _CHOSEN
 
 
 def _lay_over(tree: dict[str, Any], override: str) -> None:
@@ -227,7 +230,7 @@ def _lay_over(tree: dict[str, Any], override: str) -> None:
             raise InputError(f"--set {override}: {name} is a value, it has no settings of its own")
         node = child
     # Another data set, model or defense has other settings: the old one's would only be refused.
-    if last == "name" and path and node.get("name") != value and path[-1] in ("data", "model", "defense"):
+    if last == "name" and path and node.get("name") != value and path[-1] in _CHOSEN:
         node.clear()
     node[last] = value
 
@@ -256,16 +259,22 @@ def _place(problem: ErrorDetails) -> list[str]:
     words = [str(part) for part in problem["loc"]]
     if problem["type"] == "extra_forbidden":
         return words
-    return [word for word in words if not word.startswith("function-") and "[" not in word]
+    types = ("float", "int", "str", "bool")  # of a setting that may be several things
+    return [word for word in words if not word.startswith("function-") and "[" not in word and word not in types]
 
 
 def _fields_at(section: list[str], tree: dict[str, Any]) -> list[str]:
     registries: dict[str, Registry[Any]] = {"data": datasets, "model": models, "defense": defenses}
-    if section and section[-1] in registries and (len(section) == 1 or section[0] == "party"):
+    if section and section[-1] == "surrogate":
+        from veracausa.defenses.causshield.surrogates import surrogates
+
+        registries["surrogate"] = surrogates
+    if section and section[-1] in registries and (len(section) == 1 or section[0] in ("party", "defense")):
         node: Any = tree
         for part in section:
             node = node.get(part, {}) if isinstance(node, dict) else {}
-        return list(registries[section[-1]].options(node["name"]).model_fields)
+        name = node.get("name", "auto")
+        return ["name"] if name == "auto" else list(registries[section[-1]].options(name).model_fields)
     fields = Job.model_fields
     if section[:1] == ["party"]:
         return list(PartyOwn.model_fields)

@@ -26,12 +26,11 @@ JOB: dict[str, Any] = {
     "risk": {"every": 0},
     "runtime": {"device": "cpu", "cpu_threads": 1},
 }
-# Every exchange, as the paper; five iterations instead of its twenty are what two cores do in a minute.
-SHIELD = {"name": "causshield", "scope": "batch", "iterations": 5, "schedule": "const"}
+SHIELD = {"name": "causshield"}
 LOST = 0.015
-"""Over three seeds: from 0.65 points worse to 0.75 better. 2,000 test rows alone are uncertain by half a point."""
-DRIFT = 0.13
-"""Half of the least that any party had after any epoch of three seeds (0.26): where G ≈ f, it is near 0."""
+"""Measured: 0.2 points worse with this seed. 2,000 test rows alone are uncertain by half a point."""
+DRIFT = 0.2
+"""Half of the least that was measured after any epoch (0.43): where G ≈ f, it is near 0."""
 
 
 def test_accuracy_stays_and_the_payload_moves(tmp_path, monkeypatch):

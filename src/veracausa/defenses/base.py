@@ -44,6 +44,9 @@ class Defense:
     def __init__(self, options: Options) -> None:
         self.options = options
 
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Refuse rows of a shape that this defense cannot protect, before anything is written."""
+
     def bind(
         self,
         bottom: nn.Module,

@@ -1,4 +1,4 @@
-"""The greyscale control (§8.1.9): rows lose their colour before the bottom model sees them; nothing else happens."""
+"""The greyscale control: rows lose their colour before the bottom model sees them; nothing else happens."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ class Greyscale(Defense):
     A defense that claims to hide more than colour has to do better than this.
     """
 
-    def prepare(self, data: Part, progress: Progress = unheard) -> None:
+    def check(self, shape: tuple[int, ...]) -> None:
         """Refuse rows that have no colour to lose."""
-        shape = tuple(data.features.shape[1:]) if data.features is not None else ()
         if len(shape) != 3 or shape[0] != 3:
             raise InputError(
                 f"greyscale removes colour, and rows of shape {written(shape) or 'none'} have none; "
                 "it needs pictures of 3 channels, so choose another defense here"
             )
+
+    def prepare(self, data: Part, progress: Progress = unheard) -> None:
+        self.check(tuple(data.features.shape[1:]) if data.features is not None else ())
 
     def forward(self, x: Tensor, ids: Tensor, step: int) -> tuple[Tensor, Context]:
         return super().forward(without_chroma(x), ids, step)

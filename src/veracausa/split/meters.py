@@ -21,7 +21,7 @@ from veracausa.split.placement import rows_of
 Risk = dict[str, float | str]
 # PyTorch's forward mode counts its levels for the whole process, and parties may be threads of one.
 _one_at_a_time = threading.Lock()
-_RISK_ROWS, _MEAN_ROWS = 8, 4096
+_RISK_ROWS, _MEAN_ROWS, _LEAST_RANK = 8, 4096, 64
 
 
 class Meters:
@@ -41,7 +41,8 @@ class Meters:
         risk = self.job.risk
         if risk.every and (epoch % risk.every == 0 or epoch == self.job.training.epochs):
             # The partners wait meanwhile: with a large model fewer rows are measured, rather than taken for silence.
-            found["risk"] = self._risk(risk.samples, risk.rank, self.job.runtime.timeout / 4)
+            rank = risk.rank or max(_LEAST_RANK, -(-self._mean_row().numel() // 10))
+            found["risk"] = self._risk(risk.samples, rank, self.job.runtime.timeout / 4)
         found = {name: numbers for name, numbers in found.items() if numbers}
         self.last.update(found)
         return found

@@ -14,6 +14,7 @@ from veracausa import seeding
 from veracausa.config import Job, load_job
 from veracausa.data.load import load
 from veracausa.data.vertical import PartyData, VerticalDataset
+from veracausa.defenses import defenses
 from veracausa.errors import InputError, RunError, VeracausaError
 from veracausa.models.cut import build_bottom, build_top, payload_shape
 from veracausa.runs import folder
@@ -158,8 +159,18 @@ def check_models(job: Job, dataset: VerticalDataset) -> nn.Module:
     for name, data in dataset.parties.items():
         if data.shape:
             bottom = build_bottom(job.model, data.shape, schema.outputs, seeding.generator(job.seed, name))
+            if name != dataset.active:
+                _check_defense(job, name, data.shape)
             shapes.append(payload_shape(bottom, data.shape))
     return build_top(job.model, shapes, dataset.join, schema.outputs, seeding.generator(job.seed))
+
+
+def _check_defense(job: Job, party: str, shape: tuple[int, ...]) -> None:
+    options = job.defense_of(party)
+    try:
+        defenses.get(options.name)(options).check(shape)
+    except InputError as error:
+        raise InputError(f"party {party!r}: {error}") from None
 
 
 def cpu_threads(job: Job, top: nn.Module) -> dict[str, int]:

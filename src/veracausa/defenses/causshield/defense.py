@@ -17,7 +17,8 @@ from veracausa.defenses.base import Context, Defense, Progress, unheard
 from veracausa.defenses.causshield.adaptation import Adaptation
 from veracausa.defenses.causshield.diagnostics import diagnostics
 from veracausa.defenses.causshield.options import CausShieldOptions
-from veracausa.defenses.causshield.surrogates.collect import SurrogateSet, collect
+from veracausa.defenses.causshield.surrogates import surrogates
+from veracausa.defenses.causshield.surrogates.collect import SurrogateSet, collect, resolve
 from veracausa.errors import InputError
 from veracausa.models.dry_pass import evaluating
 
@@ -69,6 +70,12 @@ class CausShield(Defense):
         self.seed = self._draw() if self.options.iterations else 0
 
     # Before the first exchange.
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Refuse surrogates that do not suit such rows."""
+        if self.options.iterations:
+            settings = resolve(self.options.surrogate, shape)
+            surrogates.get(settings.name)(settings).check(torch.Size(shape))
 
     def prepare(self, data: Part | Tensor, progress: Progress = unheard) -> None:
         """Make a surrogate of every training row; a plain tensor of rows will do."""

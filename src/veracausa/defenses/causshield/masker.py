@@ -37,9 +37,10 @@ def _channel_masker(channels: int, logit_bn: bool) -> nn.Module:
 def _map_masker(shape: tuple[int, ...], reading: Reading, patch: tuple[int, int], logit_bn: bool) -> nn.Module:
     channels = shape[0]
     pool = nn.AdaptiveAvgPool2d(patches((1, *shape), patch)) if reading == "patch" else nn.Identity()
-    last = nn.BatchNorm2d(channels, affine=False) if logit_bn else nn.Identity()
+    # Every logit over the batch, not every channel: else a logit may hang on its place alone, and be up for all rows.
+    last = _last_norm(count(shape, reading, patch), logit_bn)
     return nn.Sequential(
-        *_conv(channels, 1), *_conv(channels, 1), pool, nn.Conv2d(channels, channels, 1), last, nn.Flatten()
+        *_conv(channels, 1), *_conv(channels, 1), pool, nn.Conv2d(channels, channels, 1), nn.Flatten(), last
     )
 
 
