@@ -110,6 +110,15 @@ class Checkpoints(Section):
         return {max(1, round(share * steps)) for share in self.moments}
 
 
+class Transcript(Section):
+    """Whether the active party writes down what it receives, for attacks that come afterwards."""
+
+    record: bool = False
+    every: int = Field(1, ge=1)
+    victims: tuple[str, ...] = ()
+    buffer_mib: int = Field(64, ge=1)
+
+
 class Runtime(Section):
     link: Literal["threads", "processes"] = "threads"
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?|mps)$")
@@ -142,6 +151,7 @@ class Job(Section):
     training: Training = Training()
     risk: Risk = Risk()
     checkpoints: Checkpoints = Checkpoints()
+    transcript: Transcript = Transcript()
     runtime: Runtime = Runtime()
     defense: Defense = Field(default_factory=lambda: Options(name="none"))
     party: dict[str, PartyOwn] = {}
@@ -154,6 +164,11 @@ class Job(Section):
         if self.overlap.fraction < 1 and self.training.baselines:
             raise ValueError("training.baselines: partial overlap leaves no common table to train them on")
         known = [self.parties.active, *self.parties.passive]
+        for name in self.transcript.victims:
+            if name not in self.parties.passive:
+                raise ValueError(
+                    f"transcript.victims: {name!r} is no passive party{did_you_mean(name, self.parties.passive)}"
+                )
         for name in self.party:
             if name not in known:
                 raise ValueError(f"party.{name}: no such party{did_you_mean(name, known)}")

@@ -17,16 +17,12 @@ from veracausa.errors import InputError, RunError, WireError
 from veracausa.models.cut import JoinAxis, build_bottom, build_top, join, payload_shape
 from veracausa.runs.store import Store
 from veracausa.split.evaluate import evaluate, loss_function
-from veracausa.split.optimization import (
-    BatchOrder,
-    learning_rate,
-    make_optimizer,
-    set_learning_rate,
-)
+from veracausa.split.optimization import BatchOrder, learning_rate, make_optimizer, set_learning_rate
 from veracausa.split.placement import choose_device, placed, rows_of, wire_dtype
 from veracausa.split.preparing import await_ready
 from veracausa.split.protocol import HELLO, READY, REQUEST, gradient, representation
 from veracausa.split.runner import Runner
+from veracausa.split.watcher import Meeting, Watcher, untouched
 from veracausa.wire.link import Link
 from veracausa.wire.message import Kind
 
@@ -44,10 +40,11 @@ class ActiveParty:
         outputs: int,
         join_axis: JoinAxis,
         notify: Callable[[Mapping[str, Any]], None] = lambda event: None,
+        watcher: Watcher | None = None,
     ) -> None:
         self.job, self.data, self.task, self.outputs, self.join_axis = job, data, task, outputs, join_axis
         self.name = data.name
-        self.notify = notify
+        self.notify, self.watcher = notify, watcher or Watcher()
         self.device = choose_device(job.runtime.device)
         self.model_rng = seeding.generator(job.seed, self.name, "model")
         self.bottom: nn.Module | None = None
@@ -95,6 +92,7 @@ class ActiveParty:
         self.optimizer = make_optimizer(parameters, self.job.training.optimizer)
         self._plan()
         await_ready(link, self.notify)
+        self.watcher.begin(Meeting(self.predict, self.shapes, self.present, self.steps))
 
     def _plan(self) -> None:
         """Which positions are trained on, and how many steps there are (§7.3's policies for missing ids)."""
@@ -138,6 +136,7 @@ class ActiveParty:
                 self._ask(link, "save")
                 store.save(self.step, self.state())
         self.finish(link)
+        self.watcher.close()
 
     def finish(self, link: Link) -> None:
         """Let the passive parties go."""
@@ -149,6 +148,10 @@ class ActiveParty:
         self._ask(link, "train", ids)
         received = link.gather_each({peer: kinds[0] for peer, kinds in self.kinds.items()}, self.exchange)
         payloads = {peer: message.tensors["payload"].to(self.device) for peer, message in received.items()}
+        labels = self.parts["train"].labels
+        assert labels is not None
+        target = labels[ids.to(labels.device)]
+        self.watcher.saw(self.step + 1, ids, {peer: payload.detach() for peer, payload in payloads.items()}, target)
         kept = self.weighted[ids]
         rows = None if kept.all() else kept.nonzero().squeeze(1).to(self.device)
         used = len(ids) if rows is None else len(rows)
@@ -157,17 +160,20 @@ class ActiveParty:
 
         def answer(gradients: Mapping[str, Tensor]) -> None:
             for peer, (_, kind) in self.kinds.items():
-                link.send(peer, kind, self.exchange, {"gradient": gradients[peer]}, rows=used)
+                sent = self.watcher.answer(peer, gradients[peer])
+                link.send(peer, kind, self.exchange, {"gradient": sent}, rows=used)
 
         if used:
-            self._learn(ids, payloads, rows, answer)
+            self._learn(ids, target, payloads, rows, answer)
         else:
             answer({peer: torch.zeros_like(payload) for peer, payload in payloads.items()})
+        self.watcher.answered()
         self.step += 1
 
     def _learn(
         self,
         ids: Tensor,
+        target: Tensor,
         payloads: Mapping[str, Tensor],
         rows: Tensor | None,
         answer: Callable[[Mapping[str, Tensor]], None],
@@ -180,9 +186,6 @@ class ActiveParty:
         training = self.job.training
         lr = learning_rate(self.step, self.steps, training.optimizer.lr, training.schedule)
         set_learning_rate(self.optimizer, lr)
-        labels = self.parts["train"].labels
-        assert labels is not None
-        target = labels[ids.to(labels.device)]
         self._mode(True)
         for local in range(training.local_steps):
             leaves = {peer: payload.requires_grad_(local == 0) for peer, payload in payloads.items()}
@@ -205,6 +208,15 @@ class ActiveParty:
         assert self.bottom is not None
         x = rows_of(self.parts[split], ids, self.job.runtime)
         return self.run_bottom(x).to(wire_dtype(self.job.runtime))
+
+    def predict(self, payloads: Mapping[str, Tensor], own: Tensor | None = None) -> Tensor:
+        """The top model's outputs in eval mode, differentiable in the payloads; `own`: this party's rows, if any."""
+        inputs = [payloads[peer] for peer in self.kinds]
+        with self.run_top.precision():
+            if self.bottom is not None:
+                assert own is not None
+                inputs.insert(0, untouched(self.bottom, own))
+            return untouched(self.top, join(inputs, self.join_axis)).float()
 
     def outputs_of(self, link: Link, split: Split) -> Tensor:
         """The top model's outputs for a whole split, jointly with the passive parties."""
@@ -257,6 +269,7 @@ class ActiveParty:
             "loss_sum": self.loss_sum,
             "loss_steps": self.loss_steps,
             "seconds": self.seconds,
+            "watcher": self.watcher.state(),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -269,6 +282,7 @@ class ActiveParty:
         self.loss_sum = state["loss_sum"].to(self.device)
         self.loss_steps = state["loss_steps"]
         self.seconds = state["seconds"]
+        self.watcher.load_state(state.get("watcher", {}))
 
     def model(self) -> dict[str, Any]:
         """What this party keeps to serve predictions later."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,13 @@ from veracausa.runs.store import Store
 from veracausa.runs.tree import encode_tree
 from veracausa.split.active import ActiveParty
 from veracausa.split.passive import PassiveParty
+from veracausa.split.watcher import Watcher, Watchers
 from veracausa.wire.launch import Notify
 from veracausa.wire.link import Link
 from veracausa.wire.memory import SharedTensor
+
+MakeWatcher = Callable[[Store], Watcher]
+"""Makes a watcher over the active party's part of the run folder."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +43,11 @@ class Schema:
 
 
 def make_party(
-    job: Job, data: PartyData, schema: Schema, notify: Notify = lambda event: None
+    job: Job, data: PartyData, schema: Schema, notify: Notify = lambda event: None, watcher: Watcher | None = None
 ) -> ActiveParty | PassiveParty:
-    """The party that holds `data`."""
+    """The party that holds `data`; `watcher` sits with the active one."""
     if data.name == job.parties.active:
-        return ActiveParty(job, data, schema.task, schema.outputs, schema.join, notify)
+        return ActiveParty(job, data, schema.task, schema.outputs, schema.join, notify, watcher)
     return PassiveParty(job, data, schema.outputs)
 
 
@@ -56,6 +60,8 @@ class PartyProgram:
     schema: Schema
     run: Path
     start_step: int | None = None
+    watchers: Sequence[MakeWatcher] = ()
+    """What sits with the active party, made where it runs."""
 
     def __call__(self, link: Link, notify: Notify) -> None:
         try:
@@ -69,7 +75,8 @@ class PartyProgram:
         store = Store(self.run, self.data.name, self.job.checkpoints.keep)
         store.start_step = self.start_step
         link.ledger = store.ledger
-        party = make_party(self.job, unshare(self.data), self.schema, notify)
+        watcher = Watchers([make(store) for make in self.watchers]) if self.watchers else None
+        party = make_party(self.job, unshare(self.data), self.schema, notify, watcher)
         party.run(link, store)
         store.ledger.flush()
         model = {**party.model(), "classes": list(self.schema.classes)}

@@ -20,7 +20,7 @@ from veracausa.models.cut import build_bottom, build_top, payload_shape
 from veracausa.runs import folder
 from veracausa.runs.folder import Run
 from veracausa.runs.store import Store, common_step
-from veracausa.split.party import PartyProgram, Schema, share, unshare
+from veracausa.split.party import MakeWatcher, PartyProgram, Schema, share, unshare
 from veracausa.split.placement import choose_device
 from veracausa.wire.launch import Launch
 
@@ -33,10 +33,12 @@ def train(
     resume: bool = False,
     overrides: Sequence[str] = (),
     observer: Observer = lambda event: None,
+    watchers: Sequence[MakeWatcher] = (),
 ) -> Run:
     """Train one federation with all parties here, and return its run.
 
-    With `resume`, the run in `out` goes on from the newest checkpoint that all its parties hold.
+    With `resume`, the run in `out` goes on from the newest checkpoint that all its parties hold. `watchers` sit with
+    the active party.
     """
     settings = load_job(job, overrides)
     path = Path(out) if out is not None else _default_folder(settings, resume)
@@ -59,14 +61,20 @@ def train(
     try:
         run = Run(path) if resume else folder.create(path, settings, roles)
         with folder.locked(path):
-            _train(run, settings, dataset, parties, top, observer)
+            _train(run, settings, dataset, parties, top, observer, [*recorders(settings, dataset), *watchers])
     except OSError as error:
         raise RunError(f"{path}: {error.strerror or error}; the last good checkpoint is kept") from error
     return run
 
 
 def _train(
-    run: Run, job: Job, dataset: VerticalDataset, parties: Mapping[str, PartyData], top: nn.Module, observer: Observer
+    run: Run,
+    job: Job,
+    dataset: VerticalDataset,
+    parties: Mapping[str, PartyData],
+    top: nn.Module,
+    observer: Observer,
+    watchers: Sequence[MakeWatcher],
 ) -> None:
     start_step = rewind(run.path, job, list(dataset.parties))
     finished: dict[str, Any] = {}
@@ -83,6 +91,7 @@ def _train(
     # The passive parties are started first: the active one's thread count must be the process's last word.
     order = sorted(dataset.parties, key=lambda name: name == dataset.active)
     programs = {name: PartyProgram(job, parties[name], schema, run.path, start_step) for name in order}
+    programs[dataset.active].watchers = watchers
     device = choose_device(job.runtime.device)
     launch = Launch(
         job.runtime.link,
@@ -108,6 +117,16 @@ def _train(
             observer({"event": "status_lost"})
         raise
     observer({"event": "done"})
+
+
+def recorders(job: Job, dataset: VerticalDataset) -> Sequence[MakeWatcher]:
+    """What writes down what the active party receives, where the job wants it kept."""
+    if not job.transcript.record:
+        return ()
+    from veracausa.attacks.live.recorder import Recording
+
+    shapes = {name: dataset.parties[name].shape for name in job.transcript.victims or dataset.passive}
+    return (Recording(job, shapes, Schema.of(dataset).classes),)
 
 
 def rewind(path: Path, job: Job, parties: Sequence[str]) -> int | None:

@@ -1,0 +1,101 @@
+"""Somebody who sits with the active party while it trains: a recorder of what crosses, or an attacker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from veracausa.models.dry_pass import evaluating
+
+Predict = Callable[[Mapping[str, Tensor], Tensor | None], Tensor]
+"""From every passive party's payload, and the active party's own rows where it holds any, to the top's outputs."""
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """What a watcher is told once, when the parties have met."""
+
+    predict: Predict
+    """The top model as it stands at each call, in eval mode: differentiable in the payloads, itself untouched."""
+    shapes: Mapping[str, tuple[int, ...]]
+    """Of each passive party's payload."""
+    present: Mapping[str, Tensor]
+    """For each passive party, which training ids it really holds."""
+    steps: int
+
+
+class Watcher:
+    """The one that changes nothing, and the base of the others.
+
+    In every exchange: `saw`, then `answer` for each passive party, then `answered` when all gradients are on their way.
+    """
+
+    def begin(self, meeting: Meeting) -> None:
+        """The parties have met; no exchange has taken place, or those before a resume."""
+
+    def saw(self, step: int, ids: Tensor, payloads: Mapping[str, Tensor], labels: Tensor) -> None:
+        """What arrived in exchange number `step`, from 1; the tensors are the party's own and must stay as they are."""
+
+    def answer(self, peer: str, gradient: Tensor) -> Tensor:
+        """The gradient that `peer` is sent."""
+        return gradient
+
+    def answered(self) -> None:
+        """The parties have their gradients and work on; now is the time for work of one's own."""
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint must keep."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` gave."""
+
+    def close(self) -> None:
+        """The training is over."""
+
+
+class Watchers(Watcher):
+    """Several in one: each sees every exchange, and each may change the answer that the one before it gave."""
+
+    def __init__(self, watchers: Sequence[Watcher]) -> None:
+        self.watchers = tuple(watchers)
+
+    def begin(self, meeting: Meeting) -> None:
+        for watcher in self.watchers:
+            watcher.begin(meeting)
+
+    def saw(self, step: int, ids: Tensor, payloads: Mapping[str, Tensor], labels: Tensor) -> None:
+        for watcher in self.watchers:
+            watcher.saw(step, ids, payloads, labels)
+
+    def answer(self, peer: str, gradient: Tensor) -> Tensor:
+        for watcher in self.watchers:
+            gradient = watcher.answer(peer, gradient)
+        return gradient
+
+    def answered(self) -> None:
+        for watcher in self.watchers:
+            watcher.answered()
+
+    def state(self) -> dict[str, Any]:
+        return {"watchers": [watcher.state() for watcher in self.watchers]}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        for watcher, kept in zip(self.watchers, state["watchers"], strict=True):
+            watcher.load_state(kept)
+
+    def close(self) -> None:
+        for watcher in self.watchers:
+            watcher.close()
+
+
+def untouched(model: nn.Module, x: Tensor) -> Tensor:
+    """The model's output in eval mode, differentiable in `x`: its weights are constants, its statistics stay."""
+    weights = {name: weight.detach() for name, weight in model.named_parameters()}
+    with evaluating(model):
+        output: Tensor = functional_call(model, weights, (x,))
+    return output
