@@ -126,7 +126,7 @@ def recorders(job: Job, dataset: VerticalDataset) -> Sequence[MakeWatcher]:
     from veracausa.attacks.live.recorder import Recording
 
     shapes = {name: dataset.parties[name].shape for name in job.transcript.victims or dataset.passive}
-    return (Recording(job, shapes, Schema.of(dataset).classes),)
+    return (Recording(job, shapes, len(dataset.classes)),)
 
 
 def rewind(path: Path, job: Job, parties: Sequence[str]) -> int | None:
