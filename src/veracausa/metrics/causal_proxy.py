@@ -85,7 +85,7 @@ def proxy_set(
     least = stable.sort(descending=True).values[max(1, round(share * len(stable))) - 1]
     chosen = (stable >= least) & correct & (top >= confidence)
     relaxed = []
-    for label in labels.unique().tolist():
+    for label in torch.unique(labels).tolist():
         if int((chosen & (labels == label)).sum()) >= fewest:
             continue
         relaxed.append(label)
@@ -129,7 +129,7 @@ def causal_cosine(
     if not counted.any():
         raise ValueError("the model classifies no sample rightly: there is no causal proxy")
     sent, own = transmitted[counted], labels[counted]
-    missing = [label for label in labels.unique().tolist() if not there[label]]
+    missing = [label for label in torch.unique(labels).tolist() if not there[label]]
     return CausalCosine(
         centred=float(proxy_cosine(sent, proxies, own, clean.flatten(1).mean(0)).mean()),
         uncentred=float(proxy_cosine(sent, proxies, own).mean()),

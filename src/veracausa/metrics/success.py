@@ -72,7 +72,7 @@ def success_rates(
             _share(mse_success(guess, truth, threshold)), _share(mse_success(blank, truth, threshold))
         )
     if classify is not None and labels is not None:
-        majority = int(labels.unique(return_counts=True)[1].max()) / len(labels)
+        majority = int(torch.unique(labels, return_counts=True)[1].max()) / len(labels)
         rates["class"] = Rate(_share(class_success(guess, labels, classify)), majority)
     if candidates is not None:
         identified = reidentify(guess, candidates, own, network)
