@@ -8,8 +8,6 @@ brightness are the first to be exchanged between the first layer and the picture
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -22,13 +20,11 @@ from torch.nn import functional as F
 from veracausa.attacks import attacks
 from veracausa.attacks.base import AdversaryView, Attack, Grant
 from veracausa.attacks.captured import captured, forget
+from veracausa.attacks.matching import Pulse, Tally, adam, batched, matchable, starting_rows
 from veracausa.attacks.total_variation import total_variation
-from veracausa.errors import InputError, RunError
+from veracausa.errors import InputError
 from veracausa.models.dry_pass import evaluating, written
 from veracausa.registry import Options
-
-_MOST_VALUES = 2**26
-_PULSE = 0.5
 
 
 class Schedule(NamedTuple):
@@ -97,59 +93,34 @@ class UnSplit(Attack):
                 f"but {view.victim} sends {written(view.payload_shape)}, so there is nothing a clone could match"
             )
         self.first = [weight.detach().clone() for weight in self.clone.parameters()]
-        self.targets = self.steps = 0
-        self.loss = self.variance = 0.0
+        self.tally = Tally()
 
     def reconstruct(self, payload: Tensor, ids: Tensor | None = None) -> Tensor:
         """The rows behind these payloads; pictures in [0, 1]."""
-        view = self.view
-        if tuple(payload.shape[1:]) != tuple(view.payload_shape):
-            raise InputError(
-                f"attack 'unsplit': payloads of {written(payload.shape[1:])} do not come from {view.victim}, "
-                f"which sends {written(view.payload_shape)}"
-            )
-        if not payload.isfinite().all():
-            raise InputError("attack 'unsplit': some payloads are not finite, and nothing can be matched to them")
-        if not len(payload):
-            return torch.zeros(0, *view.row_shape, device=view.device)
-        batches = even_split(payload.to(view.device, torch.float32), self._at_once())
-        found = []
+        view, options = self.view, self.options
+        held = sum(weight.numel() for weight in self.first) if options.batching == "independent" else 0
+        batches = batched(matchable(payload, view, options.name), view, options.batch_size, held)
+        found = [starting_rows(0, view)]
         with evaluating(self.clone), torch.enable_grad():
             for number, batch in enumerate(batches):
-                pulse = _Pulse(view.progress, number / len(batches), 1 / len(batches))
-                found.append(finished(self._optimised(batch, pulse), view.pixels, self.options.post))
+                rows = self._optimised(batch, Pulse(view.progress, number, len(batches)))
+                found.append(finished(rows, view.pixels, options.post))
         view.progress(1.0)
         return torch.cat(found)
 
     def notes(self) -> Mapping[str, float]:
-        """How well the payloads were matched, also as a share of their variance, and by how many network steps."""
-        loss, variance = self.loss / max(1, self.targets), self.variance / max(1, self.targets)
-        share = loss / variance if variance > 0 else 0.0
-        return {"representation_loss": loss, "representation_share": share, "iterations": float(self.steps)}
+        return self.tally.notes()
 
-    def _at_once(self) -> int:
-        a_target = max(math.prod(self.view.payload_shape), math.prod(self.view.row_shape))
-        if self.options.batching == "independent":
-            a_target = max(a_target, sum(weight.numel() for weight in self.first))
-        return max(1, min(self.options.batch_size, _MOST_VALUES // a_target))
-
-    def _optimised(self, target: Tensor, pulse: _Pulse) -> Tensor:
+    def _optimised(self, target: Tensor, pulse: Pulse) -> Tensor:
         joint = self.options.batching == "joint"
         if not (joint and self.options.reuse_clone):
             with torch.no_grad():
                 for weight, first in zip(self.clone.parameters(), self.first, strict=True):
                     weight.copy_(first)
         run, weights = _shared(self.clone) if joint else _one_each(self.clone, len(target))
-        start = torch.full((len(target), *self.view.row_shape), 0.5 if self.view.pixels else 0.0, device=target.device)
-        rows = alternate(run, weights, target, start, self.options, joint, self.view.pixels, pulse)
-        with torch.no_grad():
-            loss = float(F.mse_loss(run(rows).float(), target))
-        if not (rows.isfinite().all() and loss < float("inf")):
-            raise RunError("attack 'unsplit' diverged; smaller unsplit.input_lr and unsplit.clone_lr may help")
-        self.targets += len(target)
-        self.loss += len(target) * loss
-        self.variance += len(target) * float((target - target.mean()).square().mean())
-        self.steps += pulse.count
+        start = starting_rows(len(target), self.view)
+        rows = alternate(run, weights, target, start, self.options, self.view.pixels, pulse)
+        self.tally.add(self.options.name, run, rows, target, pulse.count)
         return rows
 
 
@@ -159,7 +130,6 @@ def alternate(
     target: Tensor,
     start: Tensor,
     options: UnSplitOptions,
-    joint: bool,
     pictures: bool,
     pulse: Callable[[float], None] = lambda share: None,
 ) -> Tensor:
@@ -185,16 +155,18 @@ def alternate(
 
     def clone_step() -> None:
         loss = matched(rows.detach())
-        gradients = torch.autograd.grad(loss if joint else many * loss, weights, allow_unused=True)
+        if options.batching == "independent":
+            loss = many * loss
+        gradients = torch.autograd.grad(loss, weights, allow_unused=True)
         for weight, gradient in zip(weights, gradients, strict=True):
             weight.grad = gradient
         of_clone.step()
 
-    of_rows = _adam([rows], options.input_lr, device)
+    of_rows = adam([rows], options.input_lr)
     turns = [(captured(input_step, device, [rows]), input_steps)]
     forget(of_rows)
     if weights and clone_steps:
-        of_clone = _adam(weights, options.clone_lr, device)
+        of_clone = adam(weights, options.clone_lr)
         turns.append((captured(clone_step, device, weights), clone_steps))
         forget(of_clone)
     for turn in range(main):
@@ -219,11 +191,6 @@ def finished(rows: Tensor, pictures: bool, post: str) -> Tensor:
     return rows.clamp(0, 1)
 
 
-def even_split(values: Tensor, most: int) -> list[Tensor]:
-    """Parts of at most so many rows, all nearly equal: a clone learns little from a few targets left over."""
-    return list(torch.tensor_split(values, -(-len(values) // most)))
-
-
 def _shared(clone: nn.Module) -> tuple[Callable[[Tensor], Tensor], list[Tensor]]:
     return clone, [weight for weight in clone.parameters() if weight.requires_grad]
 
@@ -245,21 +212,3 @@ def _one_each(clone: nn.Module, count: int) -> tuple[Callable[[Tensor], Tensor],
         return payloads
 
     return run, [weight for weight in stacked.values() if weight.requires_grad]
-
-
-def _adam(moved: Sequence[Tensor], lr: float, device: torch.device) -> torch.optim.Adam:
-    return torch.optim.Adam(moved, lr=lr, amsgrad=True, fused=True, capturable=device.type == "cuda")
-
-
-class _Pulse:
-    """Counts steps, and says which share of all is done whenever half a second has passed."""
-
-    def __init__(self, progress: Callable[[float], None], base: float, width: float) -> None:
-        self.progress, self.base, self.width = progress, base, width
-        self.count, self.last = 0, time.monotonic()
-
-    def __call__(self, share: float) -> None:
-        self.count += 1
-        if time.monotonic() - self.last >= _PULSE:
-            self.progress(self.base + self.width * share)
-            self.last = time.monotonic()
