@@ -67,9 +67,18 @@ def _registry(kind: What) -> Registry[Any]:
 
 def _entry(registry: Registry[Any], name: str) -> dict[str, Any]:
     described = " ".join((registry.get(name).__doc__ or "").split("\n\n")[0].split())
+    known = registry.options(name)
+    try:
+        made = known(name=name)  # a profile may stand behind the defaults of the fields
+    except ValueError:
+        made = None
     settings = {
-        field: _REQUIRED if info.is_required() else _plain(info.get_default(call_default_factory=True))
-        for field, info in registry.options(name).model_fields.items()
+        field: _plain(getattr(made, field))
+        if made is not None
+        else _REQUIRED
+        if info.is_required()
+        else _plain(info.get_default(call_default_factory=True))
+        for field, info in known.model_fields.items()
         if field != "name"
     }
     return {"name": name, "description": described, "settings": settings}

@@ -38,10 +38,11 @@ class _Shielded(Context):
 
 @defenses.register("causshield", CausShieldOptions)
 class CausShield(Defense):
-    """Before each transmission a copy G of the bottom is adapted, for `iterations` steps, to make a row and its
-    surrogate agree in every dimension and dimensions differ from each other; what is sent is G's output (§IV).
+    """Sends what a copy of the bottom gives after it has learnt, without labels, to answer a row and its surrogate alike.
 
-    The gradient that comes back updates the bottom itself (`update = "st_bottom"`): G is thrown away.
+    That copy, the generator G, is adapted for `iterations` steps to make a row and its surrogate agree in every
+    dimension and the dimensions differ from each other. The gradient that comes back updates the bottom itself
+    (`update = "st_bottom"`): G is thrown away.
     """
 
     options: CausShieldOptions
@@ -97,7 +98,7 @@ class CausShield(Defense):
             self.index = kept["index"]
 
     def gates(self) -> dict[str, float | bool | str]:
-        """How good the surrogates are (§ "Surrogate quality")."""
+        """How good the surrogates are, and what they took."""
         if self.surrogates is None:
             return {}
         return {**self.surrogates.gates, "seconds": self.surrogates.seconds, "cached": self.surrogates.cached}
@@ -239,7 +240,7 @@ class CausShield(Defense):
         return r * self.adaptation.mask(r, training=False) if self.options.mask == "hard_topk" else r
 
     def diagnose(self, x: Tensor, ids: Tensor) -> dict[str, float]:
-        """The numbers of § "Diagnostics" on these rows, after an adaptation that leaves no trace."""
+        """How far these rows' payloads move and in which way, after an adaptation that leaves no trace."""
         if not self.options.iterations or len(x) < ADAPTED_ROWS:
             return {}
         adaptation = self._adaptation_for(x)
@@ -251,7 +252,7 @@ class CausShield(Defense):
                 adaptation.restart()
                 before = adaptation.payload(x)
             self._start(adaptation, learning=False)
-            done = self._adapt(adaptation, x, surrogate)
+            done = self._adapt(adaptation, x, surrogate) or self.iterations()
             return {**diagnostics(adaptation, before, x, surrogate), "iterations": float(done)}
 
     # Parts.

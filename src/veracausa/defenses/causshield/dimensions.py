@@ -1,4 +1,4 @@
-"""What counts as one dimension of a representation (§ "Causal representation extraction", Eqs. 11-14)."""
+"""What counts as one dimension of a representation (Eqs. 11-14)."""
 
 from __future__ import annotations
 
