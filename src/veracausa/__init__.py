@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from veracausa.audit.job import audit_job as audit_job
     from veracausa.config import Job as Job
     from veracausa.config import load_job as load_job
     from veracausa.defenses.causshield import CausShield as CausShield
@@ -17,15 +18,20 @@ _HOMES = {
     "CausShield": "veracausa.defenses.causshield",
     "Job": "veracausa.config",
     "Run": "veracausa.runs.folder",
+    "audit_job": "veracausa.audit.job",
     "load_job": "veracausa.config",
     "train": "veracausa.split.train",
 }
 
-__all__ = ["CausShield", "Job", "Run", "__version__", "load_job", "train"]
+__all__ = ["CausShield", "Job", "Run", "__version__", "audit", "audit_job", "load_job", "train"]
 
 
 def __getattr__(name: str) -> Any:
     """Names of the public interface, imported when first used: `veracausa --help` must not wait for torch."""
+    if name == "audit":  # a package that can be called; once imported it is found without asking here
+        from importlib import import_module
+
+        return import_module("veracausa.audit")
     if name not in _HOMES:
         raise AttributeError(f"module 'veracausa' has no attribute {name!r}")
     from importlib import import_module

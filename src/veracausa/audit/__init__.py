@@ -1,1 +1,22 @@
-"""The audit of a finished run: what an attacker reads from the payloads its parties send."""
+"""The audit: what an attacker reads from the payloads that parties send. It can be called: `veracausa.audit(job)`."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from veracausa.runs.folder import Run
+
+
+class _Callable(ModuleType):
+    """A package that can be called: `veracausa.audit(job)` reads like `veracausa.train(job)`, and is this package."""
+
+    def __call__(self, job: Any, **settings: Any) -> Run:
+        from veracausa.audit.job import audit_job
+
+        return audit_job(job, **settings)
+
+
+sys.modules[__name__].__class__ = _Callable

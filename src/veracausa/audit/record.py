@@ -1,80 +1,127 @@
-"""What an audit leaves in the run's folder: `attacks/NAME/`, pictures, and its keys in `summary.json`."""
+"""What an audit leaves in the run's folder: `attacks/NAME/`, `samples.parquet`, `audit.md` and its part of the summary.
+
+Each attack is written when it is finished. What stands in the summary is always gathered from all that are, so that an
+audit that broke off, or came in several parts, reads like one.
+"""
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import torch
-from torch import Tensor
+from typing import Any
 
 from veracausa.attacks import attacks
+from veracausa.audit import gate, twin
+from veracausa.audit.markdown import audit_table
+from veracausa.audit.scene import Outcome
 from veracausa.metrics.images import ssim_window
 from veracausa.registry import Options
+from veracausa.runs.atomic import write_whole
 from veracausa.runs.folder import Run, write_json
 
-if TYPE_CHECKING:
-    from veracausa.audit.run import Outcome
-
-_HEADLINE = ("mse", "psnr", "ssim", "leakage")
-_PICTURE_HEIGHT = 64
+ADDED = ("attacks", "blind", "strongest", "verdict")
 
 
-def write_audit(run: Run, options: Mapping[str, Options], outcomes: Mapping[str, Sequence[Outcome]]) -> dict[str, Any]:
-    """Write everything; gives the keys it laid over the summary. Attacks of an earlier audit stay beside them."""
-    found = {name: attack_summary(outcomes[name]) for name in options}
-    for name, own in options.items():
-        folder = run.path / "attacks" / name
-        folder.mkdir(parents=True, exist_ok=True)
-        settings = own.model_dump(mode="json")
-        granted = list(attacks.get(name).needs.words)  # type: ignore[attr-defined]
-        write_json(folder / "metrics.json", {"attack": name, "granted": granted, "settings": settings, **found[name]})
-        _write_samples(folder / "samples.parquet", outcomes[name])
-        for outcome in outcomes[name]:
-            if outcome.pictures is not None:
-                _write_pictures(run.path / "images" / f"{name}-{outcome.party}.png", *outcome.pictures)
+def write_attack(run: Run, options: Options, asked: Mapping[str, Any], outcomes: Sequence[Outcome]) -> None:
+    """Keep one finished attack; `asked` is what tells whether the same is asked for again."""
+    folder = run.path / "attacks" / options.name
+    folder.mkdir(parents=True, exist_ok=True)
+    granted = list(attacks.get(options.name).needs.words)  # type: ignore[attr-defined]
+    for outcome in outcomes:
+        if outcome.gallery is not None and outcome.moment == 1:
+            outcome.gallery.write(folder / f"pictures-{outcome.party}.safetensors")
+            outcome.gallery.write_sheet(run.path / "images" / f"{options.name}-{outcome.party}.png")
+    _write_samples(folder / "samples.parquet", options.name, outcomes)
+    named = {"attack": options.name, "granted": granted, "settings": options.model_dump(mode="json")}
+    # Last: an attack counts as finished when this is there.
+    write_json(folder / "metrics.json", {**named, "asked": dict(asked), **attack_summary(outcomes)})
+
+
+def finished_attack(run: Run, name: str, asked: Mapping[str, Any]) -> bool:
+    """Whether the run has this attack already, just as it is asked for."""
+    kept = _read(run.path / "attacks" / name / "metrics.json")
+    return kept is not None and kept.get("asked") == json.loads(json.dumps(dict(asked)))
+
+
+def gather(run: Run) -> dict[str, Any]:
+    """Lay what all finished attacks found over the summary, and write samples and table; gives what it added."""
+    found = _entries(run)
+    if not found:
+        return {}
+    beside = twin.twin_of(run)
+    undefended = found if beside is run else _entries(beside) if beside is not None else {}
+    entries = gate.gated(found, undefended)
+    strongest = gate.strongest_of(entries)
     summary = run.summary
-    together = {**summary.get("attacks", {}), **found}
-    strongest = max(together, key=lambda name: together[name]["leakage"])
+    accuracy = beside.summary.get("accuracy") if beside is not None else None
     added = {
-        "attacks": together,
-        "blind": {"mse": together[strongest]["blind_mse"]},
-        "strongest": {"attack": strongest, "leakage": together[strongest]["leakage"]},
+        "attacks": entries,
+        "blind": {"mse": entries[strongest]["blind_mse"]},
+        "strongest": {"attack": strongest, "leakage": entries[strongest]["leakage"]},
+        "verdict": gate.verdict(entries, twin.defended_by(run.job), summary.get("accuracy"), accuracy),
     }
+    _gather_samples(run, list(entries))
     write_json(run.path / "summary.json", {**summary, **added})
+    write_whole(run.path / "audit.md", audit_table(run.path.name, added, summary).encode())
     return added
 
 
 def attack_summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """One attack's entry: the worst victim's scores on training rows, and every party's."""
-    worst = max(outcomes, key=lambda outcome: outcome.leakage)
+    """One attack's entry: the worst victim's scores on training rows at the end, every party's, and the moments."""
+    at_end = [outcome for outcome in outcomes if outcome.moment == 1]
+    worst = max(at_end, key=lambda outcome: outcome.leakage)
     scores = worst.measured["train"].scores
-    return {
-        **{score: scores[score] for score in _HEADLINE if score in scores},
+    entry: dict[str, Any] = {
+        **{score: scores[score] for score in gate.HEADLINE if score in scores},
         "blind_mse": scores["blind_mse"],
         "party": worst.party,
-        "parties": {outcome.party: _party_summary(outcome) for outcome in outcomes},
+        "seconds": sum(outcome.seconds for outcome in outcomes),
+        "parties": {outcome.party: _party_summary(outcome) for outcome in at_end},
     }
+    if len(at_end) < len(outcomes):
+        for outcome in sorted(outcomes, key=lambda outcome: outcome.moment):
+            moments = entry["parties"][outcome.party].setdefault("moments", [])
+            leaked = {split: measured.scores["leakage"] for split, measured in outcome.measured.items()}
+            moments.append({"moment": outcome.moment, **leaked})
+    return entry
 
 
 def _party_summary(outcome: Outcome) -> dict[str, Any]:
-    entry: dict[str, Any] = {
-        split: {**measured.scores, "blind": measured.blind, "samples": len(outcome.sample.victims[split])}
-        for split, measured in outcome.measured.items()
-    }
-    entry["auxiliary"] = len(outcome.sample.auxiliary)
+    entry: dict[str, Any] = {}
+    for split, measured in outcome.measured.items():
+        entry[split] = {**measured.scores, "blind": measured.blind, "samples": len(outcome.victims[split])}
+        entry[split]["trivial"] = dict(measured.trivial)
+    entry["auxiliary"] = outcome.auxiliary
     entry["payloads_averaged"] = outcome.draws
     entry["seconds"] = outcome.seconds
     entry.update(outcome.notes)
-    if outcome.pictures is not None:
-        entry["ssim_window"] = ssim_window(*outcome.pictures[0].shape[-2:])
+    if outcome.gallery is not None:
+        entry["ssim_window"] = ssim_window(*outcome.gallery.truth.shape[-2:])
     if outcome.strength:
         entry["strength"], entry["settled"] = outcome.strength, outcome.settled
     return entry
 
 
-def _write_samples(path: Path, outcomes: Sequence[Outcome]) -> None:
+def _entries(run: Run) -> dict[str, dict[str, Any]]:
+    """The finished attacks of a run by name."""
+    entries: dict[str, dict[str, Any]] = {}
+    for path in sorted((run.path / "attacks").glob("*/metrics.json")):
+        if (kept := _read(path)) is not None and "leakage" in kept:
+            entries[path.parent.name] = {key: value for key, value in kept.items() if key not in ("attack", "asked")}
+    return entries
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return kept if isinstance(kept, dict) else None
+
+
+def _write_samples(path: Path, attack: str, outcomes: Sequence[Outcome]) -> None:
     """A row a victim, where polars is at hand."""
     try:
         import polars as pl
@@ -83,26 +130,25 @@ def _write_samples(path: Path, outcomes: Sequence[Outcome]) -> None:
     frames = []
     for outcome in outcomes:
         for split, measured in outcome.measured.items():
-            count = len(outcome.sample.victims[split])
-            columns: dict[str, Any] = {"party": [outcome.party] * count, "split": [split] * count}
-            columns["position"] = outcome.sample.victims[split].tolist()
+            named = {"attack": attack, "party": outcome.party, "split": split, "moment": outcome.moment}
+            count = len(outcome.victims[split])
+            columns: dict[str, Any] = {name: [value] * count for name, value in named.items()}
+            columns["position"] = outcome.victims[split].tolist()
             columns.update({name: values.cpu().numpy() for name, values in measured.samples.items()})
             frames.append(pl.DataFrame(columns))
-    pl.concat(frames, how="diagonal").write_parquet(path)
+    file = io.BytesIO()
+    pl.concat(frames, how="diagonal").write_parquet(file)
+    write_whole(path, file.getvalue())
 
 
-def _write_pictures(path: Path, truth: Tensor, guess: Tensor) -> None:
-    """Originals above, what the attack made of them below; from the best read to the worst."""
+def _gather_samples(run: Run, names: Sequence[str]) -> None:
     try:
-        from PIL import Image
+        import polars as pl
     except ImportError:
         return
-    if not len(truth) or truth.shape[1] not in (1, 3):
-        return
-    scale = max(1, _PICTURE_HEIGHT // truth.shape[2])
-    rows = [torch.cat([*torch.nn.functional.pad(strips, (1, 1, 1, 1), value=1.0)], 2) for strips in (truth, guess)]
-    grid = torch.cat(rows, 1).clamp(0, 1).mul(255).round().byte()
-    grid = grid.repeat_interleave(scale, 1).repeat_interleave(scale, 2)
-    pixels = grid[0].numpy() if grid.shape[0] == 1 else grid.permute(1, 2, 0).contiguous().numpy()
-    path.parent.mkdir(exist_ok=True)
-    Image.fromarray(pixels).save(path)
+    paths = [run.path / "attacks" / name / "samples.parquet" for name in names]
+    frames = [pl.read_parquet(path) for path in paths if path.is_file()]
+    if frames:
+        file = io.BytesIO()
+        pl.concat(frames, how="diagonal").write_parquet(file)
+        write_whole(run.path / "samples.parquet", file.getvalue())

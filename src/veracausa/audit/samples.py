@@ -22,6 +22,10 @@ class Sample:
     """In the test split."""
     victims: Mapping[Split, Tensor]
 
+    def first(self, most: int | None) -> dict[Split, Tensor]:
+        """The victims, at most so many of each split; they were drawn at random, so the first are as good as any."""
+        return {split: positions[:most] for split, positions in self.victims.items()}
+
 
 def choose(data: PartyData, seed: int, auxiliary: int, victims: int) -> Sample:
     """Of the rows that the party holds: auxiliary from a shuffle of the test rows, at most half of them; then victims.

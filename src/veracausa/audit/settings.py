@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 from pydantic import ValidationError
 
 from veracausa.attacks import attacks
+from veracausa.attacks.base import Attack, Grant
 from veracausa.errors import InputError
 from veracausa.registry import Options, did_you_mean
 
@@ -44,3 +45,25 @@ def attack_options(names: Sequence[str], overrides: Sequence[str] = ()) -> dict[
             where = ".".join(map(str, (name, *problem["loc"])))
             raise InputError(f"--set {where}={settings.get(str(problem['loc'][0]))}: {problem['msg']}") from None
     return found
+
+
+def attack_class(name: str) -> type[Attack]:
+    """The attack's class."""
+    return cast(type[Attack], attacks.get(name))
+
+
+def check_grants(options: Mapping[str, Options]) -> None:
+    """Refuse an attack that a finished run cannot give what it needs, before anything is attacked or trained."""
+    from veracausa.audit.scene import GRANTED
+
+    for name in options:
+        attack = attack_class(name)
+        if attack.live or (missing := attack.needs & ~GRANTED):
+            what = "to be there while the victim trains" if attack.live else ", ".join(missing.words)
+            raise InputError(f"attack {name!r} needs {what}, which an audit of a finished run cannot give it")
+
+
+def most_victims(options: Options) -> int | None:
+    """How many rows of a split an attack is given: one batch, if it learns no decoder and searches for every row."""
+    searches = Grant.AUXILIARY not in attack_class(options.name).needs
+    return getattr(options, "batch_size", None) if searches else None

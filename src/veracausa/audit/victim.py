@@ -5,23 +5,30 @@ from __future__ import annotations
 from functools import cached_property
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from veracausa.data.vertical import PartyData, Split
+from veracausa.defenses import defenses
+from veracausa.defenses.base import Defense
 from veracausa.errors import RunError
+from veracausa.models.cut import build_bottom
 from veracausa.runs.folder import Run
 from veracausa.split.party import Schema
-from veracausa.split.placement import rows_of
+from veracausa.split.placement import placed, rows_of
 from veracausa.split.restore import restore_passive
 
 _POOL = 8
 
 
 class Victim:
-    """The party with its trained model and defense; asking it for payloads changes nothing in it."""
+    """The party with its trained model and defense; asking it for payloads changes nothing in it.
 
-    def __init__(self, run: Run, data: PartyData, schema: Schema) -> None:
-        self.party = restore_passive(run, data.name, data, schema)
+    With `moment`, as it was after so many training steps.
+    """
+
+    def __init__(self, run: Run, data: PartyData, schema: Schema, moment: int | None = None) -> None:
+        self.party = restore_passive(run, data.name, data, schema, moment)
+        self.run, self.schema = run, schema
         self.name, self.data, self.device = data.name, data, self.party.device
         self.batch = run.job.training.batch_size
 
@@ -38,17 +45,36 @@ class Victim:
         """The truth."""
         return self.party.parts[split].take(positions)
 
-    def payloads(self, split: Split, positions: Tensor, draws: int, rng: torch.Generator) -> Tensor:
+    def payloads(
+        self, split: Split, positions: Tensor, draws: int, rng: torch.Generator, as_sent: bool = False
+    ) -> Tensor:
         """What would cross for these rows, in batches as in training; the mean of so many draws of each.
 
         Where a payload depends on its batch, every draw puts other rows together, and the payloads are standardised
         within their batch: an attacker knows which came together, and a decoder that reads the scale of one batch
-        would be lost in the next.
+        would be lost in the next. `as_sent` leaves them as they crossed, for an attack that models the bottom itself.
         """
-        total = self._drawn(split, positions, rng)
+        total = self._drawn(split, positions, rng, as_sent)
         for _ in range(draws - 1):
-            total += self._drawn(split, positions, rng)
+            total += self._drawn(split, positions, rng, as_sent)
         return total / draws if draws > 1 else total
+
+    def fresh_bottom(self, rng: torch.Generator) -> nn.Module:
+        """An untrained bottom model of the victim's architecture."""
+        job = self.party.job
+        bottom = build_bottom(job.model, self.data.shape, self.schema.outputs, rng)
+        return placed(bottom, job.runtime, self.device)
+
+    def own_defense(self, model: nn.Module, optimizer: torch.optim.Optimizer, rng: torch.Generator) -> Defense:
+        """The victim's defense with its settings, unprepared, on a model of the attacker's own."""
+        options = self.party.job.defense_of(self.name)
+        defense: Defense = defenses.get(options.name)(options)
+        defense.bind(model, optimizer, rng)
+        return defense
+
+    def transmit(self, rows: Tensor) -> Tensor:
+        """The victim's trained map from rows to payloads, differentiable, without its noise."""
+        return self.party.defense.transmitted(rows, torch.arange(len(rows)))
 
     @cached_property
     def random(self) -> bool:
@@ -74,7 +100,7 @@ class Victim:
         everyone = torch.arange(len(part))
         return split, everyone[part.present(everyone)][: 2 * self.batch]
 
-    def _drawn(self, split: Split, positions: Tensor, rng: torch.Generator) -> Tensor:
+    def _drawn(self, split: Split, positions: Tensor, rng: torch.Generator, as_sent: bool) -> Tensor:
         if not self.by_batch:
             return torch.cat([self._sent(split, ids) for ids in torch.split(positions, self.batch)])
         order = torch.randperm(len(positions), generator=rng)
@@ -82,7 +108,8 @@ class Victim:
         # and a defense may be fast for batches of the training's size alone.
         spare = min(-len(positions) % self.batch, len(positions))
         batches = torch.split(positions[torch.cat([order, order[:spare]])], self.batch)
-        drawn = torch.cat([standardised(self._sent(split, ids)) for ids in batches])[: len(positions)]
+        sent = (self._sent(split, ids) for ids in batches)
+        drawn = torch.cat([batch if as_sent else standardised(batch) for batch in sent])[: len(positions)]
         return drawn[order.argsort().to(drawn.device)]
 
     def _sent(self, split: Split, ids: Tensor) -> Tensor:

@@ -1,0 +1,79 @@
+"""From a job to an audited run: train it and its undefended twin, attack both, write the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from veracausa.attacks import attacks as registered
+from veracausa.audit.run import audit_run
+from veracausa.audit.scene import Observer
+from veracausa.audit.settings import attack_options, check_grants
+from veracausa.audit.twin import FOLDER, defended_by, undefended
+from veracausa.config import Job, load_job
+from veracausa.errors import InputError
+from veracausa.runs.folder import Run
+from veracausa.split.placement import choose_device
+from veracausa.split.train import train
+
+MOMENTS = (0.0, 0.1, 0.5)
+"""The first exchange, a tenth and half of the training; the end is audited anyway."""
+
+
+def audit_job(
+    job: str | Path | dict[str, Any] | Job,
+    attacks: Sequence[str] | None = None,
+    out: str | Path | None = None,
+    *,
+    resume: bool = False,
+    overrides: Sequence[str] = (),
+    auxiliary: int = 4000,
+    victims: int = 2000,
+    parties: Sequence[str] | None = None,
+    double: bool = False,
+    observer: Observer = lambda event: None,
+) -> Run:
+    """Train a job and its undefended twin, attack both, measure what leaked; gives the run, its report written.
+
+    `overrides` are settings of the job (`training.epochs=5`) and of attacks (`inverse.epochs=20`). The twin lies in the
+    run's folder, as `twin/`. With `resume`, what an earlier audit of the same job in `out` finished is kept.
+    """
+    of_attacks = [override for override in overrides if _of_attack(override)]
+    settings = load_job(job, [override for override in overrides if override not in of_attacks])
+    names = list(attacks) if attacks else default_attacks(settings, of_attacks)
+    # Everything that can be refused is refused before the training.
+    check_grants(attack_options(names, of_attacks))
+    for party in parties or ():
+        if party not in settings.parties.passive:
+            raise InputError(f"{party!r} is no passive party (they are: {', '.join(settings.parties.passive)})")
+    if not settings.checkpoints.moments:
+        checkpoints = settings.checkpoints.model_copy(update={"moments": MOMENTS})
+        settings = settings.model_copy(update={"checkpoints": checkpoints})
+    run = _trained(settings, out, resume, observer, twin=False)
+    if defended_by(settings):
+        _trained(undefended(settings), run.path / FOLDER, True, observer, twin=True)
+    audit_run(run, names, auxiliary, victims, of_attacks, parties, double, observer, resume)
+    run.report()
+    return run
+
+
+def default_attacks(job: Job, overrides: Sequence[str] = ()) -> list[str]:
+    """The inverse network; UnSplit too where it takes minutes; and every attack that a setting was given for."""
+    names = ["inverse"]
+    if "unsplit" in registered.names() and choose_device(job.runtime.device).type == "cuda":
+        names.append("unsplit")
+    return list(dict.fromkeys([*names, *(override.partition(".")[0].strip() for override in overrides)]))
+
+
+def _of_attack(override: str) -> bool:
+    return override.partition("=")[0].partition(".")[0].strip() in registered.names()
+
+
+def _trained(job: Job, out: str | Path | None, resume: bool, observer: Observer, twin: bool) -> Run:
+    def heard(event: Mapping[str, Any]) -> None:
+        observer({**event, "twin": twin})
+
+    # A resume of an audit that never got this far begins it.
+    begun = out is None or (Path(out) / "config.toml").is_file()
+    return train(job, out, resume and begun, observer=heard)

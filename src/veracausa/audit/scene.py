@@ -1,0 +1,221 @@
+"""One victim as an attack finds it: its payloads, what the attacker is given, and what guessing alone achieves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from veracausa import seeding
+from veracausa.attacks import attacks
+from veracausa.attacks.base import AdversaryView, Attack, Grant
+from veracausa.audit.gallery import Gallery
+from veracausa.audit.measure import Measured, mean_errors, measure, trivial_guesses
+from veracausa.audit.samples import Sample, column_groups
+from veracausa.audit.settings import most_victims
+from veracausa.audit.victim import Pool, Victim
+from veracausa.config import Job
+from veracausa.data.vertical import PartyData, Split, VerticalDataset
+from veracausa.metrics.leakage import blind_guesses, blind_mse
+from veracausa.registry import Options
+
+Observer = Callable[[Mapping[str, Any]], None]
+MOST_DRAWS, MOST_DRAWS_BY_BATCH = 32, 4
+ENOUGH = 0.02
+"""Twice the epochs may move the leakage by less than this, or the attack was too weak."""
+MOST_DOUBLINGS = 3
+GRANTED = Grant.ARCHITECTURE | Grant.LABELS | Grant.AUXILIARY | Grant.LABELLED_AUXILIARY | Grant.DEFENSE | Grant.WEIGHTS
+"""What can be granted after the fact, by a run's folder; queries and tampering take a training of their own."""
+_DECODES = Grant.AUXILIARY | Grant.WEIGHTS
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one attack read from one party at one moment of its training."""
+
+    party: str
+    moment: float
+    """Which share of the training was done; 1: the trained model."""
+    victims: Mapping[Split, Tensor]
+    auxiliary: int
+    measured: Mapping[Split, Measured]
+    gallery: Gallery | None
+    seconds: float
+    draws: int
+    notes: Mapping[str, float]
+    strength: list[dict[str, float]] = field(default_factory=list)
+    """Epochs and leakage of every training, where doubling was asked for."""
+
+    @property
+    def leakage(self) -> float:
+        return self.measured["train"].scores["leakage"]
+
+    @property
+    def settled(self) -> bool | None:
+        """Whether the last doubling hardly moved the figure; None where it was not tried."""
+        if len(self.strength) < 2:
+            return None
+        return abs(self.strength[-1]["leakage"] - self.strength[-2]["leakage"]) < ENOUGH
+
+
+class Scene:
+    """One victim, its rows, and what an attacker can say of them without payloads."""
+
+    def __init__(self, job: Job, dataset: VerticalDataset, victim: Victim, sample: Sample, moment: float = 1.0) -> None:
+        self.job, self.victim, self.sample, self.moment = job, victim, sample, moment
+        self.active = dataset.parties[dataset.active]
+        self.auxiliary = victim.rows("test", sample.auxiliary)
+        self.groups = None if victim.pixels else column_groups(victim.data.preprocessing)
+
+    def attacked(self, options: Options, observer: Observer, double: bool = False) -> Outcome:
+        """The attack at its settings; with `double`, again and again with twice the epochs until it settles."""
+        best = last = self._once(options, observer)
+        epochs = getattr(options, "epochs", None)
+        if not double or epochs is None:
+            return best
+        strength = [{"epochs": float(epochs), "leakage": best.leakage}]
+        for _ in range(MOST_DOUBLINGS):
+            epochs *= 2
+            before, last = last, self._once(options.model_copy(update={"epochs": epochs}), observer)
+            strength.append({"epochs": float(epochs), "leakage": last.leakage})
+            best = max(best, last, key=lambda outcome: outcome.leakage)
+            if abs(last.leakage - before.leakage) < ENOUGH:
+                break
+        return Outcome(**{**vars(best), "strength": strength})
+
+    def _once(self, options: Options, observer: Observer) -> Outcome:
+        started = time.perf_counter()
+        victim = self.victim
+        event = {"event": "attack", "attack": options.name, "party": victim.name, "moment": self.moment}
+        observer({**event, "share": 0.0})
+        draws = self._draws(options)
+        rng = seeding.generator(self.job.seed, "audit", "batches", victim.name)
+        attack: Attack = attacks.get(options.name)(options)
+        decodes = _DECODES in attack.needs
+        positions_of = self.sample.first(most_victims(options))
+        work = _Work(observer, event)
+        attack.begin(self._view(options, draws, rng, work.beginning))
+        measured: dict[Split, Measured] = {}
+        gallery = None
+        for number, (split, positions) in enumerate(positions_of.items()):
+            if not len(positions):
+                continue
+            work.reconstructing(number, len(positions_of))
+            payloads = victim.payloads(split, positions, draws, rng, as_sent=not decodes)
+            guess = attack.reconstruct(payloads, positions).to(victim.device)
+            truth, blind = victim.rows(split, positions), self._blind(split, positions)
+            found = measure(guess, truth, blind, victim.pixels, self.groups)
+            if victim.pixels:
+                trivial = mean_errors(trivial_guesses(self.auxiliary, len(positions)), truth)
+                found = Measured(**{**vars(found), "trivial": {**found.trivial, **trivial}})
+                if split == "train":
+                    best_guess = blind[blind_mse(blind, truth)[1]]
+                    gallery = Gallery.of(positions, truth, guess, best_guess, found.samples["mse"])
+            measured[split] = found
+        return Outcome(
+            victim.name,
+            self.moment,
+            positions_of,
+            len(self.sample.auxiliary),
+            measured,
+            gallery,
+            time.perf_counter() - started,
+            draws,
+            attack.notes(),
+        )
+
+    def _view(
+        self, options: Options, draws: int, rng: torch.Generator, progress: Callable[[float], None]
+    ) -> AdversaryView:
+        victim = self.victim
+        labels = self.active.train.labels
+        return AdversaryView(
+            grants=GRANTED,
+            victim=victim.name,
+            payload_shape=victim.payload_shape,
+            row_shape=victim.data.shape,
+            pixels=victim.pixels,
+            rng=seeding.generator(self.job.seed, "audit", options.name, victim.name),
+            device=victim.device,
+            auxiliary=self.auxiliary,
+            auxiliary_labels=_labels(self.active, "test", self.sample.auxiliary),
+            labels=None if labels is None else labels.to(victim.device),
+            classes=len(victim.schema.classes) if victim.schema.task == "classification" else 0,
+            bottom=victim.fresh_bottom,
+            defense=victim.own_defense,
+            transmit=victim.transmit,
+            oracle=_Oracle(victim, self.sample.auxiliary, draws, rng),
+            fresh=victim.random or victim.by_batch,
+            progress=progress,
+        )
+
+    def _draws(self, options: Options) -> int:
+        """How many payloads of an id the attacker averages: those it saw, one an epoch."""
+        if not (self.victim.random or self.victim.by_batch):
+            return 1
+        most = MOST_DRAWS_BY_BATCH if self.victim.by_batch else MOST_DRAWS
+        seen = max(1, round(self.moment * self.job.training.epochs))
+        return getattr(options, "average", None) or min(most, seen)
+
+    def _blind(self, split: Split, positions: Tensor) -> dict[str, Tensor]:
+        own = [_own(self.active, "test", self.sample.auxiliary), _own(self.active, split, positions)]
+        both = own if all(rows is not None for rows in own) else [None, None]
+        guesses = blind_guesses(
+            self.auxiliary.cpu(),
+            len(positions),
+            auxiliary_labels=_labels(self.active, "test", self.sample.auxiliary),
+            labels=_labels(self.active, split, positions),
+            own_auxiliary=both[0],
+            own=both[1],
+            pixels=self.victim.pixels,
+        )
+        return {name: guess.to(self.victim.device) for name, guess in guesses.items()}
+
+
+class _Oracle:
+    """The victim's own payloads of the auxiliary rows, drawn anew at each call; nothing is drawn before the first."""
+
+    def __init__(self, victim: Victim, positions: Tensor, draws: int, rng: torch.Generator) -> None:
+        self.victim, self.positions, self.draws, self.rng = victim, positions, draws, rng
+
+    def __call__(self) -> Tensor:
+        return self._source()
+
+    @cached_property
+    def _source(self) -> Callable[[], Tensor]:
+        if self.victim.by_batch:
+            return Pool(self.victim, "test", self.positions, self.draws, self.rng)
+        return partial(self.victim.payloads, "test", self.positions, self.draws, self.rng)
+
+
+class _Work:
+    """Turns an attack's own progress, of learning and then of each reconstruction, into shares of the whole."""
+
+    def __init__(self, observer: Observer, event: Mapping[str, Any]) -> None:
+        self.observer, self.event = observer, event
+        self.start, self.length = 0.0, 1.0
+
+    def beginning(self, share: float) -> None:
+        """What `begin` is told to report to; attacks keep it and report their reconstructions to it, too."""
+        self.observer({**self.event, "share": max(1e-6, self.start + self.length * share)})
+
+    def reconstructing(self, number: int, parts: int) -> None:
+        self.start, self.length = number / parts, 1 / parts
+
+
+def _labels(active: PartyData, split: Split, positions: Tensor) -> Tensor | None:
+    labels = active.part(split).labels
+    return None if labels is None else labels[positions.to(labels.device)]
+
+
+def _own(active: PartyData, split: Split, positions: Tensor) -> Tensor | None:
+    """What the attacker holds of these people itself, if it holds something of all of them."""
+    part = active.part(split)
+    if part.features is None or not active.shape or not part.present(positions).all():
+        return None
+    return part.take(positions)
