@@ -44,13 +44,15 @@ class Received:
 class GradientRecorder:
     """Takes what comes back, exchange by exchange, and writes a part whenever `memory` bytes are full."""
 
-    def __init__(self, folder: Path, width: int = WIDTH, memory: int = MEMORY) -> None:
+    def __init__(self, folder: Path, width: int = WIDTH, memory: int = MEMORY, resume: bool = False) -> None:
         self.folder, self.width, self.memory = folder, width, memory
         folder.mkdir(parents=True, exist_ok=True)
-        if next(folder.glob(_PATTERN), None) is not None:
+        if not resume and next(folder.glob(_PATTERN), None) is not None:
             raise InputError(f"{folder}: holds a recording already; choose another folder or remove it")
         self._kept: list[Received] = []
-        self._bytes = self._parts = 0
+        self._bytes = 0
+        self.parts = 0
+        """How many are on disk."""
         self._sketch: _Sketch | None = None
 
     def add(self, step: int, ids: Tensor, gradient: Tensor) -> None:
@@ -75,9 +77,15 @@ class GradientRecorder:
             return
         names = ("step", "ids", "norm", "direction")
         tensors = {name: torch.cat([getattr(part, name) for part in self._kept]) for name in names}
-        write_whole(self.folder / f"gradients-{self._parts:06d}.safetensors", save(tensors))
-        self._parts += 1
+        write_whole(self.folder / f"gradients-{self.parts:06d}.safetensors", save(tensors))
+        self.parts += 1
         self._kept, self._bytes = [], 0
+
+    def cut_back(self, parts: int) -> None:
+        """Forget all but the first so many parts, and go on from there."""
+        self._kept, self._bytes, self.parts = [], 0, parts
+        for path in sorted(self.folder.glob(_PATTERN))[parts:]:
+            path.unlink()
 
     def finish(self) -> GradientRecord:
         """Everything recorded so far, to be read."""

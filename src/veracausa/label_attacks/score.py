@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from veracausa.label_attacks.base import LabelGuess
+from veracausa.split.evaluate import area_under_roc
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,9 @@ def score_labels(guess: LabelGuess, labels: Tensor, classes: int) -> LabelScore:
     if guess.up_to_permutation:
         found = best_naming(found, labels, classes)[found]
     accuracy, prior = int((found == labels).sum()) / len(labels), majority_prior(labels)
-    auc = area_under_roc(guess.score.cpu(), labels == 1) if guess.score is not None and classes == 2 else None
+    auc = None
+    if guess.score is not None and classes == 2 and len(torch.unique(labels)) == 2:
+        auc = area_under_roc(guess.score.cpu(), labels == 1)
     return LabelScore(accuracy, prior, advantage(accuracy, prior), guess.up_to_permutation, auc)
 
 
@@ -44,18 +47,6 @@ def majority_prior(labels: Tensor) -> float:
 def advantage(accuracy: float, prior: float) -> float:
     """(accuracy − prior) / (1 − prior): 1 is all labels, 0 no more than the prior, below 0 less; 0 if all are equal."""
     return (accuracy - prior) / (1 - prior) if prior < 1 else 0.0
-
-
-def area_under_roc(score: Tensor, positive: Tensor) -> float | None:
-    """The Mann-Whitney estimate, ties counted half; None without both classes."""
-    count = int(positive.sum())
-    if count in (0, len(positive)):
-        return None
-    _, at, sizes = torch.unique(score.double(), return_inverse=True, return_counts=True)
-    ends = sizes.cumsum(0).double()
-    rank = (ends - (sizes - 1) / 2)[at]  # of equal scores, their mean rank
-    above = float(rank[positive].sum()) - count * (count + 1) / 2
-    return above / (count * (len(positive) - count))
 
 
 def best_naming(groups: Tensor, labels: Tensor, classes: int) -> Tensor:

@@ -11,23 +11,11 @@ from hypothesis import strategies as st
 
 from veracausa.label_attacks.base import LabelGuess
 from veracausa.label_attacks.clusters import best_cut, spherical_k_means
-from veracausa.label_attacks.score import advantage, area_under_roc, best_assignment, majority_prior, score_labels
+from veracausa.label_attacks.score import advantage, best_assignment, majority_prior, score_labels
 
 
 def rng(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
-
-
-@given(st.integers(0, 10_000))
-def test_the_area_under_the_curve_is_sklearns(seed: int) -> None:
-    from sklearn.metrics import roc_auc_score
-
-    score = torch.randint(6, (30,), generator=rng(seed)).float()  # with many ties
-    positive = torch.randint(2, (30,), generator=rng(seed + 1)).bool()
-    if positive.all() or not positive.any():
-        assert area_under_roc(score, positive) is None
-    else:
-        assert area_under_roc(score, positive) == pytest.approx(roc_auc_score(positive, score))
 
 
 @settings(deadline=None)
@@ -59,6 +47,9 @@ def test_advantage_is_measured_from_the_prior() -> None:
     swapped = score_labels(LabelGuess(1 - labels, up_to_permutation=True), labels, 2)
     assert (swapped.accuracy, swapped.up_to_permutation) == (1, True)
     assert advantage(1.0, 1.0) == 0
+    ranked = LabelGuess(labels, score=torch.arange(10.0))
+    assert score_labels(ranked, labels, 2).auc == 1
+    assert score_labels(ranked, labels[:1].repeat(10), 2).auc is None
     with pytest.raises(ValueError, match="9 guesses for 10"):
         score_labels(LabelGuess(labels[:9]), labels, 2)
 
