@@ -109,8 +109,8 @@ def _features(party: PassiveParty, held: Tensor, count: int) -> Tensor:
         for ids in torch.split(held, party.job.training.batch_size):
             output = party.bottom(rows_of(party.parts["train"], ids, party.job.runtime)).float()
             if output.ndim == 4:
-                size = [min(side, _LARGEST_MAP) for side in output.shape[2:]]
-                output = F.adaptive_avg_pool2d(output, size)
+                height, width = (min(side, _LARGEST_MAP) for side in output.shape[2:])
+                output = F.adaptive_avg_pool2d(output, (height, width))
             parts.append(output.flatten(1).cpu())
     rows = torch.cat(parts)
     features = torch.zeros(count, rows.shape[1])
