@@ -53,7 +53,7 @@ for _name in models.names():
 
 @pytest.mark.parametrize(("options", "shape", "cut"), CUTS, ids=[f"{o.name} {cut}" for o, _, cut in CUTS])
 def test_every_model_can_be_cut_at_every_unit(options, shape, cut):
-    """§10.18: two strips, payloads joined along the width, and for one party the join is the whole model."""
+    """Two strips, payloads joined along the width, and for one party the join is the whole model."""
     options = options.model_copy(update={"cut": cut})
     rng = generator(1, "model")
     before = torch.get_rng_state()

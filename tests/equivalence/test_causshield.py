@@ -98,7 +98,7 @@ def test_threads_and_processes_send_the_same_bits(tmp_path, settings):
 
 
 def test_correlations_use_all_rows_the_party_holds(tmp_path, monkeypatch):
-    """At a small overlap the common rows alone would be too few: the others take part in the adaptation (§7.3)."""
+    """At a small overlap the common rows alone would be too few: the others take part in the adaptation."""
     data = image_data(2)
     parties = dict(data.parties)
     parties["passive_2"] = replace(

@@ -1,4 +1,4 @@
-"""Partial overlap (§7.3): what a party lacks has no say, and each policy is exactly the training it claims to be."""
+"""Partial overlap: what a party lacks has no say, and each policy is exactly the training it claims to be."""
 
 from __future__ import annotations
 

@@ -247,7 +247,7 @@ def test_a_wrong_job_loads_no_data_and_writes_nothing(tmp_path, monkeypatch):
 
 
 def test_two_runs_of_one_seed_send_the_same(tmp_path, undisturbed):
-    """§10.20, and the global random state is neither used nor changed."""
+    """One seed, the same payloads; the global random state is neither used nor changed."""
     torch.manual_seed(99)
     before = torch.get_rng_state()
     again = veracausa.train(JOB, tmp_path / "run")

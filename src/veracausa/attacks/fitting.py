@@ -66,7 +66,7 @@ def one_cycle(step: int, steps: int, highest: float, warmup: float = 0.25) -> fl
 
 
 def reconstruction_loss(guess: Tensor, rows: Tensor, loss: str) -> Tensor:
-    """MSE, or MSE + 0.1·(1 − SSIM) for pictures (§4.3)."""
+    """MSE, or MSE + 0.1·(1 − SSIM) for pictures."""
     error = F.mse_loss(guess, rows)
     return error + _SSIM_WEIGHT * (1 - ssim(guess, rows).mean()) if loss == "mse_ssim" and rows.ndim == 4 else error
 

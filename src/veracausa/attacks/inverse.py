@@ -1,4 +1,4 @@
-"""The inverse network at oracle level (§4.3, AD-1 of §4.7), at the fixed strength of Appendix H.
+"""The inverse network at oracle level, at the fixed strength that leakage is measured with.
 
 It is given the victim's trained model and its defense, and learns a decoder from payloads of auxiliary rows to these
 rows. No partner has that much; what it reads is an upper bound for attackers that must do with less and decode alike.

@@ -1,4 +1,4 @@
-"""How close a reconstruction is to a picture: (n, c, h, w) in [0, 1] against (n, c, h, w), a value a sample (§6.1)."""
+"""How close a reconstruction is to a picture: (n, c, h, w) in [0, 1] against (n, c, h, w), a value a sample."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ _WINDOW, _SIGMA = 11, 1.5
 
 
 def mse(guess: Tensor, truth: Tensor) -> Tensor:
-    """(n,) mean squared error (§6.1); rows of any shape."""
+    """(n,) mean squared error; rows of any shape."""
     _same_shape(guess, truth)
     return (guess - truth).square().flatten(1).mean(1)
 
 
 def psnr(guess: Tensor, truth: Tensor) -> Tensor:
-    """(n,) 10·log10(1 / MSE), at most 100 (§6.1)."""
+    """(n,) 10·log10(1 / MSE), at most 100."""
     return psnr_of_mse(mse(guess, truth))
 
 
 def psnr_of_mse(error: Tensor) -> Tensor:
-    """PSNR of a mean squared error of values in [0, 1], at most 100 (§6.1)."""
+    """PSNR of a mean squared error of values in [0, 1], at most 100."""
     return (-10 * error.clamp_min(1e-30).log10()).clamp_max(PSNR_CAP)
 
 
 def ssim(guess: Tensor, truth: Tensor) -> Tensor:
-    """(n,) structural similarity (§6.1): Gaussian window 11, σ 1.5, data range 1, mean over channels; differentiable.
+    """(n,) structural similarity: Gaussian window 11, σ 1.5, data range 1, mean over channels; differentiable.
 
     On a picture smaller than the window, it is the largest odd window that fits (`ssim_window`). Every pixel counts:
     the border is reflected, as torchmetrics does, because of a strip of 16 columns only 6 lie further inside than that.
@@ -57,18 +57,18 @@ def ssim(guess: Tensor, truth: Tensor) -> Tensor:
 
 
 def ssim_window(height: int, width: int) -> int:
-    """The side of SSIM's window on such a picture: 11, or the largest odd number that fits (§6.1)."""
+    """The side of SSIM's window on such a picture: 11, or the largest odd number that fits."""
     smaller = min(height, width)
     return min(_WINDOW, smaller if smaller % 2 else smaller - 1) if smaller > 1 else 1
 
 
 def luminance_ssim(guess: Tensor, truth: Tensor) -> Tensor:
-    """(n,) SSIM of CIELAB's L alone (L-SSIM, §6.1): structure, whatever became of the colours. Grey needs no Lab."""
+    """(n,) SSIM of CIELAB's L alone (L-SSIM): structure, whatever became of the colours. Grey needs no Lab."""
     return ssim(_luminance(guess), _luminance(truth))
 
 
 def affine_aligned_mse(guess: Tensor, truth: Tensor) -> Tensor:
-    """(n,) MSE after the best a·guess + b of every channel (MSE_aff, §6.1).
+    """(n,) MSE after the best a·guess + b of every channel (affine-aligned MSE).
 
     The fit looks at the truth, which no attacker can: it measures structure found, not pictures stolen.
     """

@@ -1,4 +1,4 @@
-"""A map's Jacobian, a sample at a time, as something that can be multiplied with: J v, Jᵀ u and Jᵀ J v (Appendix D)."""
+"""A map's Jacobian, a sample at a time, as something that can be multiplied with: J v, Jᵀ u and Jᵀ J v."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leakage, the headline privacy number (Appendix H): how much better an attack does than a guess without payload."""
+"""Leakage, the headline privacy number: how much better an attack does than a guess without payload."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ _ROWS_AT_ONCE = 256
 
 
 def leakage(mse_attack: float, mse_blind: float) -> float:
-    """max(0, 1 − MSE_attack / MSE_blind) (Appendix H); 0 where a blind guess is already perfect."""
+    """max(0, 1 − MSE_attack / MSE_blind); 0 where a blind guess is already perfect."""
     if mse_blind <= _NOTHING_TO_LEARN:
         return 0.0
     return max(0.0, 1.0 - mse_attack / mse_blind)
 
 
 def grey(truth: Tensor) -> Tensor:
-    """0.5 everywhere (§6.2)."""
+    """0.5 everywhere."""
     return torch.full_like(truth, 0.5)
 
 
 def mean_colour(auxiliary: Tensor, count: int) -> Tensor:
-    """The auxiliary pictures' mean of every channel, everywhere (§6.2)."""
+    """The auxiliary pictures' mean of every channel, everywhere."""
     colour = auxiliary.flatten(2).mean((0, 2)) if auxiliary.ndim == 4 else auxiliary.mean().expand(auxiliary.shape[1])
     return colour.view(1, -1, *[1] * (auxiliary.ndim - 2)).expand(count, *auxiliary.shape[1:])
 
 
 def mean_image(auxiliary: Tensor, count: int) -> Tensor:
-    """The mean auxiliary row (§6.2)."""
+    """The mean auxiliary row."""
     return auxiliary.mean(0, keepdim=True).expand(count, *auxiliary.shape[1:])
 
 
 def class_mean_image(auxiliary: Tensor, auxiliary_labels: Tensor, labels: Tensor) -> Tensor:
-    """The mean auxiliary row of each victim's class, which the active party knows (§6.2).
+    """The mean auxiliary row of each victim's class, which the active party knows.
 
     A class the auxiliary rows lack gets the mean of all.
     """
@@ -97,7 +97,7 @@ def trivial_guesses(
 
 
 def ridge_guess(own_auxiliary: Tensor, auxiliary: Tensor, own: Tensor) -> Tensor:
-    """The victims' rows, predicted linearly from what the attacker holds of them itself (Appendix H).
+    """The victims' rows, predicted linearly from what the attacker holds of them itself.
 
     Fitted on auxiliary rows; the penalty is the one that does best on a held-out tenth of them.
     """
@@ -119,7 +119,7 @@ def blind_guesses(
     own: Tensor | None = None,
     pixels: bool = True,
 ) -> dict[str, Tensor]:
-    """What an attacker can say of `count` victims without their payloads (Appendix H): a guess of each kind by name.
+    """What an attacker can say of `count` victims without their payloads: a guess of each kind by name.
 
     `labels` are the victims' classes, or their targets in a regression; `own` is what the attacker holds of the same
     victims itself. Both need their auxiliary twin.
@@ -137,14 +137,14 @@ def blind_guesses(
 
 
 def blind_mse(guesses: Mapping[str, Tensor], truth: Tensor) -> tuple[float, str]:
-    """MSE_blind of Appendix H, the lowest of the guesses' errors on these victims, and the name of that guess."""
+    """MSE_blind, the lowest of the guesses' errors on these victims, and the name of that guess."""
     return min((float((guess - truth).square().mean()), name) for name, guess in guesses.items())
 
 
 def table_leakage(
     guess: Tensor, truth: Tensor, blind: Mapping[str, Tensor], groups: Sequence[int] | None = None
 ) -> float:
-    """Leakage of (n, features) table rows (Appendix H): the mean over the original columns.
+    """Leakage of (n, features) table rows: the mean over the original columns.
 
     `groups` has for each feature the number of the column it came from. A column of one feature is numeric, 1 − MSE /
     blind MSE; one of several is a category, 1 − error / blind error, by the largest feature. Without `groups` all are

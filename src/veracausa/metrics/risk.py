@@ -1,4 +1,4 @@
-"""The risk meter: what the map from rows to payloads keeps of a row, by its Jacobian, without any attack (§6.6)."""
+"""The risk meter: what the map from rows to payloads keeps of a row, by its Jacobian, without any attack."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Spectrum:
 
 
 def inv_loss(spectrum: Spectrum, k: Tensor | int) -> Tensor:
-    """(n,) InvLoss_k = Σ_{i>k} (v_iᵀ(x−μ))² + Σ_{i≤k} E[(u_iᵀε)²]/σ_i² (§6.6).
+    """(n,) InvLoss_k = Σ_{i>k} (v_iᵀ(x−μ))² + Σ_{i≤k} E[(u_iᵀε)²]/σ_i².
 
     A direction with σ_i = 0 is lost whatever k is: no payload carries it, and a basis of the rest would be arbitrary.
     """
@@ -44,18 +44,18 @@ def inv_loss(spectrum: Spectrum, k: Tensor | int) -> Tensor:
 
 
 def inv_re(spectrum: Spectrum, k: Tensor | int) -> Tensor:
-    """(n,) InvRE_k = 1 − min(1, InvLoss_k / ‖x−μ‖²) (§6.6), in [0, 1]; lower is safer."""
+    """(n,) InvRE_k = 1 − min(1, InvLoss_k / ‖x−μ‖²), in [0, 1]; lower is safer."""
     share = inv_loss(spectrum, k) / spectrum.total.clamp_min(1e-30)
     return torch.where(spectrum.total > 0, 1 - share.clamp(0, 1), 0)
 
 
 def relative_rank(sigma: Tensor, relative: float = RELATIVE) -> Tensor:
-    """(n,) k = #{σ_i ≥ 0.05 σ_1} (§6.6)."""
+    """(n,) k = #{σ_i ≥ 0.05 σ_1}."""
     return ((sigma >= relative * sigma[:, :1]) & (sigma > 0)).sum(1)
 
 
 def area_under_inv_re(spectrum: Spectrum) -> Tensor:
-    """(n,) the area under InvRE_k over k/d from 0 to 1 (§6.6); needs all directions."""
+    """(n,) the area under InvRE_k over k/d from 0 to 1; needs all directions."""
     read = (spectrum.power - spectrum.noise).cumsum(1) / spectrum.total.clamp_min(1e-30).unsqueeze(1)
     values = torch.nn.functional.pad(read.clamp(0, 1), (1, 0))  # InvRE_0 = 0
     inside = (values[:, 1:] + values[:, :-1]).sum(1) / 2
@@ -72,11 +72,11 @@ def risk_of(
     noise: Tensor | None = None,
     chunk: int = 1024,
 ) -> dict[str, float]:
-    """InvRE of `transmit` at the rows `x` around `mean`, as means over the rows (§6.6).
+    """InvRE of `transmit` at the rows `x` around `mean`, as means over the rows.
 
     `transmit` maps all of `x`'s rows (always these, in this order) to their payloads, differentiably, each row apart
     from the others: BatchNorm in eval mode, masks held, noise left out. `rank=None` takes all directions; else the
-    strongest `rank` of each row are found by randomised power iterations (Appendix D). About `chunk` rows are in the
+    strongest `rank` of each row are found by randomised power iterations. About `chunk` rows are in the
     model at once; beside that the memory is n·d·rank numbers, or n·min(d, m)² for all directions.
 
     `noise` says what is added to the payload (m numbers): its variances (m,), (n, m) by row, or (n, m, r) factors F of
@@ -130,7 +130,7 @@ def _all_directions(jacobian: RowJacobian, mean: Tensor, noise: Tensor | None) -
 
 
 def _strongest(jacobian: RowJacobian, mean: Tensor, noise: Tensor | None, rank: int, rng: torch.Generator) -> Spectrum:
-    """The strongest directions of JᵀJ by subspace iteration from a random start (Appendix D)."""
+    """The strongest directions of JᵀJ by subspace iteration from a random start."""
     difference = _difference(jacobian, mean)
     width = min(rank + _EXTRA, jacobian.inputs)
     start = torch.randn(jacobian.rows, jacobian.inputs, width, generator=rng, device=rng.device)

@@ -1,4 +1,4 @@
-"""Decoders from a payload back to a row (Appendix F), and the strong one that leakage is measured with (Appendix H)."""
+"""Decoders from a payload back to a row, and the strong one that leakage is measured with."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Resize(nn.Module):
 
 
 class VectorToMap(nn.Module):
-    """A vector payload as a map of 128 channels (Appendix F)."""
+    """A vector payload as a map of 128 channels."""
 
     def __init__(self, features: int, size: Size) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class VectorToMap(nn.Module):
 
 
 def conv_decoder(payload: Sequence[int], row: Sequence[int], blocks: int = 0, channels: int = 16) -> nn.Sequential:
-    """ConvDec(N, C) of Appendix F; N = 0, C = 16 is ResSFL's light decoder. Ends in BN and a sigmoid."""
+    """ConvDec(N, C) with N convolutions between its ends, then BN and a sigmoid; (0, 16) is ResSFL's light decoder."""
 
     def block() -> list[nn.Module]:
         return _activated(nn.Conv2d(channels, channels, 3, padding=1))
@@ -81,7 +81,7 @@ def conv_decoder(payload: Sequence[int], row: Sequence[int], blocks: int = 0, ch
 
 
 def residual_decoder(payload: Sequence[int], row: Sequence[int], blocks: int = 4, channels: int = 64) -> nn.Sequential:
-    """ResDec(N, C) of Appendix F: 4 blocks of 64 channels are strong, 2 of 32 medium."""
+    """ResDec(N, C), the same with residual blocks: 4 blocks of 64 channels are strong, 2 of 32 medium."""
 
     def block() -> list[nn.Module]:
         return [ResidualBlock(channels, channels)]
@@ -92,7 +92,7 @@ def residual_decoder(payload: Sequence[int], row: Sequence[int], blocks: int = 4
 def strong_decoder(
     payload: Sequence[int], row: Sequence[int], blocks: int = 4, channels: int = 128, per_upsampling: int = 2
 ) -> nn.Sequential:
-    """The decoder of Appendix H: so many residual blocks, and two more after every doubling of the size.
+    """The decoder leakage is measured with: so many residual blocks, and two more after every doubling of the size.
 
     Pixels, (c, h, w), end in a sigmoid. A table's columns, (features,), come from an MLP of residual blocks and are
     not bounded.
@@ -110,7 +110,7 @@ def strong_decoder(
 
 
 def table_decoder(payload: Sequence[int], row: Sequence[int], blocks: int = 4, width: int = 512) -> nn.Sequential:
-    """An MLP of residual blocks with a linear end, for rows of a table (Appendix H)."""
+    """An MLP of residual blocks with a linear end, for rows of a table."""
     features = math.prod(payload)
     return nn.Sequential(
         nn.Flatten(),

@@ -95,7 +95,7 @@ class ActiveParty:
         self.watcher.begin(Meeting(self.predict, self.shapes, self.present, self.steps))
 
     def _plan(self) -> None:
-        """Which positions are trained on, and how many steps there are (§7.3's policies for missing ids)."""
+        """Which positions are trained on, and how many steps there are, by the policy for missing ids."""
         training, overlap = self.job.training, self.job.overlap
         everyone = torch.arange(len(self.data.train))
         common = torch.stack(list(self.present.values())).all(0) if len(everyone) else torch.ones(0, dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""The risk meter on maps whose answer is known (test 15 of §10), and on a small network."""
+"""The risk meter on maps whose answer is known, and on a small network."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Surrogate:
         return made.clamp(0, 1) if x.ndim == 4 else made
 
     def gates(self, x: Tensor, surrogate: Tensor) -> dict[str, float | bool]:
-        """How far surrogates are from their rows, in what should be kept and in what should change (§3.2.5).
+        """How far surrogates are from their rows, in what should be kept and in what should change.
 
         `surrogate` as `unclipped` gives it: what was clipped cannot be seen in a surrogate any more.
         """
