@@ -69,7 +69,7 @@ def verdict(
             )
         many = "the attack that works" if len(working) == 1 else f"none of the {len(working)} attacks that work"
         reads = "reads no more than" if len(working) == 1 else "reads more than"
-        return f"Against {defenses} {many} here {reads} a blind guess{cost}: nobody else's attack is ruled out."
+        return f"Against {defenses} {many} here {reads} a blind guess{cost}; other attacks are not ruled out."
     without = max((float(entries[name]["undefended"]["leakage"]) for name in tried), default=None)
     beside = f", without a defense {percent(without)}" if without is not None else ""
     return f"Behind {defenses} the strongest attack, {strongest}, reads {percent(leaked)} of {whose}{beside}{cost}."

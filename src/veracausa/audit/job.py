@@ -9,7 +9,7 @@ from typing import Any
 from veracausa.attacks import attacks as registered
 from veracausa.audit.run import audit_run
 from veracausa.audit.scene import Observer
-from veracausa.audit.settings import attack_options, check_grants
+from veracausa.audit.settings import attack_options, check_grants, quick_overrides
 from veracausa.audit.twin import FOLDER, defended_by, undefended
 from veracausa.config import Job, load_job
 from veracausa.errors import InputError
@@ -32,17 +32,20 @@ def audit_job(
     victims: int = 2000,
     parties: Sequence[str] | None = None,
     double: bool = False,
+    quick: bool = False,
     observer: Observer = lambda event: None,
 ) -> Run:
     """Train a job and its undefended twin, attack both, measure what leaked; gives the run, its report written.
 
     `overrides` are settings of the job (`training.epochs=5`) and of attacks (`inverse.epochs=20`). The twin lies in the
-    run's folder, as `twin/`. With `resume`, what an earlier audit of the same job in `out` finished is kept.
+    run's folder, as `twin/`. `quick` takes weaker attackers, for a look at tiny data. With `resume`, what an earlier
+    audit of the same job in `out` finished is kept.
     """
     of_attacks = [override for override in overrides if _of_attack(override)]
     settings = load_job(job, [override for override in overrides if override not in of_attacks])
     names = list(attacks) if attacks else default_attacks(settings, of_attacks)
     # Everything that can be refused is refused before the training.
+    of_attacks = [*(quick_overrides(names) if quick else ()), *of_attacks]
     check_grants(attack_options(names, of_attacks))
     for party in parties or ():
         if party not in settings.parties.passive:

@@ -73,8 +73,9 @@ def attack_summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     at_end = [outcome for outcome in outcomes if outcome.moment == 1]
     worst = max(at_end, key=lambda outcome: outcome.leakage)
     scores = worst.measured["train"].scores
-    entry: dict[str, Any] = {
-        **{score: scores[score] for score in gate.HEADLINE if score in scores},
+    headline: dict[str, Any] = {score: scores[score] for score in gate.HEADLINE if score in scores}
+    entry = {
+        **headline,
         "blind_mse": scores["blind_mse"],
         "party": worst.party,
         "seconds": sum(outcome.seconds for outcome in outcomes),

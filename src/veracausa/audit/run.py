@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from veracausa.audit.live import attacked_live
 from veracausa.audit.record import finished_attack, gather, write_attack
 from veracausa.audit.samples import choose
 from veracausa.audit.scene import Observer, Outcome, Scene
-from veracausa.audit.settings import attack_options, check_grants
+from veracausa.audit.settings import attack_class, attack_options, check_grants
 from veracausa.audit.twin import twin_of
 from veracausa.audit.victim import Victim
 from veracausa.config import Job
@@ -41,6 +42,7 @@ def audit_run(
     The attacker is the active party: it knows all labels, and the columns it holds itself. `auxiliary` rows come from
     the test split, `victims` from the training split and as many from the rest of the test split. With `double`, an
     attack that trains is trained again with twice the epochs, until that moves the leakage by less than two points.
+    An attack that must be there while the victim trains gets a training of its own, under `live/`.
     An undefended twin in the run's folder is attacked first, in the same way. With `resume`, an attack that the run
     has already, just as it is asked for, is not repeated.
     """
@@ -81,6 +83,9 @@ def _attack_all(
             continue
         outcomes: list[Outcome] = []
         for party in asked["parties"]:
+            if attack_class(name).live:
+                outcomes.append(attacked_live(run, dataset, own, party, asked["auxiliary"], asked["victims"], observer))
+                continue
             data = dataset.parties[party]
             sample = choose(data, job.seed, asked["auxiliary"], asked["victims"])
             for moment, step in _moments(run, party, name):

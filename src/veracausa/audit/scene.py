@@ -89,17 +89,22 @@ class Scene:
         return Outcome(**{**vars(best), "strength": strength})
 
     def _once(self, options: Options, observer: Observer) -> Outcome:
+        attack: Attack = attacks.get(options.name)(options)
+        return self.read(attack, options, observer, begin=True)
+
+    def read(self, attack: Attack, options: Options, observer: Observer, begin: bool = False) -> Outcome:
+        """What the attack makes of its victims' payloads; one that has watched the training needs not `begin`."""
         started = time.perf_counter()
         victim = self.victim
         event = {"event": "attack", "attack": options.name, "party": victim.name, "moment": self.moment}
         observer({**event, "share": 0.0})
         draws = self._draws(options)
         rng = seeding.generator(self.job.seed, "audit", "batches", victim.name)
-        attack: Attack = attacks.get(options.name)(options)
         decodes = _DECODES in attack.needs
         positions_of = self.sample.first(most_victims(options))
         work = _Work(observer, event)
-        attack.begin(self._view(options, draws, rng, work.beginning))
+        if begin:
+            attack.begin(self._view(options, draws, rng, work.beginning))
         measured: dict[Split, Measured] = {}
         gallery = None
         for number, (split, positions) in enumerate(positions_of.items()):
@@ -149,6 +154,7 @@ class Scene:
             bottom=victim.fresh_bottom,
             defense=victim.own_defense,
             transmit=victim.transmit,
+            transcript=victim.transcript(self.active.name),
             oracle=_Oracle(victim, self.sample.auxiliary, draws, rng),
             fresh=victim.random or victim.by_batch,
             progress=progress,

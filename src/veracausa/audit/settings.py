@@ -53,17 +53,26 @@ def attack_class(name: str) -> type[Attack]:
 
 
 def check_grants(options: Mapping[str, Options]) -> None:
-    """Refuse an attack that a finished run cannot give what it needs, before anything is attacked or trained."""
+    """Refuse an attack that an audit cannot give what it needs, before anything is attacked or trained."""
     from veracausa.audit.scene import GRANTED
 
     for name in options:
         attack = attack_class(name)
-        if attack.live or (missing := attack.needs & ~GRANTED):
-            what = "to be there while the victim trains" if attack.live else ", ".join(missing.words)
-            raise InputError(f"attack {name!r} needs {what}, which an audit of a finished run cannot give it")
+        granted = GRANTED | Grant.TAMPER if attack.live else GRANTED
+        if missing := attack.needs & ~granted:
+            raise InputError(f"attack {name!r} needs {', '.join(missing.words)}, which an audit cannot give it")
 
 
 def most_victims(options: Options) -> int | None:
     """How many rows of a split an attack is given: one batch, if it learns no decoder and searches for every row."""
     searches = Grant.AUXILIARY not in attack_class(options.name).needs
     return getattr(options, "batch_size", None) if searches else None
+
+
+QUICK = ("inverse.epochs=20", "inverse.channels=16", "inverse.blocks=1", "unsplit.main=20", "unsplit.batch_size=64")
+"""Attackers for a quick look at tiny data: weaker than those that figures are compared by."""
+
+
+def quick_overrides(names: Sequence[str]) -> tuple[str, ...]:
+    """The settings of `QUICK` for these attacks; what a user sets comes after them and wins."""
+    return tuple(setting for setting in QUICK if setting.partition(".")[0] in names)

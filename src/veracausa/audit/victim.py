@@ -7,6 +7,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
+from veracausa.attacks.transcript import Transcript
 from veracausa.data.vertical import PartyData, Split
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Defense
@@ -71,6 +72,11 @@ class Victim:
         defense: Defense = defenses.get(options.name)(options)
         defense.bind(model, optimizer, rng)
         return defense
+
+    def transcript(self, active: str) -> Transcript | None:
+        """What crossed while it trained, where the active party kept it."""
+        place = self.run.path / "parties" / active / "transcript" / self.name
+        return Transcript(place) if place.is_dir() else None
 
     def transmit(self, rows: Tensor) -> Tensor:
         """The victim's trained map from rows to payloads, differentiable, without its noise."""

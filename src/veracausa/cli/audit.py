@@ -1,17 +1,24 @@
-"""`veracausa audit`: what an attacker reads from the payloads of a finished run."""
+"""`veracausa audit`: train a job and its undefended twin, or take a finished run, and attack it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from veracausa.errors import InputError
+
+if TYPE_CHECKING:
+    from veracausa.runs.folder import Run
+
 
 def audit(
-    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
-    attacks: Annotated[str, typer.Option("--attacks", metavar="A,B", help="Which attacks to run.")] = "inverse",
+    what: Annotated[Path, typer.Argument(metavar="JOB|RUN", help="A job (a TOML file), or a finished run's folder.")],
+    attacks: Annotated[
+        str | None, typer.Option("--attacks", metavar="A,B", help="Which attacks to run; default: inverse.")
+    ] = None,
     auxiliary: Annotated[
         int, typer.Option(min=4, help="Rows the attacker learns from: test rows, at most half of them.")
     ] = 4000,
@@ -21,80 +28,111 @@ def audit(
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="ATTACK.SETTING=VALUE", help="One setting of an attack; repeatable."),
+        typer.Option("--set", metavar="A.B=C", help="One setting of an attack, or of the job; repeatable."),
     ] = None,
+    out: Annotated[Path | None, typer.Option(help="A job's run folder; default: runs/NAME, numbered if taken.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Keep what an earlier audit finished; do the rest.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Weaker attackers, for a first look at small data.")] = False,
     double: Annotated[
         bool, typer.Option("--double", help="Also train with twice the epochs, until it hardly changes the figure.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was found as the last line.")] = False,
 ) -> None:
-    """Attack a finished run: what the strongest attacker we have so far reads from the payloads.
+    """Attack what the parties of a job send, and say what could be read back.
 
-    It is given the victim's trained model and defense, more than any partner has. A low figure says that this attack
-    failed, not that every attack must.
+    A job is trained first, and beside it the same job without any defense: an attack that fails there, too, says
+    nothing about the defense. A finished run is attacked as it is. A low figure says that these attacks failed, not
+    that every attack must.
     """
-    from veracausa.audit.run import audit_run
     from veracausa.cli import console
+
+    names, chosen, given = _names(attacks or ""), _names(parties or "") or None, list(settings or ())
+    if attacks is not None and not names:
+        raise InputError("--attacks: name at least one attack")
+    with Progress() as progress:
+        common: dict[str, Any] = {"auxiliary": auxiliary, "victims": victims, "parties": chosen}
+        common |= {"double": double, "resume": resume, "observer": progress}
+        if what.is_dir():
+            if out is not None:
+                raise InputError(f"--out: {what} is a finished run, its audit goes into its own folder")
+            run = _audit_run(what, names or ["inverse"], given, quick, common)
+        else:
+            run = _audit_job(what, names or None, out, given, quick, common)
+    found = run.summary
+    page = run.path / "report.html"
+    if as_json:
+        console.print_json_line({"run": str(run.path), "report": str(page), **found})
+        return
+    print_audit(run, found)
+    console.out.print(f"Report: {page}", markup=False, soft_wrap=True)
+
+
+def _audit_run(path: Path, names: list[str], given: list[str], quick: bool, common: Mapping[str, Any]) -> Run:
+    from veracausa.audit.run import audit_run
+    from veracausa.audit.settings import quick_overrides
     from veracausa.runs.folder import Run
 
-    with _Bar() as bar:
-        found = audit_run(
-            Run(run), _names(attacks), auxiliary, victims, settings or (), _names(parties or ""), double, bar
-        )
-    if as_json:
-        console.print_json_line({"run": str(run), **found})
-        return
-    _print(run, found)
+    run = Run(path)
+    audit_run(run, names, overrides=[*(quick_overrides(names) if quick else ()), *given], **common)
+    run.report()
+    return run
+
+
+def _audit_job(
+    path: Path, names: list[str] | None, out: Path | None, given: list[str], quick: bool, common: Mapping[str, Any]
+) -> Run:
+    from veracausa.audit.job import audit_job
+
+    if not path.exists():
+        raise InputError(f"{path}: there is neither a job file nor a run folder of this name")
+    return audit_job(path, names, out, overrides=given, quick=quick, **common)
 
 
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _print(run: Path, found: Mapping[str, Any]) -> None:
+def print_audit(run: Run, found: Mapping[str, Any]) -> None:
+    """A table of all attacks, and the verdict."""
     from rich.table import Table
 
     from veracausa.cli import console
 
     several = len(found["attacks"]) > 1
     table = Table(*(["attack"] if several else []), "party", box=None, pad_edge=False)
-    for name in ("samples", "mse", "psnr", "ssim", "leakage", "blind mse"):
+    for name in ("samples", "mse", "psnr", "ssim", "leakage", "undefended", "blind mse"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("blind guess")
     for attack, entry in found["attacks"].items():
+        without = entry.get("undefended", {}).get("leakage")
         for party, own in entry["parties"].items():
             for split in ("train", "test"):
                 if split in own:
-                    table.add_row(*([attack] if several else []), party, *_cells(split, own[split]))
+                    beside = without if party == entry["party"] and split == "train" else None
+                    table.add_row(*([attack] if several else []), party, *_cells(split, own[split], beside))
     console.out.print(table)
-    strongest = found["strongest"]
-    worst = found["attacks"][strongest["attack"]]
-    console.out.print(
-        f"\nThe strongest attack, {strongest['attack']}, reads {100 * strongest['leakage']:.1f} % of what can be read "
-        f"from the payloads of {worst['party']} (0 %: no more than a guess without them; 100 %: a perfect copy).",
-        markup=False,
-        soft_wrap=True,
-    )
-    if not strongest["leakage"]:
-        console.out.print(
-            "It does no better than a guess without the payloads. That is an attack that failed; whether it works here "
-            "at all, an audit of the same job without a defense shows.",
-            markup=False,
-            soft_wrap=True,
-        )
+
+    def say(sentence: str) -> None:
+        console.out.print(sentence, markup=False, soft_wrap=True)
+
+    say(f"\n{found['verdict']}")
+    say("0 % is no more than a guess without the payload, 100 % a perfect copy.")
     for attack, entry in found["attacks"].items():
+        if entry.get("works") is False:
+            say(f"{attack} does not work here: without a defense it beats no blind guess either.")
         for party, own in entry["parties"].items():
             if "strength" in own:
-                console.out.print(_strength(attack, party, own), markup=False, soft_wrap=True)
-    console.out.print(f"Details: {run / 'attacks'}, {run / 'summary.json'}", markup=False, soft_wrap=True)
+                say(_strength(attack, party, own))
+    say(f"Details: {run.path / 'audit.md'}, {run.path / 'samples.parquet'}, {run.path / 'summary.json'}")
 
 
-def _cells(split: str, scores: Mapping[str, Any]) -> list[str]:
+def _cells(split: str, scores: Mapping[str, Any], undefended: float | None) -> list[str]:
     def shown(name: str, digits: int) -> str:
         return f"{scores[name]:.{digits}f}" if name in scores else "–"
 
     leaked = f"{100 * scores['leakage']:.1f} %"
-    errors = [shown("mse", 4), shown("psnr", 1), shown("ssim", 3), leaked, shown("blind_mse", 4)]
+    beside = f"{100 * undefended:.1f} %" if undefended is not None else ""
+    errors = [shown("mse", 4), shown("psnr", 1), shown("ssim", 3), leaked, beside, shown("blind_mse", 4)]
     return [f"{scores['samples']} {split}", *errors, str(scores["blind"])]
 
 
@@ -104,35 +142,68 @@ def _strength(attack: str, party: str, own: Mapping[str, Any]) -> str:
     return f"{attack} on {party}: {tried}; {verdict}."
 
 
-class _Bar:
-    """A bar an attack on a terminal; else a line an attack."""
+class Progress:
+    """What an audit is at: the training's own progress, then a bar an attack on a terminal, else a line an attack."""
 
     def __init__(self) -> None:
-        from rich.progress import Progress
+        from veracausa.cli import console
 
-        from veracausa.cli.console import err
-
-        self._console = err
-        self._bar = Progress(console=err, transient=True) if err.is_terminal else None
+        self._console = console.err
+        self._training: console.Progress | None = None
+        self._twin: bool | None = None
+        self._bar: Any = None
         self._task: Any = None
 
-    def __enter__(self) -> _Bar:
-        if self._bar is not None:
-            self._bar.start()
+    def __enter__(self) -> Progress:
         return self
 
     def __exit__(self, *failure: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._close()
 
     def __call__(self, event: Mapping[str, Any]) -> None:
-        what, share = f"{event['attack']} on {event['party']}", event["share"]
-        if self._bar is None:
-            if not share:
-                self._console.print(what, markup=False)
-            return
+        if event["event"] == "attack":
+            self._attack(event)
+        else:
+            self._train(event)
+
+    def _train(self, event: Mapping[str, Any]) -> None:
+        from veracausa.cli import console
+
+        twin = bool(event.get("twin"))
+        if self._training is None or twin != self._twin:
+            self._close()
+            if twin:
+                self._console.print("the undefended twin", markup=False)
+            self._training, self._twin = console.Progress(), twin
+            self._training.__enter__()
+        self._training(event)
+        if event["event"] == "done":
+            self._close()
+
+    def _attack(self, event: Mapping[str, Any]) -> None:
+        from rich.progress import Progress as Bar
+
+        share = event["share"]
+        if self._bar is None and self._console.is_terminal:
+            self._close()
+            self._bar = Bar(console=self._console, transient=True)
+            self._bar.start()
         if not share:
+            moment = event.get("moment", 1.0)
+            when = "" if moment == 1 else f" after {100 * moment:.0f} % of the training"
+            what = f"{event['attack']} on {event['party']}{when}{', undefended' if event.get('twin') else ''}"
+            if self._bar is None:
+                self._console.print(what, markup=False)
+                return
             if self._task is not None:
                 self._bar.remove_task(self._task)
             self._task = self._bar.add_task(what, total=1.0)
-        self._bar.update(self._task, completed=share)
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=share)
+
+    def _close(self) -> None:
+        if self._training is not None:
+            self._training.close()
+        if self._bar is not None:
+            self._bar.stop()
+        self._training = self._bar = self._task = None

@@ -1,0 +1,218 @@
+"""`veracausa audit JOB`: the job and its undefended twin are trained, both are attacked, and a broken audit goes on."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import tomli_w
+import torch
+from typer.testing import CliRunner
+
+import veracausa
+from veracausa.attacks import attacks
+from veracausa.attacks.base import AdversaryView, Attack, Grant
+from veracausa.audit.twin import defended_by, undefended
+from veracausa.cli.main import app
+from veracausa.config import load_job
+from veracausa.defenses import defenses
+from veracausa.defenses.base import Defense
+from veracausa.errors import InputError, RunError
+from veracausa.registry import Options
+from veracausa.runs.folder import Run
+
+QUICK = ("inverse.epochs=2", "inverse.channels=8", "inverse.blocks=1", "inverse.average=2")
+JOB: dict[str, Any] = {
+    "name": "mine",
+    "data": {"name": "digits"},
+    "model": {"name": "convnet", "cut": 3},
+    "training": {"epochs": 2, "batch_size": 256},
+    "risk": {"every": 0},
+    "runtime": {"device": "cpu", "cpu_threads": 1},
+    "defense": {"name": "noise"},
+}
+ASKED = {"victims": 40, "parties": ["passive_1"]}
+
+
+class Noise(Defense):
+    def protect(self, r: torch.Tensor, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        return 0 * r + torch.randn(r.shape, generator=self.rng)
+
+
+class Mute(Attack):
+    """Guesses black, whatever it sees; fails on the way if it is told to."""
+
+    needs = Grant.ARCHITECTURE
+    broken = False
+
+    def begin(self, view: AdversaryView) -> None:
+        super().begin(view)
+        assert view.bottom is not None
+        assert view.defense is not None
+        assert view.transmit is not None
+        assert view.labels is not None
+        rows = torch.rand(2, *view.row_shape)
+        bottom = view.bottom(view.rng)
+        assert bottom(rows).shape == (2, *view.payload_shape) == view.transmit(rows).shape
+        optimizer = torch.optim.SGD(bottom.parameters(), lr=0.1)
+        assert view.defense(bottom, optimizer, view.rng).infer(rows, torch.arange(2)).shape == (2, *view.payload_shape)
+        assert view.classes == 10
+        self.shape = view.row_shape
+
+    def reconstruct(self, payload: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        if Mute.broken:
+            raise RunError("the attack fell over")
+        return torch.zeros(len(payload), *self.shape)
+
+
+class Asking(Attack):
+    needs = Grant.QUERIES
+
+
+class Sitting(Mute):
+    """Must be there while the victim trains."""
+
+    live = True
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Only while a test runs: other tests go over everything that is registered."""
+    monkeypatch.setenv("VERACAUSA_DEBUG", "0")
+    monkeypatch.setenv("COLUMNS", "140")
+    monkeypatch.setattr(Mute, "broken", False)
+    defenses.names(), attacks.names()
+    defenses.register("noise")(Noise)
+    own = {"mute": Mute, "asking": Asking, "sitting": Sitting}
+    for name, attack in own.items():
+        attacks.register(name, Options)(attack)
+    yield
+    del defenses._entries["noise"]
+    for name in own:
+        del attacks._entries[name]
+
+
+def call(*arguments: str) -> str:
+    result = CliRunner().invoke(app, arguments)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def written(tmp_path: Path) -> Path:
+    path = tmp_path / "job.toml"
+    path.write_text(tomli_w.dumps(JOB), encoding="utf-8")
+    return path
+
+
+def test_the_twin_leaks_and_the_noise_does_not(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    asked = ["--attacks", "inverse,mute", "--victims", "40", "--parties", "passive_1"]
+    asked += [word for setting in (*QUICK, "training.epochs=3") for word in ("--set", setting)]
+    printed = call("audit", str(written(tmp_path)), "--out", str(out), *asked)
+    assert "mute does not work here" in printed
+    summary = Run(out).summary
+    assert Run(out).job.training.epochs == 3
+    inverse, mute = summary["attacks"]["inverse"], summary["attacks"]["mute"]
+    assert inverse["works"] is True
+    assert inverse["leakage"] < 0.05 < 0.5 < inverse["undefended"]["leakage"]
+    assert mute["works"] is False
+    assert summary["verdict"].startswith("Against noise the attack that works here reads no more than a blind guess")
+    twin = Run(out / "twin")
+    assert not defended_by(twin.job)
+    assert twin.job.seed == Run(out).job.seed
+    assert twin.summary["attacks"]["inverse"]["leakage"] == inverse["undefended"]["leakage"]
+    for run in (out, out / "twin"):
+        samples = pl.read_parquet(run / "samples.parquet")
+        assert {"attack", "party", "split", "moment", "position", "mse", "psnr", "ssim"} <= set(samples.columns)
+        moments = samples.filter(pl.col("attack") == "inverse")["moment"].unique().sort()
+        assert len(moments) == 4
+        assert moments[-1] == 1
+        assert samples.filter(pl.col("attack") == "mute")["moment"].unique().to_list() == [1.0]
+    told = summary["attacks"]["inverse"]["parties"]["passive_1"]["moments"]
+    assert [entry["moment"] for entry in told] == moments.to_list()
+    assert "| mute |" in (out / "audit.md").read_text()
+    assert summary["verdict"] in (out / "report.html").read_text()
+
+
+def test_a_broken_audit_keeps_what_was_finished_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "run"
+    monkeypatch.setattr(Mute, "broken", True)
+    with pytest.raises(RunError, match="fell over"):
+        veracausa.audit(JOB, attacks=["inverse", "mute"], out=out, overrides=QUICK, **ASKED)
+    assert Run(out).status["audit"]["state"] == "failed"
+    assert "leakage" in Run(out / "twin").summary["attacks"]["inverse"]
+    page = Run(out).report().read_text(encoding="utf-8")
+    assert "fell over" in page
+    monkeypatch.setattr(Mute, "broken", False)
+    events: list[Any] = []
+    run = veracausa.audit_job(
+        JOB, ["inverse", "mute"], out, resume=True, overrides=QUICK, observer=events.append, **ASKED
+    )
+    assert run.path == out
+    done = [(event["attack"], event["twin"]) for event in events if event["event"] == "attack" and not event["share"]]
+    # The twin was attacked first; its inverse was finished, and nothing was trained again.
+    assert ("inverse", True) not in done
+    assert {("mute", True), ("inverse", False), ("mute", False)} == set(done)
+    assert not [event for event in events if event["event"] == "step"]
+    assert set(run.summary["attacks"]) == {"inverse", "mute"}
+    assert "fell over" not in (out / "report.html").read_text(encoding="utf-8")
+
+
+def test_an_undefended_job_is_its_own_twin(tmp_path: Path) -> None:
+    job = {**JOB, "defense": {"name": "none"}}
+    run = veracausa.audit_job(job, ["mute"], tmp_path / "run", **ASKED)
+    assert not (run.path / "twin").exists()
+    assert run.summary["attacks"]["mute"]["works"] is False
+
+
+def test_an_attack_that_must_be_there_gets_a_training_of_its_own(tmp_path: Path) -> None:
+    job = {**JOB, "defense": {"name": "none"}}
+    run = veracausa.audit_job(job, ["sitting"], tmp_path / "run", **ASKED)
+    assert Run(run.path / "live" / "sitting-passive_1").status["state"] == "done"
+    assert run.summary["attacks"]["sitting"]["leakage"] == 0
+
+
+def test_the_twin_of_a_job_defends_nowhere() -> None:
+    job = load_job({**JOB, "party": {"passive_2": {"defense": {"name": "greyscale"}}}})
+    assert defended_by(job) == "noise and greyscale"
+    twin = undefended(job)
+    assert not defended_by(twin)
+    assert tomllib.loads(twin.to_toml())["seed"] == job.seed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["JOB", "--attacks", "invers"], "did you mean 'inverse'"),
+        (["JOB", "--attacks", "asking"], "needs queries, which an audit cannot give it"),
+        (["JOB", "--parties", "passive_3"], "no passive party"),
+        (["JOB", "--set", "training.epoch=3"], "did you mean 'epochs'"),
+        (["JOB", "--set", "inverse.epoch=3"], "did you mean 'epochs'"),
+        (["nowhere.toml"], "neither a job file nor a run folder"),
+        (["FOLDER"], "not a run folder"),
+        (["FOLDER", "--out", "elsewhere"], "is a finished run"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_nothing_is_trained(
+    arguments: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    job = written(tmp_path)
+    names = {"JOB": str(job), "FOLDER": str(tmp_path / "folder")}
+    with pytest.raises(InputError, match=sentence) as refused:
+        call("audit", *(names.get(word, word) for word in arguments))
+    assert refused.value.exit_code == 2
+    assert not (tmp_path / "runs").exists()
+
+
+def test_json_is_the_last_line(tmp_path: Path) -> None:
+    printed = call("audit", str(written(tmp_path)), "--out", str(tmp_path / "r"), "--attacks", "mute", "--json")
+    assert json.loads(printed.splitlines()[-1])["strongest"]["attack"] == "mute"
