@@ -73,6 +73,8 @@ class AdversaryView:
     fresh: bool = False
     """Whether the defense is random, so that two payloads of one row differ."""
     progress: Progress = field(default=lambda share: None)
+    oracle_at: Mapping[str, Callable[[], Tensor]] | None = None
+    """As `oracle`, at moments of the training, by their names in the transcript, in order. With WEIGHTS and DEFENSE."""
 
 
 @dataclass(frozen=True)
