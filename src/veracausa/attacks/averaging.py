@@ -98,7 +98,8 @@ class Draws:
         chosen = torch.randperm(len(self.kept), generator=self.rng)[: self.count].tolist()
         # One of them is new at each call: a decoder must not learn a fixed set of draws by heart.
         self.kept[chosen[0]].copy_(self.draw())
-        total = self.kept[chosen[0]].clone()
+        total: Tensor = self.kept[chosen[0]].clone()
         for number in chosen[1:]:
             total += self.kept[number]
-        return total / len(chosen)
+        total /= len(chosen)
+        return total

@@ -53,7 +53,7 @@ class ConditionedDecoder(nn.Module):
         unknown = len(every)
         if labels is None:
             labels = torch.full((count,), unknown, device=planes.device)
-        return planes[torch.where(labels < 0, unknown, labels)]  # type: ignore[no-any-return]
+        return planes[torch.where(labels < 0, unknown, labels)]
 
 
 class RowDiscriminator(EmbeddingDiscriminator):

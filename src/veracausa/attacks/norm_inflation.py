@@ -87,4 +87,5 @@ class NormInflation(LiveAttack):
 def lengthening(payload: Tensor) -> Tensor:
     """∂(−mean‖P‖)/∂P = −P/‖P‖ by row, over the number of rows: descending it makes every row's payload longer."""
     norm = payload.flatten(1).norm(dim=1).clamp(min=1e-12).view(-1, *[1] * (payload.ndim - 1))
-    return -payload / (norm * len(payload))
+    direction: Tensor = -payload / (norm * len(payload))
+    return direction

@@ -97,7 +97,7 @@ class SDAR(LiveAttack):
         self.row_judging = adam([self.row_judge], lr_d * self.options.lambda2, self.device)
         self.optimizers = [self.simulating, self.judging, self.decoding, self.row_judging]
         self.figures = torch.zeros(3, device=self.device)
-        self.exchanges = 0
+        self.exchanges = self.batch = 0
         self.step: Callable[[], None] | None = None
 
     def observe(self, exchange: Exchange) -> None:
@@ -146,6 +146,7 @@ class SDAR(LiveAttack):
             "modules": [module.state_dict() for module in self.modules],
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "exchanges": self.exchanges,
+            "batch": self.batch,
             "figures": self.figures.clone(),
         }
 
@@ -154,7 +155,7 @@ class SDAR(LiveAttack):
             module.load_state_dict(kept)
         for optimizer, kept in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(kept)
-        self.exchanges = state["exchanges"]
+        self.exchanges, self.batch = state["exchanges"], state["batch"]
         self.figures.copy_(state["figures"])
         self.step = None  # a captured step reads from the optimisers' old memory
 
@@ -167,9 +168,9 @@ class SDAR(LiveAttack):
 
     def _lay_out(self, exchange: Exchange) -> None:
         """Memory for what a step reads, of the first exchange's size; shorter exchanges are filled up."""
-        batch = len(exchange.payload)
+        batch = self.batch = self.batch or len(exchange.payload)
         sent = {self.view.victim: exchange.payload, **exchange.others}
-        self.sent = {party: torch.empty_like(payload, device=self.device) for party, payload in sent.items()}
+        self.sent = {party: torch.zeros(batch, *values.shape[1:], device=self.device) for party, values in sent.items()}
         kind = torch.int64 if self.view.classes else torch.float32
         self.labels = torch.zeros(batch, dtype=kind, device=self.device)
         self.chosen = torch.zeros(batch, dtype=torch.int64, device=self.device)

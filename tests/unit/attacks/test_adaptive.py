@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import pytest
 import torch
@@ -26,7 +27,7 @@ COUNT, COLUMNS, WIDTH = 300, 4, 8
 class History(list[Exchange]):
     """A transcript in memory."""
 
-    moments = {"start": 1, "half": 6, "end": 12}
+    moments: ClassVar = {"start": 1, "half": 6, "end": 12}
 
     def step_of(self, moment: str) -> int:
         return self.moments[moment]
@@ -161,7 +162,7 @@ def test_mismatch_takes_from_an_ids_history_what_agrees_with_its_end() -> None:
 
 
 def test_mismatch_reads_nothing_from_noise_and_needs_a_transcript() -> None:
-    auxiliary, victims = rows()
+    auxiliary, _ = rows()
     bottom, draws, ids = maps()[0], toys.rng(9), torch.arange(COUNT)
     noise = [torch.randn(COUNT, WIDTH, generator=draws) for _ in range(12)]
     transcript = History(Exchange(step, ids, payload, None) for step, payload in enumerate(noise, 1))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-import toy_federation as toys
 from torch import Tensor
 
+import toy_federation as toys
 from veracausa.attacks.base import Grant
 from veracausa.attacks.conditioned import ConditionedDecoder, RowDiscriminator
 from veracausa.attacks.sdar import SDAR, SDAROptions
