@@ -50,7 +50,8 @@ class DefendedShadow:
     def payloads(self) -> Tensor:
         """Of all auxiliary rows, in batches as in training, shuffled anew at each call.
 
-        Where the batch matters they are standardised within it. The last batch is filled up: the statistics of a small one would be no statistics.
+        Where the batch matters they are standardised within it. The last batch is filled up: the statistics of a small
+        one would be no statistics.
         """
         order = torch.randperm(len(self.rows), generator=self.rng)
         spare = min(-len(order) % self.batch, len(order))
