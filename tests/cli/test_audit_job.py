@@ -74,10 +74,16 @@ class Asking(Attack):
     needs = Grant.QUERIES
 
 
-class Sitting(Mute):
-    """Must be there while the victim trains."""
+class Sitting(Attack):
+    """Must be there while the victim trains; guesses black."""
 
     live = True
+
+    def begin(self, view: AdversaryView) -> None:
+        self.shape = view.row_shape
+
+    def reconstruct(self, payload: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(len(payload), *self.shape)
 
 
 @pytest.fixture(autouse=True)

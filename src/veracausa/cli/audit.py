@@ -100,9 +100,8 @@ def print_audit(run: Run, found: Mapping[str, Any]) -> None:
 
     several = len(found["attacks"]) > 1
     table = Table(*(["attack"] if several else []), "party", box=None, pad_edge=False)
-    for name in ("samples", "mse", "psnr", "ssim", "leakage", "undefended", "blind mse"):
+    for name in ("samples", "leakage", "undefended", "mse", "blind", "ssim"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("blind guess")
     for attack, entry in found["attacks"].items():
         without = entry.get("undefended", {}).get("leakage")
         for party, own in entry["parties"].items():
@@ -132,8 +131,7 @@ def _cells(split: str, scores: Mapping[str, Any], undefended: float | None) -> l
 
     leaked = f"{100 * scores['leakage']:.1f} %"
     beside = f"{100 * undefended:.1f} %" if undefended is not None else ""
-    errors = [shown("mse", 4), shown("psnr", 1), shown("ssim", 3), leaked, beside, shown("blind_mse", 4)]
-    return [f"{scores['samples']} {split}", *errors, str(scores["blind"])]
+    return [f"{scores['samples']} {split}", leaked, beside, shown("mse", 4), shown("blind_mse", 4), shown("ssim", 3)]
 
 
 def _strength(attack: str, party: str, own: Mapping[str, Any]) -> str:

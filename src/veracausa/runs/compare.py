@@ -9,6 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from veracausa.errors import InputError
+from veracausa.runs.audit_figures import Point, frontier_svg, point_of
 from veracausa.runs.figures import SCORES, SHARES, Chart, Curve, chart_svg, format_bytes, format_score
 from veracausa.runs.record import RunRecord, numbers, read_run
 from veracausa.runs.report import format_seconds, render, write_page
@@ -41,6 +42,7 @@ def write_comparison(run_dirs: Iterable[Path], out: Path) -> Path:
         scores=[(score, SCORES[score]) for score in scores],
         audited=[(name, name) for name in ("leakage", "drift") if any(row[name] is not None for row in rows)],
         shown=[_shown(row, scores) for row in rows],
+        frontier=Markup(frontier_svg(points)) if len(points := _points(runs)) > 1 else None,
         charts=[Markup(chart_svg(chart)) for chart in _charts(runs)],
         differences=differences([run.config for run in runs.values()]),
     )
@@ -95,6 +97,11 @@ def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
             whose = " and ".join(filter(None, [", ".join(holders[:-1]), holders[-1]]))
             return f"{len(rows)} runs compared: {extreme} test {SCORES[score]} {format_score(score, best)}, by {whose}."
     return f"{len(rows)} runs compared."
+
+
+def _points(runs: Mapping[str, RunRecord]) -> list[Point]:
+    """The audited runs as accuracy and leakage."""
+    return [point for name, run in runs.items() if (point := point_of(run, name)) is not None]
 
 
 def _charts(runs: Mapping[str, RunRecord]) -> list[Chart]:

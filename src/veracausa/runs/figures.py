@@ -60,20 +60,25 @@ class Chart:
     curves: Sequence[Curve]
     levels: Sequence[Level] = ()
     percent: bool = False
+    across: str = "epoch"
+    whole: bool = False
+    """Whether the scale runs from 0 to 1, whatever the curves do."""
 
 
 @dataclass(frozen=True)
-class _Ink:
+class Ink:
+    """The colours of a figure."""
+
     text: str
     rule: str
     series: tuple[str, ...]
 
 
-_PRINT = _Ink("#22262b", "#d9dde2", ("#2563a8", "#c2571a", "#2f7d5b", "#7b4fa3", "#a8842c", "#5b6670"))
+_PRINT = Ink("#22262b", "#d9dde2", ("#2563a8", "#c2571a", "#2f7d5b", "#7b4fa3", "#a8842c", "#5b6670"))
 # Colours that occur nowhere else: each is replaced by a colour of the page, so that a figure follows light and dark.
-_PAGE = _Ink("#010203", "#020304", tuple(f"#0a0b{i:02x}" for i in range(6)))
-_PAGE_COLOURS = {_PAGE.text: "currentColor", _PAGE.rule: "var(--rule)"} | {
-    colour: f"var(--s{i + 1})" for i, colour in enumerate(_PAGE.series)
+PAGE = Ink("#010203", "#020304", tuple(f"#0a0b{i:02x}" for i in range(6)))
+_PAGE_COLOURS = {PAGE.text: "currentColor", PAGE.rule: "var(--rule)"} | {
+    colour: f"var(--s{i + 1})" for i, colour in enumerate(PAGE.series)
 }
 
 
@@ -111,8 +116,8 @@ def curves_of(epochs: Sequence[Mapping[str, Any]], score: str, named: bool = Fal
 def chart_svg(chart: Chart, small: bool = False) -> str:
     """The chart as an inline SVG element in the page's colours; small, one of many that share a legend elsewhere."""
     figure = Figure(figsize=(3.2, 1.9) if small else (4.6, 3.1), layout="constrained")
-    _draw_chart(figure.add_subplot(), chart, _PAGE, legend=not small)
-    return _svg(figure, chart.title)
+    _draw_chart(figure.add_subplot(), chart, PAGE, legend=not small)
+    return svg_text(figure, chart.title)
 
 
 def charts_png(charts: Sequence[Chart], path: Path) -> None:
@@ -125,8 +130,8 @@ def charts_png(charts: Sequence[Chart], path: Path) -> None:
 
 def bytes_svg(sent: Mapping[str, Mapping[str, int]]) -> str:
     """Bytes sent, one bar a party and one colour a kind of message, as an inline SVG element."""
-    figure = _bytes_figure(sent, _PAGE)
-    return _svg(figure, "Bytes sent by each party, by kind of message")
+    figure = _bytes_figure(sent, PAGE)
+    return svg_text(figure, "Bytes sent by each party, by kind of message")
 
 
 def bytes_png(sent: Mapping[str, Mapping[str, int]], path: Path) -> None:
@@ -148,8 +153,8 @@ def format_score(name: str, value: float) -> str:
     return f"{100 * value:.1f} %" if name in SHARES else f"{value:.4g}"
 
 
-def _draw_chart(axes: Axes, chart: Chart, ink: _Ink, legend: bool = True) -> None:
-    _bare(axes, ink)
+def _draw_chart(axes: Axes, chart: Chart, ink: Ink, legend: bool = True) -> None:
+    bare(axes, ink)
     axes.set_title(chart.title, loc="left", fontsize=10, color=ink.text, fontweight="bold")
     for curve in chart.curves:
         axes.plot(
@@ -161,11 +166,13 @@ def _draw_chart(axes: Axes, chart: Chart, ink: _Ink, legend: bool = True) -> Non
             # A single epoch is a point, which a line alone would not show.
             marker="o" if len(curve.points) <= 15 else None,
             markersize=3.2,
-            label=_plain(curve.label),
+            label=plain(curve.label),
         )
     _draw_levels(axes, chart.levels, ink)
     axes.grid(axis="y", color=ink.rule, linewidth=0.8)
-    axes.set_xlabel("epoch", fontsize=9, color=ink.text)
+    axes.set_xlabel(chart.across, fontsize=9, color=ink.text)
+    if chart.whole:
+        axes.set_ylim(-0.03, 1.03)
     epochs = [x for curve in chart.curves for x, _ in curve.points]
     if max(epochs) - min(epochs) < 2:
         # Around one or two epochs the locator falls back to fractions of one.
@@ -191,7 +198,7 @@ def _draw_chart(axes: Axes, chart: Chart, ink: _Ink, legend: bool = True) -> Non
         )
 
 
-def _draw_levels(axes: Axes, levels: Sequence[Level], ink: _Ink) -> None:
+def _draw_levels(axes: Axes, levels: Sequence[Level], ink: Ink) -> None:
     for level in levels:
         axes.axhline(level.value, color=ink.text, linewidth=1, linestyle=(0, (1, 2)))
     # Named beside the line: two dotted lines in a legend cannot be told apart. Names of close lines are moved apart.
@@ -201,7 +208,7 @@ def _draw_levels(axes: Axes, levels: Sequence[Level], ink: _Ink) -> None:
         at = max(level.value, lowest_free)
         lowest_free = at + 0.075 * (high - low)
         axes.annotate(
-            _plain(level.label),
+            plain(level.label),
             (1.01, at),
             xycoords=("axes fraction", "data"),
             va="center",
@@ -211,7 +218,7 @@ def _draw_levels(axes: Axes, levels: Sequence[Level], ink: _Ink) -> None:
         )
 
 
-def _bytes_figure(sent: Mapping[str, Mapping[str, int]], ink: _Ink) -> Figure:
+def _bytes_figure(sent: Mapping[str, Mapping[str, int]], ink: Ink) -> Figure:
     totals: dict[str, int] = {}
     for by_kind in sent.values():
         for kind, count in by_kind.items():
@@ -219,14 +226,14 @@ def _bytes_figure(sent: Mapping[str, Mapping[str, int]], ink: _Ink) -> Figure:
     kinds = sorted(totals, key=lambda kind: -totals[kind])
     figure = Figure(figsize=(4.6, 0.7 + 0.34 * len(sent)), layout="constrained")
     axes = figure.add_subplot()
-    _bare(axes, ink)
+    bare(axes, ink)
     axes.spines["bottom"].set_visible(False)
     parties = list(sent)
     rows = range(len(parties))
     left = [0] * len(parties)
     for i, kind in enumerate(kinds):
         widths = [sent[party].get(kind, 0) for party in parties]
-        axes.barh(rows, widths, left=left, height=0.55, color=ink.series[i % len(ink.series)], label=_plain(kind))
+        axes.barh(rows, widths, left=left, height=0.55, color=ink.series[i % len(ink.series)], label=plain(kind))
         left = [start + width for start, width in zip(left, widths, strict=True)]
     for row, total in enumerate(left):
         axes.annotate(
@@ -239,7 +246,7 @@ def _bytes_figure(sent: Mapping[str, Mapping[str, int]], ink: _Ink) -> Figure:
             color=ink.text,
         )
     axes.set_xlim(0, 1.22 * max(left, default=0) or 1)
-    axes.set_yticks(rows, [_plain(party) for party in parties])
+    axes.set_yticks(rows, [plain(party) for party in parties])
     axes.invert_yaxis()
     axes.set_xticks([])
     if kinds:
@@ -249,7 +256,8 @@ def _bytes_figure(sent: Mapping[str, Mapping[str, int]], ink: _Ink) -> Figure:
     return figure
 
 
-def _bare(axes: Axes, ink: _Ink) -> None:
+def bare(axes: Axes, ink: Ink) -> None:
+    """Leave of the frame only what a reader needs."""
     axes.set_facecolor("none")
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
@@ -258,12 +266,14 @@ def _bare(axes: Axes, ink: _Ink) -> None:
     axes.set_axisbelow(True)
 
 
-def _plain(label: str) -> str:
+def plain(label: str) -> str:
+    """The label as it is."""
     # Between dollar signs matplotlib would read a formula.
     return label.replace("$", r"\$")
 
 
-def _svg(figure: Figure, title: str) -> str:
+def svg_text(figure: Figure, title: str) -> str:
+    """The figure as an inline SVG element in the page's colours."""
     figure.patch.set_visible(False)
     file = io.StringIO()
     # Text stays text: it is set in the page's font, can be searched, and the page stays small.

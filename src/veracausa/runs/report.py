@@ -11,6 +11,7 @@ from jinja2 import Environment, FunctionLoader
 from markupsafe import Markup
 
 from veracausa.runs.atomic import write_whole
+from veracausa.runs.audit_section import audit_section
 from veracausa.runs.defense_figures import defense_figures, example_strip, gate_rows, gate_warnings, risk_notes
 from veracausa.runs.figures import (
     SCORES,
@@ -49,8 +50,7 @@ def write_report(run_dir: Path) -> Path:
         charts=[Markup(chart_svg(chart)) for chart in charts],
         bytes_figure=Markup(bytes_svg(by_kind)) if by_kind else None,
         baselines=_baselines(run),
-        leakage=leakage_sentence(run),
-        attacks=attack_rows(run),
+        audit=audit_section(run),
         defense=_defense(run),
     )
     return write_page(run.path / "report.html", page)
@@ -76,33 +76,6 @@ def headline(run: RunRecord) -> str:
         if reached is not None:
             return f"{sentence}; {whom} reaches {format_score(score, reached)}."
     return f"{sentence}."
-
-
-def leakage_sentence(run: RunRecord) -> str:
-    """What an audit found, in one sentence; empty where nobody attacked."""
-    if run.leakage is None:
-        return ""
-    attack = mapping(run.summary.get("strongest")).get("attack", "the strongest attack")
-    if run.leakage == 0:
-        return f"The strongest attack, {attack}, reads nothing more of the rows than a blind guess does."
-    return f"The strongest attack, {attack}, reads {100 * run.leakage:.0f} % of what a blind guess misses."
-
-
-def attack_rows(run: RunRecord) -> list[dict[str, Any]]:
-    """Every attack on every party and split, with the blind guess it is measured against."""
-    blind = numbers(run.summary.get("blind")).get("mse")
-    rows = []
-    for attack, result in mapping(run.summary.get("attacks")).items():
-        by_party = mapping(mapping(result).get("parties"))
-        splits = [(p, s, numbers(mapping(by_party[p]).get(s))) for p in by_party for s in ("train", "test")]
-        for party, split, scores in splits if by_party else [("the worst victim", "train", numbers(result))]:
-            if scores:
-                shown = {name: f"{value:.3g}" for name, value in scores.items()}
-                guess = scores.get("blind_mse", blind)
-                shown["blind"] = f"{guess:.3g}" if guess is not None else ""
-                shown["leakage"] = f"{100 * scores['leakage']:.0f} %" if "leakage" in scores else ""
-                rows.append({"attack": attack, "party": party, "split": split, **shown})
-    return rows
 
 
 def key_numbers(run: RunRecord) -> list[tuple[str, str]]:
@@ -190,6 +163,7 @@ def _defense(run: RunRecord) -> dict[str, Any] | None:
     strips = {party: example_strip(run.path, party) for party in run.parties}
     return {
         "figures": [(Markup(figure.svg), figure.sentence) for figure in defense_figures(run)],
+        "risk": any("risk" in record for records in run.measured.values() for record in records),
         "parties": list(run.measured),
         "gated": list(run.prepared),
         "gates": gate_rows(run),

@@ -1,0 +1,133 @@
+"""What a report shows of an audit: the verdict, a table of attacks, guesses without payloads, pictures and curves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from markupsafe import Markup
+
+from veracausa.errors import InputError
+from veracausa.runs.audit_figures import frontier_svg, moments_svg, point_of
+from veracausa.runs.audit_pictures import wall
+from veracausa.runs.record import RunRecord, mapping, number, numbers, read_run
+
+_SCORES = ("mse", "psnr", "ssim", "lpips")
+_STRENGTH = ("epochs", "channels", "blocks", "main", "input_steps", "clone_steps", "batch_size", "schedule")
+
+
+def audit_section(run: RunRecord) -> dict[str, Any] | None:
+    """What the template shows; None where nobody attacked."""
+    entries = mapping(run.summary.get("attacks"))
+    told = mapping(run.status.get("audit"))
+    if not entries and not told:
+        return None
+    twin = _twin(run)
+    defended = any(
+        party["role"] != "active" and party["defense"] not in ("none", "not recorded", "")
+        for party in run.parties.values()
+    )
+    undefended = mapping(twin.summary.get("attacks")) if twin is not None else {}
+    strongest = str(mapping(run.summary.get("strongest")).get("attack", ""))
+    victims = dict.fromkeys(party for entry in entries.values() for party in mapping(mapping(entry).get("parties")))
+    walls = [found for party in victims if (found := wall(run.path, party, list(entries), strongest, defended))]
+    points = [point_of(run, run.name), point_of(twin, "undefended twin") if twin is not None else None]
+    shown = [point for point in points if point is not None]
+    return {
+        "verdict": str(run.summary.get("verdict") or leakage_sentence(run)),
+        "broken": _broken(told),
+        "rows": attack_rows(run),
+        "failing": [name for name, entry in entries.items() if mapping(entry).get("works") is False],
+        "trivial": trivial_rows(entries),
+        "strength": strength_rows(entries),
+        "frontier": Markup(frontier_svg(shown)) if len(shown) > 1 else None,
+        "curves": [Markup(svg) for svg in moments_svg(entries, undefended).values()],
+        "walls": walls,
+        "scores": [name for name in _SCORES if any(row.get(name) for row in attack_rows(run))],
+    }
+
+
+def leakage_sentence(run: RunRecord) -> str:
+    """What an audit found, in one sentence; empty where nobody attacked."""
+    if run.leakage is None:
+        return ""
+    attack = mapping(run.summary.get("strongest")).get("attack", "the strongest attack")
+    if run.leakage == 0:
+        return f"The strongest attack, {attack}, reads nothing more of the rows than a blind guess does."
+    return f"The strongest attack, {attack}, reads {100 * run.leakage:.0f} % of what a blind guess misses."
+
+
+def attack_rows(run: RunRecord) -> list[dict[str, Any]]:
+    """Every attack on every party and split, with the blind guess it is measured against; `sort` has the numbers."""
+    blind = numbers(run.summary.get("blind")).get("mse")
+    rows = []
+    for attack, result in mapping(run.summary.get("attacks")).items():
+        entry = mapping(result)
+        by_party = mapping(entry.get("parties"))
+        splits = [(p, s, mapping(mapping(by_party[p]).get(s))) for p in by_party for s in ("train", "test")]
+        for party, split, told in splits if by_party else [("the worst victim", "train", entry)]:
+            scores = numbers(told)
+            if not scores:
+                continue
+            worst = split == "train" and party == entry.get("party", party)
+            without = numbers(entry.get("undefended")).get("leakage") if worst else None
+            guess = scores.get("blind_mse", blind)
+            sort = {**scores, "blind": guess, "undefended": without}
+            shown = {name: f"{value:.3g}" for name, value in scores.items()}
+            shown["blind"] = f"{guess:.3g}" if guess is not None else ""
+            shown["leakage"] = f"{100 * scores['leakage']:.0f} %" if "leakage" in scores else ""
+            shown["undefended"] = f"{100 * without:.0f} %" if without is not None else ""
+            granted = ", ".join(map(str, entry.get("granted", ())))
+            works = {True: "yes", False: "no"}.get(entry.get("works"), "not known")  # type: ignore[arg-type]
+            named = {"attack": attack, "party": party, "split": split, "granted": granted, "works": works}
+            count = number(told.get("samples"))
+            rows.append({**named, **shown, "samples": f"{count:.0f} " if count else "", "sort": sort})
+    return rows
+
+
+def trivial_rows(entries: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Guesses that need no payload: name, party, MSE on the training victims of the attack that had most of them."""
+    best: dict[str, tuple[float, dict[str, float]]] = {}
+    for entry in entries.values():
+        for party, own in mapping(mapping(entry).get("parties")).items():
+            train = mapping(mapping(own).get("train"))
+            found, count = numbers(train.get("trivial")), number(train.get("samples")) or 0.0
+            if found and count > best.get(party, (0.0, {}))[0]:
+                best[party] = (count, found)
+    return [
+        (name, party, f"{error:.3g}")
+        for party, (_, found) in best.items()
+        for name, error in sorted(found.items(), key=lambda item: item[1])
+    ]
+
+
+def strength_rows(entries: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """How strong each attack was made: the settings that weigh most, and what it learnt from."""
+    rows = []
+    for name, entry in entries.items():
+        settings = mapping(mapping(entry).get("settings"))
+        words = [f"{key.replace('_', ' ')} {settings[key]}" for key in _STRENGTH if settings.get(key) is not None]
+        auxiliary = [number(mapping(own).get("auxiliary")) for own in mapping(mapping(entry).get("parties")).values()]
+        known = [count for count in auxiliary if count]
+        if known and "auxiliary" in " ".join(map(str, mapping(entry).get("granted", ()))):
+            words.append(f"{min(known):.0f} auxiliary rows")
+        seconds = number(mapping(entry).get("seconds"))
+        words += [f"{seconds:.0f} s"] if seconds else []
+        if words:
+            rows.append((name, ", ".join(words)))
+    return rows
+
+
+def _broken(told: Mapping[str, Any]) -> str:
+    """Why the audit is not whole, if it is not."""
+    state = told.get("state")
+    if state == "failed":
+        return f"The audit broke off: {str(told.get('error') or 'no reason was recorded').rstrip('.')}."
+    return "The audit has not finished." if state == "running" else ""
+
+
+def _twin(run: RunRecord) -> RunRecord | None:
+    try:
+        return read_run(run.path / "twin") if (run.path / "twin").is_dir() else None
+    except InputError:
+        return None
