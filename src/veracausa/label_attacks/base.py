@@ -66,6 +66,8 @@ class LabelAttack:
     """The base of all attacks on the labels. One attack object works for one passive party."""
 
     needs: ClassVar[Grant] = Grant.NONE
+    learns_from_rows: ClassVar[bool] = False
+    """Whether it would work on the party's bare rows in place of its payloads: what it gets so, no federation gave it."""
 
     def __init__(self, options: Options) -> None:
         self.options = options

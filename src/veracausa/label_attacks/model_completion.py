@@ -28,8 +28,8 @@ _ROWS_AT_ONCE = 1024
 class ModelCompletionOptions(Options):
     components: int = Field(64, ge=1)
     """Principal components of the payloads that the head sees."""
-    hidden: int = Field(0, ge=0)
-    """Width of a hidden layer; 0: the head is linear, which needs the fewest labels."""
+    hidden: int = Field(64, ge=0)
+    """Width of a hidden layer; 0: the head is linear, and learns nothing from its own guesses."""
     rounds: int = Field(5, ge=1)
     """Trainings; the first on known labels alone, the last on pseudo-labels of `pseudo` of all rows as well."""
     pseudo: float = Field(0.8, ge=0, le=1)
@@ -43,6 +43,7 @@ class ModelCompletion(LabelAttack):
     """A classifier on the party's own payloads, learnt from a few labelled rows and its own surest guesses."""
 
     needs = Grant.LABELLED_AUXILIARY
+    learns_from_rows = True
     options: ModelCompletionOptions
 
     def begin(self, view: PassiveView) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -43,7 +44,9 @@ def infer_labels(
     """What each attack (all, if none is named) learns of the labels of the party's training rows, by its name.
 
     `known` labels of every class are given to the party beforehand, and are not counted. An attack that cannot work
-    here has an `unavailable` with the reason: gradients must have been kept in training (`GradientsReturned`).
+    here has an `unavailable` with the reason: gradients must have been kept in training (`GradientsReturned`). Where an
+    attack learns from payloads, `rows_alone` is the accuracy it has from the party's bare rows: what the party knew
+    before the federation, and what the attack must beat for the training to have told it anything.
     """
     dataset = load(run.job) if dataset is None else dataset
     labels = dataset.parties[dataset.active].train.labels
@@ -60,6 +63,8 @@ def infer_labels(
     seen: dict[str, Any] = {"payloads": _features(restored, held, len(everyone))}
     if any(gradients_folder(run.path, party).glob("*.safetensors")):
         seen["gradients"] = GradientRecord(gradients_folder(run.path, party))
+    rows = torch.zeros(len(everyone), *dataset.parties[party].shape)
+    rows[held] = dataset.parties[party].train.take(held).cpu()
     found: dict[str, dict[str, Any]] = {}
     for wanted in attacks or label_attacks.names():
         options = label_attacks.options(wanted)(name=wanted) if isinstance(wanted, str) else wanted
@@ -89,6 +94,10 @@ def infer_labels(
             "samples": len(counted),
             **attack.notes(),
         }
+        if attack.learns_from_rows:
+            attack.begin(replace(view, payloads=rows, progress=lambda share: None))
+            alone = score_labels(attack.infer(counted), labels[counted], view.classes)
+            found[options.name]["rows_alone"] = alone.accuracy
     return found
 
 

@@ -68,23 +68,23 @@ def best_assignment(gain: Tensor) -> Tensor:
     owner: list[int | None] = [None] * size
     for new in range(size):
         slack, came_from = [float("inf")] * size, [-1] * size
-        settled: list[int] = []
+        settled = [False] * size
         row, column = new, -1
         while True:
             for other in range(size):
-                if other not in settled:
+                if not settled[other]:
                     reduced = cost[row][other] - row_price[row] - column_price[other]
                     if reduced < slack[other]:
                         slack[other], came_from[other] = reduced, column
-            step, nearest = min((slack[other], other) for other in range(size) if other not in settled)
+            step, nearest = min((slack[other], other) for other in range(size) if not settled[other])
             row_price[new] += step
             for other in range(size):
-                if other in settled:
+                if settled[other]:
                     column_price[other] -= step
                     row_price[owner[other]] += step  # type: ignore[index]
                 else:
                     slack[other] -= step
-            settled.append(nearest)
+            settled[nearest] = True
             column = nearest
             if owner[nearest] is None:
                 break

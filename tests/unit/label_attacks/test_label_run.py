@@ -47,6 +47,8 @@ def test_a_passive_party_learns_the_digits(run: Run) -> None:
     assert "2 classes" in found["gradient_norm"]["unavailable"]
     assert found["model_completion"]["known_labels"] == 50
     assert found["model_completion"]["granted"] == list(Grant.LABELLED_AUXILIARY.words)
+    assert found["model_completion"]["prior"] < found["model_completion"]["rows_alone"] < 1
+    assert "rows_alone" not in found["gradient_direction"]
     assert heard[-1]["share"] == 1
     alone = infer_labels(run, "passive_1", ["gradient_direction"], known=0)["gradient_direction"]
     assert alone["up_to_permutation"]
