@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from veracausa.attacks.base import Exchange, Grant
 from veracausa.attacks.live.view import LiveAttack, LiveView
 from veracausa.metrics.leakage import blind_guesses, blind_mse, leakage
+from veracausa.models.dry_pass import evaluating
 from veracausa.seeding import drawing_from
 
 CLASSES, ROW, BATCH = 3, (1, 8, 4), 32
@@ -34,25 +35,40 @@ def pictures(count: int, seed: int) -> tuple[Tensor, Tensor]:
 def convolution(rng: torch.Generator) -> nn.Module:
     """A bottom model that keeps the picture's layout."""
     with drawing_from(rng):
-        return nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU())
+        return nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
+
+
+class Scrambled(nn.Module):
+    """A map that no convolution resembles: every value of the payload mixes all pixels."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.channels, self.mixing = channels, torch.randn(32, 32 * channels, generator=rng(30)) / 3
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh((x.flatten(1) - 0.5) @ self.mixing).view(-1, self.channels, 8, 4)
 
 
 class LiveToy:
-    """The victim is "bank"; `frozen` makes it ignore every gradient."""
+    """The victim is "bank"; with `frozen` its map is that one, and it ignores every gradient."""
 
-    def __init__(self, bottom: Bottom = convolution, people: int = 256, lr: float = 1e-3, frozen: bool = False) -> None:
+    def __init__(
+        self, bottom: Bottom = convolution, people: int = 256, lr: float = 1e-3, frozen: nn.Module | None = None
+    ) -> None:
         self.bottom, self.frozen = bottom, frozen
         rows, self.labels = pictures(people, 1)
         spare, self.spare_labels = pictures(people, 2)
         self.rows, self.spare = ({"bank": all[..., :4], "shop": all[..., 4:]} for all in (rows, spare))
         self.bottoms = {name: bottom(rng(10 + number)) for number, name in enumerate(PARTIES)}
+        if frozen is not None:
+            self.bottoms["bank"] = frozen
         with torch.no_grad():
             self.payload_shape = tuple(self.bottoms["bank"](rows[:1, ..., :4]).shape[1:])
         with drawing_from(rng(12)):
             self.top = nn.Sequential(nn.Flatten(), nn.LazyLinear(CLASSES))
             self.top(torch.zeros(1, *self.payload_shape).repeat(1, 1, 1, 2))
         weights = [*self.bottoms["shop"].parameters(), *self.top.parameters()]
-        self.optimizer = torch.optim.Adam([*weights, *([] if frozen else self.bottoms["bank"].parameters())], lr=lr)
+        self.optimizer = torch.optim.Adam([*weights, *self.bottoms["bank"].parameters()], lr=lr)
 
     def begin(self, attack: LiveAttack) -> None:
         view = LiveView(
@@ -87,13 +103,11 @@ class LiveToy:
             leaves = {name: payload.detach().requires_grad_() for name, payload in sent.items()}
             self.optimizer.zero_grad()
             F.cross_entropy(self.predict(leaves), self.labels[ids]).backward()
-            exchange = Exchange(
-                step, ids, leaves["bank"].detach(), self.labels[ids], {"shop": leaves["shop"].detach()}
-            )
+            exchange = Exchange(step, ids, leaves["bank"].detach(), self.labels[ids], {"shop": leaves["shop"].detach()})
             gradients = {name: leaf.grad for name, leaf in leaves.items()}
             if Grant.TAMPER in attack.needs:
                 gradients["bank"] = attack.tamper(gradients["bank"], exchange)
-            for name in PARTIES if not self.frozen else PARTIES[1:]:
+            for name in PARTIES if self.frozen is None else PARTIES[1:]:
                 sent[name].backward(gradients[name])
             self.optimizer.step()
             attack.observe(exchange)
@@ -101,7 +115,7 @@ class LiveToy:
 
     def payloads(self) -> Tensor:
         """The victim's, for everybody."""
-        with torch.no_grad():
+        with evaluating(self.bottoms["bank"]), torch.no_grad():
             return self.bottoms["bank"](self.rows["bank"])
 
     def leaked(self, attack: LiveAttack) -> float:
