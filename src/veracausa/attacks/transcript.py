@@ -130,7 +130,7 @@ class Transcript:
                     f"with {before}; a part stands here twice or out of order"
                 )
             before = int(rows.steps[-1])
-            exchanges += len(rows.steps.unique_consecutive())
+            exchanges += len(_counted(rows.steps)[0])
             labelled.add(rows.labels is not None)
         if len(labelled) > 1:
             raise InputError(f"{self.path}: some parts have labels and some have none; give all of them or none")
@@ -147,11 +147,10 @@ class Transcript:
     def __iter__(self) -> Iterator[Exchange]:
         for number in range(len(self._paths)):
             rows = self._read(number)
-            counts = rows.steps.unique_consecutive(return_counts=True)[1].tolist()
+            steps, counts = _counted(rows.steps)
             parts = [torch.split(value, counts) for value in (rows.ids, rows.payloads)]
             labels = torch.split(rows.labels, counts) if rows.labels is not None else [None] * len(counts)
             others = {name: torch.split(value, counts) for name, value in rows.others.items()}
-            steps = rows.steps.unique_consecutive().tolist()
             for place, (step, ids, payload, label) in enumerate(zip(steps, *parts, labels, strict=True)):
                 yield Exchange(step, ids, payload, label, {name: split[place] for name, split in others.items()})
 
@@ -251,3 +250,9 @@ class Transcript:
         if rows.labels is not None:
             check_labels(path, rows.labels, head)
         return rows
+
+
+def _counted(steps: Tensor) -> tuple[list[int], list[int]]:
+    """The exchanges of a part, and how many rows each has."""
+    found, counts = torch.unique_consecutive(steps, return_counts=True)
+    return found.tolist(), counts.tolist()

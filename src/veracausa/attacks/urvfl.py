@@ -94,6 +94,8 @@ class URVFL(LiveAttack):
         self.figures = torch.zeros(4, device=self.device)
         self.memory = torch.zeros((), device=self.device)
         self.exchanges = 0
+        self.ask: Callable[[], None] | None
+        self.tell: Callable[[], None] | None
         self._lay_out(0)
 
     def pretrain(self) -> None:
@@ -181,8 +183,7 @@ class URVFL(LiveAttack):
         self.sent = torch.zeros(rows, *self.view.payload_shape, device=self.device)
         self.gradient = torch.zeros_like(self.sent)
         self.labels, self.chosen = (torch.zeros(rows, dtype=torch.int64, device=self.device) for _ in range(2))
-        self.ask: Callable[[], None] | None = None
-        self.tell: Callable[[], None] | None = None
+        self.ask = self.tell = None
 
     def _take(self, exchange: Exchange) -> None:
         if exchange.labels is None:
@@ -219,13 +220,13 @@ class URVFL(LiveAttack):
         count = self.view.classes
         ours, theirs = (F.one_hot(values, count).float() for values in (labels, self.labels))
         both = ((ours.sum(0) > 0) & (theirs.sum(0) > 0)).float()
-        means = [
+        mine, its = (
             (hot.T @ values.flatten(1)) / hot.sum(0).clamp(min=1).unsqueeze(1)
             for hot, values in ((ours, shadowed), (theirs, self.sent))
-        ]
+        )
         weight = both / both.sum().clamp(min=1)
-        cosine = (F.cosine_similarity(*means) * weight).sum()
-        return cosine, ((means[0] - means[1]).square().mean(1) * weight).sum()
+        cosine = (F.cosine_similarity(mine, its) * weight).sum()
+        return cosine, ((mine - its).square().mean(1) * weight).sum()
 
     def _decoder(self, shape: tuple[int, ...], row: tuple[int, ...]) -> torch.nn.Module:
         if self.options.decoder == "light" and len(shape) == len(row) == 3:
