@@ -57,8 +57,11 @@ class Differencing(InverseNetwork):
         if transcript is None or ids is None:
             raise InputError("attack 'differencing' needs payloads of several exchanges: record a transcript")
         steps = [transcript.step_of(moment) for moment in self.moments]
-        crossed = differences(nearest_payloads(transcript, ids, steps))
-        return super().reconstruct(aligned(crossed, self.like), ids)
+        found, known = nearest_payloads(transcript, ids, steps)
+        # Of somebody who never crossed nothing is known: the decoder is shown the mean difference.
+        crossed = self.like.mean(0, keepdim=True).repeat(len(found), *[1] * (self.like.ndim - 1))
+        crossed[known] = aligned(differences(found[known]), self.like)
+        return super().reconstruct(crossed, ids)
 
     def notes(self) -> Mapping[str, float]:
         return {**super().notes(), "moments": float(len(self.moments))}

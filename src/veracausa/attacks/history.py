@@ -11,6 +11,7 @@ from veracausa.attacks.base import Exchange
 from veracausa.errors import InputError
 
 _ENOUGH_ROWS = 16
+_NEVER = torch.iinfo(torch.int64).max
 
 
 def averaged(payloads: Tensor, known: Tensor) -> Tensor:
@@ -19,15 +20,15 @@ def averaged(payloads: Tensor, known: Tensor) -> Tensor:
     return torch.einsum("nk,nk...->n...", weight, payloads.float())
 
 
-def nearest_payloads(exchanges: Iterable[Exchange], ids: Tensor, steps: Sequence[int]) -> Tensor:
-    """(n, k, *shape): of each id the payload that crossed nearest to each of k exchanges; one pass over the transcript.
+def nearest_payloads(exchanges: Iterable[Exchange], ids: Tensor, steps: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """(n, k, *shape): of each id the payload that crossed nearest to each of k exchanges; and which ids crossed, (n,).
 
-    An id crosses once an epoch, so "nearest" may be half an epoch away.
+    One pass over the transcript. An id crosses once an epoch, so "nearest" may be half an epoch away.
     """
     wanted = ids.to("cpu", torch.int64)
     ranked, order = wanted.sort()
     targets = torch.tensor(list(steps))
-    distance = torch.full((len(ids), len(steps)), torch.iinfo(torch.int64).max)
+    distance = torch.full((len(ids), len(steps)), _NEVER)
     found: Tensor | None = None
     for exchange in exchanges:
         if found is None:
@@ -46,11 +47,9 @@ def nearest_payloads(exchanges: Iterable[Exchange], ids: Tensor, steps: Sequence
             nearer = distance[place, number] > away[number]
             found[place[nearer], number] = payload[rows[nearer]]
             distance[place[nearer], number] = away[number]
-    never = (distance == torch.iinfo(torch.int64).max).any(1)
-    if found is None or bool(never.any()):
-        lost = int(wanted[never][0]) if len(wanted) else -1
-        raise InputError(f"the transcript holds no payload of id {lost}; ask for ids that took part in the training")
-    return found
+    if found is None:
+        raise InputError("the transcript is empty: nothing crossed that an attack could remember")
+    return found, (distance < _NEVER).all(1)
 
 
 def aligned(payloads: Tensor, like: Tensor) -> Tensor:

@@ -55,20 +55,19 @@ class Mismatch(InverseNetwork):
         self.last = last
         ids = torch.tensor(sorted(seen))
         ids = ids[torch.randperm(len(ids), generator=view.rng)][: self.options.learnt]
-        history = nearest_payloads(self.transcript, ids, [*self.steps, last])
+        history, _ = nearest_payloads(self.transcript, ids, [*self.steps, last])
         self.map = late_from_early(history[:, :-1], history[:, -1], view.rng)
         told = self._estimated(history[:, :-1])
         self.explained = 1 - float((told - history[:, -1]).square().mean() / history[:, -1].var().clamp(min=1e-12))
 
     def reconstruct(self, payload: Tensor, ids: Tensor | None = None) -> Tensor:
-        """From the estimate of these ids' late payloads; an id below 0 took no part and is read from its payload."""
+        """From the estimate of these ids' late payloads; who took no part is read from the payload given."""
         if ids is None:
             raise InputError("attack 'mismatch' reads ids of the transcript: say which")
         payload = payload.float().cpu().clone()
-        took_part = (ids.cpu() >= 0).nonzero().squeeze(1)
-        if len(took_part):
-            early = nearest_payloads(self.transcript, ids.cpu()[took_part], self.steps)
-            payload[took_part] = aligned(self._estimated(early), self.like)
+        early, known = nearest_payloads(self.transcript, ids, self.steps)
+        if known.any():
+            payload[known] = aligned(self._estimated(early[known]), self.like)
         return super().reconstruct(payload, ids)
 
     def notes(self) -> Mapping[str, float]:

@@ -121,11 +121,12 @@ class SDAR(LiveAttack):
         self.exchanges += 1
 
     def reconstruct(self, payload: Tensor, ids: Tensor) -> Tensor:
-        """The decoder's reading; an id below 0 is somebody whose label the attacker does not know."""
+        """The decoder's reading; an id out of the training's range, such as −1, is somebody of unknown label."""
         labels = None
         if self.classes and self.view.labels is not None:
-            known = self.view.labels.to(ids.device)
-            labels = torch.where(ids < 0, -1, known[ids.clamp(min=0)]).to(self.device)
+            known, ids = self.view.labels.to(self.device), ids.to(self.device)
+            took_part = (ids >= 0) & (ids < len(known))
+            labels = torch.where(took_part, known[ids.clamp(0, len(known) - 1)], -1)
         payload = payload.to(self.device, torch.float32)
         parts = []
         self.decoder.eval()

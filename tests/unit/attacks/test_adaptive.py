@@ -126,6 +126,8 @@ def test_differencing_cancels_noise_that_is_fixed_for_an_id() -> None:
     assert leaked(attack.reconstruct(sent[-1], ids)) > 0.8
     given = torch.stack([sent[step - 1] for step in History.moments.values()], 1)
     assert leaked(attack.reconstruct(given, ids)) > 0.8
+    unknown = attack.reconstruct(sent[-1][:2], torch.tensor([-1, COUNT]))
+    assert torch.equal(unknown[0], unknown[1]), "nothing is known of either"
     with pytest.raises(InputError, match="is given 2"):
         attack.reconstruct(given[:, :2], ids)
 
@@ -224,10 +226,11 @@ def test_histories() -> None:
     exchanges = [
         Exchange(step, torch.tensor([step % 3, 5]), torch.full((2, 1), float(step)), None) for step in range(1, 8)
     ]
-    found = nearest_payloads(exchanges, torch.tensor([5, 0, 5]), [1, 4])
-    assert found.squeeze(2).tolist() == [[1, 4], [3, 3], [1, 4]]
-    with pytest.raises(InputError, match="no payload of id 9"):
-        nearest_payloads(exchanges, torch.tensor([9]), [1])
+    found, seen = nearest_payloads(exchanges, torch.tensor([5, 0, 9, 5, -1]), [1, 4])
+    assert found.squeeze(2)[seen].tolist() == [[1, 4], [3, 3], [1, 4]]
+    assert seen.tolist() == [True, True, False, True, False]
+    with pytest.raises(InputError, match="empty"):
+        nearest_payloads([], torch.tensor([9]), [1])
     known = torch.tensor([[True, False], [True, True]])
     assert averaged(torch.tensor([[[2.0], [100.0]], [[2.0], [4.0]]]), known).tolist() == [[2.0], [3.0]]
     like = torch.randn(50, 3, 4, generator=toys.rng())

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 import toy_federation as toys
 from veracausa.attacks.base import Grant
 from veracausa.attacks.defended_shadow import DefendedShadow, standardised
+from veracausa.attacks.live import restored, run_live
 from veracausa.attacks.shadow import Shadow, ShadowOptions
 from veracausa.defenses.base import Defense
 from veracausa.errors import InputError
@@ -102,6 +103,23 @@ def test_payloads_come_back_in_the_rows_order_and_from_a_copy_of_the_model() -> 
     with torch.no_grad():
         assert torch.allclose(defended.payloads(), distorted(model(toy.spare[toys.VICTIM])), atol=1e-6)
     assert standardised(defended.payloads()).std(0, correction=0).tolist() == pytest.approx([1, 1], abs=1e-2)
+
+
+def test_it_sits_in_a_real_training_and_comes_back(tmp_path) -> None:
+    job = {
+        "data": {"name": "digits"},
+        "model": {"name": "convnet", "cut": 2},
+        "runtime": {"device": "cpu", "cpu_threads": 1},
+        "training": {"epochs": 1, "batch_size": 512, "evaluate_every": 9},
+        "risk": {"every": 0},
+    }
+    options = ShadowOptions(name="shadow", **{**SMALL, **READER, "epochs": 1, "lambda1": 0.0})
+    run = run_live(job, options, "passive_1", tmp_path / "run", auxiliary=64, victims=16)
+    attack = restored(run, "shadow", "passive_1")
+    assert attack.notes()["exchanges"] >= 2
+    assert attack.notes()["held_out_mse"] > 0
+    guess = attack.reconstruct(torch.randn(3, *attack.view.payload_shape), torch.arange(3))
+    assert guess.shape == (3, 1, 8, 4)
 
 
 def test_it_says_what_it_lacks() -> None:
