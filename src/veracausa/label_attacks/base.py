@@ -67,7 +67,7 @@ class LabelAttack:
 
     needs: ClassVar[Grant] = Grant.NONE
     learns_from_rows: ClassVar[bool] = False
-    """Whether it would work on the party's bare rows in place of its payloads: what it gets so, no federation gave it."""
+    """Whether it also works on the party's bare rows: what it gets from them, no federation gave it."""
 
     def __init__(self, options: Options) -> None:
         self.options = options

@@ -23,7 +23,7 @@ from veracausa.registry import Options
 class GradientDirectionOptions(Options):
     passes: int = Field(4, ge=1)
     """Passes over the data to look at, evenly spread from the first to the last; the best separated one counts."""
-    restarts: int = Field(8, ge=1)
+    restarts: int = Field(32, ge=1)
     iterations: int = Field(50, ge=1)
 
 
