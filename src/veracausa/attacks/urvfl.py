@@ -77,7 +77,7 @@ class URVFL(LiveAttack):
         super().begin(view)
         if view.auxiliary is None or view.auxiliary_labels is None or view.bottom is None:
             raise InputError("attack 'urvfl' needs labelled auxiliary rows and the victim's architecture")
-        if view.classes < 2:
+        if view.labels is None or view.classes < 2:
             raise InputError("attack 'urvfl' tells classes apart: it cannot attack a regression")
         self.view, self.device, rng = view, view.device, view.rng
         held = max(1, round(self.options.held_out * len(view.auxiliary)))
@@ -94,6 +94,8 @@ class URVFL(LiveAttack):
         self.figures = torch.zeros(4, device=self.device)
         self.memory = torch.zeros((), device=self.device)
         self.exchanges = 0
+        self.history: list[list[float]] = []
+        """Cosine and distance of the embeddings after every epoch."""
         self.ask: Callable[[], None] | None
         self.tell: Callable[[], None] | None
         self._lay_out(0)
@@ -137,6 +139,9 @@ class URVFL(LiveAttack):
             self.tell = captured_training(self._tell, self.device, [self.dac], [self.telling], (self.figures,))
         self.tell()
         self.exchanges += 1
+        assert self.view.labels is not None
+        if self.exchanges % max(1, -(-len(self.view.labels) // len(self.sent))) == 0:
+            self.history.append(self.figures[2:].tolist())
 
     def reconstruct(self, payload: Tensor, ids: Tensor) -> Tensor:
         """Dec(P)."""
@@ -157,6 +162,7 @@ class URVFL(LiveAttack):
             "dac_loss_shadow": shadow,
             "embedding_cosine": cosine,
             "embedding_distance": distance,
+            **({"cosine_first_epoch": self.history[0][0]} if self.history else {}),
         }
 
     def state(self) -> dict[str, Any]:
@@ -166,6 +172,7 @@ class URVFL(LiveAttack):
             "optimizers": [optimizer.state_dict() for optimizer in optimizers],
             "figures": self.figures.clone(),
             "exchanges": self.exchanges,
+            "history": self.history,
             "rows": len(self.sent),
         }
 
@@ -175,7 +182,7 @@ class URVFL(LiveAttack):
         for optimizer, kept in zip((self.encoding, self.telling), state["optimizers"], strict=True):
             optimizer.load_state_dict(kept)
         self.figures.copy_(state["figures"])
-        self.exchanges = state["exchanges"]
+        self.exchanges, self.history = state["exchanges"], [list(epoch) for epoch in state["history"]]
         self._lay_out(state["rows"])  # and captured steps are made anew: they read from the optimisers' old memory
 
     def _lay_out(self, rows: int) -> None:

@@ -126,7 +126,8 @@ def _conclude(maker: Attacking, observer: Observer) -> None:
     if isinstance(carried.attack, LiveAttack):
         carried.attack.conclude()
     carried.save(maker.folder / _STATE, concluded=True)
-    write_json(maker.folder / "notes.json", dict(carried.attack.notes()))
+    history = getattr(carried.attack, "history", [])
+    write_json(maker.folder / "notes.json", {**carried.attack.notes(), "history": history})
 
 
 def _event(maker: Attacking, share: float) -> dict[str, Any]:
