@@ -7,7 +7,6 @@ import json
 import shutil
 import tomllib
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,12 +14,15 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import veracausa
+from veracausa.audit.settings import attack_options, check_grants, quick_overrides
+from veracausa.audit.twin import defended_by
 from veracausa.cli import demo, doctor, init
 from veracausa.cli.console import Progress
 from veracausa.cli.main import app
 from veracausa.config import load_job
 from veracausa.data.sources import datasets
 from veracausa.errors import InputError
+from veracausa.runs.folder import Run
 
 EXAMPLE = Path(__file__).parent / "example_run"
 
@@ -159,14 +161,16 @@ def test_doctor_fails_with_the_fix(here: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_demo_writes_a_report_and_takes_a_free_folder(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Training itself is tested where it lives; here: what the demo makes of a run.
-    def train(job: Any, out: Path, observer: Any) -> SimpleNamespace:
+    # The audit itself is tested where it lives; here: what the demo makes of a run.
+    def audit_job(job: Any, attacks: Any, out: Path, quick: bool, observer: Any) -> Run:
         load_job(job)
         observer({"event": "start", "epochs": 1, "steps": 1})
-        shutil.copytree(EXAMPLE, out)
-        return SimpleNamespace(path=out)
+        observer({"event": "attack", "attack": "inverse", "party": "passive_1", "share": 0.0})
+        run = Run(shutil.copytree(EXAMPLE, out))
+        run.report()
+        return run
 
-    monkeypatch.setattr(veracausa, "train", train, raising=False)
+    monkeypatch.setattr(veracausa, "audit_job", audit_job, raising=False)
     assert "runs/demo/report.html" in call("demo")
     summary = last_line(call("demo", "--json"))
     assert summary["report"] == "runs/demo-2/report.html"
@@ -174,7 +178,9 @@ def test_demo_writes_a_report_and_takes_a_free_folder(here: Path, monkeypatch: p
 
 
 def test_the_demo_is_a_valid_job() -> None:
-    assert load_job(demo.JOB).model.cut == 6
+    job = load_job(demo.JOB)
+    assert defended_by(job) == "causshield"
+    check_grants(attack_options(demo.ATTACKS, quick_overrides(demo.ATTACKS)))
 
 
 def test_progress_without_a_terminal_is_a_line_an_epoch() -> None:

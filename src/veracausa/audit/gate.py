@@ -71,7 +71,7 @@ def verdict(
         reads = "reads no more than" if len(working) == 1 else "reads more than"
         return f"Against {defenses} {many} here {reads} a blind guess{cost}; other attacks are not ruled out."
     without = max((float(entries[name]["undefended"]["leakage"]) for name in tried), default=None)
-    beside = f", without a defense {percent(without)}" if without is not None else ""
+    beside = f" ({percent(without)} without a defense)" if without is not None else ""
     return f"Behind {defenses} the strongest attack, {strongest}, reads {percent(leaked)} of {whose}{beside}{cost}."
 
 

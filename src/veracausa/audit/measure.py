@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
 
 from torch import Tensor
 
 from veracausa.metrics import images
+from veracausa.metrics.identification import reidentify
 from veracausa.metrics.leakage import blind_mse, grey, leakage, mean_colour, table_leakage
+from veracausa.metrics.lpips import LpipsNetwork, Unavailable, load_lpips, lpips
+from veracausa.metrics.success import success_rates
+
+MOST_CANDIDATES = 1000
+_LPIPS_ON_CPU = 200
+"""Rows whose LPIPS is taken where a network passes a few dozen pictures a second."""
 
 
 @dataclass(frozen=True)
@@ -16,13 +25,15 @@ class Measured:
     """The scores of one attack on one party's rows of one split."""
 
     scores: Mapping[str, float]
-    """`mse`, `leakage`, `blind_mse`, and for pictures `psnr`, `ssim`, `affine_mse`, `luminance_ssim`: means."""
+    """Means: `mse`, `leakage`, `blind_mse`; of pictures `psnr`, `ssim`, `affine_mse`, `luminance_ssim`, `lpips` too."""
     blind: str
     """The name of the best guess without the payload."""
     samples: Mapping[str, Tensor]
     """The same scores a sample."""
     trivial: Mapping[str, float] = field(default_factory=dict)
     """The MSE of every guess that needs no payload, by name."""
+    others: Mapping[str, Any] = field(default_factory=dict)
+    """`success` by definition, `identified` among so many candidates, and why there is no LPIPS."""
 
 
 def measure(
@@ -30,17 +41,23 @@ def measure(
 ) -> Measured:
     """Score `guess` against `truth` and against the best of the blind guesses."""
     samples = {"mse": images.mse(guess, truth)}
+    others: dict[str, Any] = {"identified": _identified(guess, truth)}
     if pixels:
         samples["psnr"] = images.psnr_of_mse(samples["mse"])
         samples["ssim"] = images.ssim(guess, truth)
         samples["affine_mse"] = images.affine_aligned_mse(guess, truth)
         if truth.shape[1] in (1, 3):
             samples["luminance_ssim"] = images.luminance_ssim(guess, truth)
+            found = _lpips(guess, truth)
+            others |= {"lpips_unavailable": found} if isinstance(found, str) else {}
+            samples |= {} if isinstance(found, str) else {"lpips": found}
+        rates = success_rates(guess, truth)
+        others["success"] = {name: {"attack": rate.attack, "grey": rate.blind} for name, rate in rates.items()}
     without, name = blind_mse(blind, truth)
-    scores = {score: float(values.mean()) for score, values in samples.items()}
+    scores = {score: float(values.nanmean()) for score, values in samples.items()}
     leaked = leakage(scores["mse"], without) if pixels else table_leakage(guess, truth, blind, groups)
-    trivial = {name: float(images.mse(other, truth).mean()) for name, other in blind.items()}
-    return Measured({**scores, "leakage": leaked, "blind_mse": without}, name, samples, trivial)
+    scores |= {"leakage": leaked, "blind_mse": without}
+    return Measured(scores, name, samples, mean_errors(blind, truth), others)
 
 
 def trivial_guesses(auxiliary: Tensor, count: int) -> dict[str, Tensor]:
@@ -52,3 +69,29 @@ def trivial_guesses(auxiliary: Tensor, count: int) -> dict[str, Tensor]:
 def mean_errors(guesses: Mapping[str, Tensor], truth: Tensor) -> dict[str, float]:
     """The MSE of every guess."""
     return {name: float((guess - truth).square().mean()) for name, guess in guesses.items()}
+
+
+def _identified(guess: Tensor, truth: Tensor) -> dict[str, float]:
+    """Whether a reconstruction points at its own row among all of them, and what chance would give."""
+    count = min(len(truth), MOST_CANDIDATES)
+    found = reidentify(guess[:count], truth[:count])
+    return {"candidates": float(count), "top_1": found.rate(1), "top_5": found.rate(5), "chance": found.chance(1)}
+
+
+def _lpips(guess: Tensor, truth: Tensor) -> Tensor | str:
+    """(n,) LPIPS, NaN where it was not taken; or why there is none."""
+    network = _network(str(truth.device))
+    if isinstance(network, str):
+        return network
+    count = len(truth) if truth.device.type == "cuda" else min(len(truth), _LPIPS_ON_CPU)
+    values = truth.new_full((len(truth),), float("nan"))
+    values[:count] = lpips(guess[:count], truth[:count], network).detach().to(values)
+    return values
+
+
+@lru_cache(maxsize=2)
+def _network(device: str) -> LpipsNetwork | str:
+    try:
+        return load_lpips("alex", device)
+    except Unavailable as missing:
+        return missing.reason

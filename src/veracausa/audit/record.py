@@ -73,8 +73,8 @@ def attack_summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     at_end = [outcome for outcome in outcomes if outcome.moment == 1]
     worst = max(at_end, key=lambda outcome: outcome.leakage)
     scores = worst.measured["train"].scores
-    headline: dict[str, Any] = {score: scores[score] for score in gate.HEADLINE if score in scores}
-    entry = {
+    headline = {score: scores[score] for score in gate.HEADLINE if score in scores}
+    entry: dict[str, Any] = {
         **headline,
         "blind_mse": scores["blind_mse"],
         "party": worst.party,
@@ -84,7 +84,7 @@ def attack_summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     if len(at_end) < len(outcomes):
         for outcome in sorted(outcomes, key=lambda outcome: outcome.moment):
             moments = entry["parties"][outcome.party].setdefault("moments", [])
-            leaked = {split: measured.scores["leakage"] for split, measured in outcome.measured.items()}
+            leaked = {str(split): measured.scores["leakage"] for split, measured in outcome.measured.items()}
             moments.append({"moment": outcome.moment, **leaked})
     return entry
 
@@ -94,6 +94,7 @@ def _party_summary(outcome: Outcome) -> dict[str, Any]:
     for split, measured in outcome.measured.items():
         entry[split] = {**measured.scores, "blind": measured.blind, "samples": len(outcome.victims[split])}
         entry[split]["trivial"] = dict(measured.trivial)
+        entry[split].update(measured.others)
     entry["auxiliary"] = outcome.auxiliary
     entry["payloads_averaged"] = outcome.draws
     entry["seconds"] = outcome.seconds

@@ -69,7 +69,7 @@ def most_victims(options: Options) -> int | None:
     return getattr(options, "batch_size", None) if searches else None
 
 
-QUICK = ("inverse.epochs=20", "inverse.channels=16", "inverse.blocks=1", "unsplit.main=20", "unsplit.batch_size=64")
+QUICK = ("inverse.epochs=12", "inverse.channels=16", "inverse.blocks=1", "unsplit.main=10", "unsplit.batch_size=64")
 """Attackers for a quick look at tiny data: weaker than those that figures are compared by."""
 
 

@@ -40,24 +40,22 @@ def frontier_svg(points: Sequence[Point]) -> str:
     low, high = min(point.accuracy for point in points), max(point.accuracy for point in points)
     margin = max(0.03, 0.35 * (high - low))
     axes.set_ylim(low - margin, high + margin)
-    placed: list[tuple[float, float]] = []
-    for point in points:
-        # A name goes to the side where there is room, and below another that is in its way.
+    # A name goes to the side where there is room; names of close points are moved apart, and have their dot's colour.
+    line = 0.085 * (high - low + 2 * margin)
+    free = {True: low - margin, False: low - margin}
+    for i, point in sorted(enumerate(points), key=lambda item: item[1].accuracy):
         right = point.leakage < 0.6
-        crowded = any(
-            abs(point.leakage - x) < 0.3 and abs(point.accuracy - y) < 0.14 * (high - low + 2 * margin)
-            for x, y in placed
-        )
-        placed.append((point.leakage, point.accuracy))
+        at = max(point.accuracy, free[right])
+        free[right] = at + line
         axes.annotate(
             plain(point.label),
-            (point.leakage, point.accuracy),
-            (8 if right else -8, -11 if crowded else 0),
+            (point.leakage, at),
+            (8 if right else -8, 0),
             textcoords="offset points",
             ha="left" if right else "right",
             va="center",
             fontsize=8.5,
-            color=PAGE.text,
+            color=PAGE.series[i % len(PAGE.series)],
         )
     axes.grid(color=PAGE.rule, linewidth=0.8)
     axes.set_xlabel("leakage of the strongest attack", fontsize=9, color=PAGE.text)
@@ -86,6 +84,7 @@ def moments_svg(entries: Mapping[str, Any], undefended: Mapping[str, Any]) -> di
                     curves.append(Curve(label, points, series=i, dashed=dashed))
         if curves:
             title = f"Leakage over the training ({name})"
-            chart = Chart(title, curves, percent=True, across="% of the training done", whole=True)
+            ticks = (0, 25, 50, 75, 100)
+            chart = Chart(title, curves, percent=True, across="% of the training done", ticks=ticks, whole=True)
             charts[name] = chart_svg(chart)
     return charts

@@ -45,7 +45,7 @@ def wall(run: Path, party: str, attacks: Sequence[str], strongest: str, defended
     chosen.sort(key=lambda i: float(kept[by]["mse"][i]))
     worst = min(WORST, len(chosen))
     rest = chosen[worst:]
-    spread = np.linspace(0, len(rest) - 1, min(OTHERS, len(rest))).round().astype(int) if rest else []
+    spread = np.linspace(0, len(rest) - 1, min(OTHERS, len(rest))).round().astype(int).tolist()
     shown = [*chosen[:worst], *(rest[i] for i in spread)]
     positions = [int(kept[by]["positions"][i]) for i in shown]
     rows = [("original", _strip(_at(kept[by], "truth", positions), worst))]

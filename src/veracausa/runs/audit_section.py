@@ -31,9 +31,11 @@ def audit_section(run: RunRecord) -> dict[str, Any] | None:
     strongest = str(mapping(run.summary.get("strongest")).get("attack", ""))
     victims = dict.fromkeys(party for entry in entries.values() for party in mapping(mapping(entry).get("parties")))
     walls = [found for party in victims if (found := wall(run.path, party, list(entries), strongest, defended))]
-    points = [point_of(run, run.name), point_of(twin, "undefended twin") if twin is not None else None]
+    on = " and ".join(dict.fromkeys(str(p["defense"]) for p in run.parties.values() if p["role"] != "active"))
+    points = [point_of(run, on if defended else run.name), point_of(twin, "undefended") if twin is not None else None]
     shown = [point for point in points if point is not None]
     return {
+        "defended": defended,
         "verdict": str(run.summary.get("verdict") or leakage_sentence(run)),
         "broken": _broken(told),
         "rows": attack_rows(run),

@@ -61,6 +61,8 @@ class Chart:
     levels: Sequence[Level] = ()
     percent: bool = False
     across: str = "epoch"
+    ticks: Sequence[float] = ()
+    """Where the axis below is marked; empty: where it is round."""
     whole: bool = False
     """Whether the scale runs from 0 to 1, whatever the curves do."""
 
@@ -174,7 +176,9 @@ def _draw_chart(axes: Axes, chart: Chart, ink: Ink, legend: bool = True) -> None
     if chart.whole:
         axes.set_ylim(-0.03, 1.03)
     epochs = [x for curve in chart.curves for x, _ in curve.points]
-    if max(epochs) - min(epochs) < 2:
+    if chart.ticks:
+        axes.set_xticks(chart.ticks)
+    elif max(epochs) - min(epochs) < 2:
         # Around one or two epochs the locator falls back to fractions of one.
         axes.set_xticks(sorted(set(epochs)))
         axes.set_xlim(min(epochs) - 0.5, max(epochs) + 0.5)

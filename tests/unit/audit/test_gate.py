@@ -36,7 +36,7 @@ def test_its_success_counts_all_the_same() -> None:
     assert strongest_of(found) == "unsplit"
     said = verdict(found, "causshield", 0.90, 0.95)
     assert "the strongest attack, unsplit, reads 30 %" in said
-    assert "without a defense 90 %, for 5.0 points less accuracy" in said
+    assert "(90 % without a defense), for 5.0 points less accuracy" in said
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,110 @@
+"""The report of an audit in a real browser: its pictures load, its table sorts, nothing complains, it fits a phone."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from veracausa.audit.gallery import Gallery
+from veracausa.runs.folder import write_json
+from veracausa.runs.report import write_report
+
+EXAMPLE = Path(__file__).parents[1] / "cli" / "example_run"
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+PARTIES = ("passive_1", "passive_2")
+
+pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")]
+
+ASK = """<script>
+const images = [...document.images];
+const sorted = () => [...document.querySelectorAll("table.sortable tbody tr")].map((row) => row.cells[4].textContent);
+const before = sorted();
+document.querySelectorAll("table.sortable th button")[4].click();
+const down = sorted();
+document.querySelectorAll("table.sortable th button")[4].click();
+const wall = document.querySelector(".wall");
+wall.click();
+document.title = JSON.stringify({
+  images: images.length, loaded: images.filter((image) => image.complete && image.naturalWidth > 0).length,
+  before, down, up: sorted(), large: wall.classList.contains("large"),
+  width: document.documentElement.scrollWidth, of: innerWidth,
+});
+</script></body>"""
+
+
+def audited(tmp_path: Path) -> Path:
+    """A run that says it was audited, with a twin, pictures and moments; nothing was trained for it."""
+    run = Path(shutil.copytree(EXAMPLE, tmp_path / "run"))
+    shutil.copytree(EXAMPLE, run / "twin")
+    rng = torch.Generator().manual_seed(0)
+    for place, strength in ((run, 0.4), (run / "twin", 0.9)):
+        entries: dict[str, Any] = {}
+        for attack, leaked in (("inverse", strength), ("unsplit", 0.0)):
+            scores = {"mse": 0.05 * (1 - leaked), "psnr": 20.0, "ssim": leaked, "leakage": leaked, "blind_mse": 0.05}
+            moments = [{"moment": at, "train": leaked * at, "test": leaked * at} for at in (0.1, 0.5, 1.0)]
+            own = {"train": {**scores, "samples": 40, "blind": "class mean", "trivial": {"grey": 0.1}}}
+            own["test"] = {**own["train"], "leakage": leaked / 2}
+            parties = {party: {**own, "auxiliary": 20, "moments": moments} for party in PARTIES}
+            entries[attack] = {**scores, "party": "passive_1", "parties": parties, "granted": ["auxiliary"]}
+            entries[attack] |= {"works": attack == "inverse", "undefended": {"leakage": 0.9 if leaked else 0.0}}
+            for party in PARTIES:
+                truth, guess = torch.rand(2, 30, 1, 8, 4, generator=rng)
+                mse = (truth - guess).square().flatten(1).mean(1)
+                gallery = Gallery.of(
+                    torch.arange(30), truth, guess, truth.mean(0, keepdim=True).expand(30, -1, -1, -1), mse
+                )
+                gallery.write(place / "attacks" / attack / f"pictures-{party}.safetensors")
+        summary = json.loads((place / "summary.json").read_text())
+        summary |= {"attacks": entries, "blind": {"mse": 0.05}, "strongest": {"attack": "inverse", "leakage": strength}}
+        summary["verdict"] = "Behind a defense the strongest attack, inverse, reads 40 %."
+        write_json(place / "summary.json", summary)
+    return run
+
+
+def browse(tmp_path: Path, page: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
+    command += ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars"]
+    command += ["--enable-logging=stderr", f"--user-data-dir={tmp_path / 'profile'}", *arguments, page.as_uri()]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+
+
+def test_pictures_load_the_table_sorts_and_a_phone_is_wide_enough(tmp_path: Path) -> None:
+    page = write_report(audited(tmp_path))
+    asked = page.with_name("asked.html")
+    asked.write_text(page.read_text(encoding="utf-8").replace("</body>", ASK), encoding="utf-8")
+    frame = page.with_name("frame.html")
+    show = 'onload="document.body.dataset.told = this.contentDocument.title"'
+    frame.write_text(f'<body><iframe src="{asked.name}" style="width:390px;height:900px;border:0" {show}></iframe>')
+    done = browse(tmp_path, frame, "--allow-file-access-from-files", "--virtual-time-budget=3000", "--dump-dom")
+    assert not re.findall(r".*CONSOLE.*", done.stderr)
+    told = re.search(r'data-told="([^"]*)"', done.stdout)
+    assert told is not None
+    found = json.loads(told[1].replace("&quot;", '"'))
+    # Two walls of six lines: original, two attacks with and without a defense, the blind guess.
+    assert found["images"] == found["loaded"] == 12
+    assert found["before"] != found["down"]
+    numbers = [[float(cell.split()[0]) for cell in found[way]] for way in ("down", "up")]
+    assert numbers[0] == sorted(numbers[0], reverse=True)
+    assert numbers[1] == sorted(numbers[1])
+    assert found["large"] is True
+    assert found["width"] <= found["of"] == 390
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_it_draws_without_complaint(dark: bool, tmp_path: Path) -> None:
+    page, picture = write_report(audited(tmp_path)), tmp_path / "page.png"
+    extra = ["--force-dark-mode"] if dark else []
+    done = browse(tmp_path, page, *extra, "--window-size=1200,2400", f"--screenshot={picture}")
+    assert not re.findall(r".*CONSOLE.*", done.stderr)
+    pixels = np.asarray(Image.open(picture).convert("L")).astype(float)
+    assert (np.median(pixels) < 128) == dark
+    assert 0.02 < np.mean(np.abs(pixels - np.median(pixels)) > 60) < 0.5
