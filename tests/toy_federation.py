@@ -34,32 +34,33 @@ def people(count: int, seed: int) -> tuple[Tensor, Tensor]:
     return rows, (angle * CLASSES).long().clamp(max=CLASSES - 1)
 
 
-def bottom(rng: torch.Generator) -> nn.Module:
-    with drawing_from(rng):
-        return nn.Linear(COLUMNS, WIDTH)
-
-
 @dataclass
 class Toy:
     """Columns by party, the victims' and the attacker's, and the models of an honest training."""
 
     count: int = 512
     lr: float = 1e-2
+    device: str = "cpu"
     send: Callable[[Tensor, Tensor], Tensor] = field(default=lambda payload, ids: payload)
     """What the victim makes of its payload before it leaves."""
 
     def __post_init__(self) -> None:
-        rows, self.labels = people(self.count, 1)
-        spare, self.spare_labels = people(self.count, 2)
+        rows, self.labels = (drawn.to(self.device) for drawn in people(self.count, 1))
+        spare, self.spare_labels = (drawn.to(self.device) for drawn in people(self.count, 2))
         self.rows = dict(zip((VICTIM, OTHER), rows.split(COLUMNS, 1), strict=True))
         self.spare = dict(zip((VICTIM, OTHER), spare.split(COLUMNS, 1), strict=True))
-        self.bottoms = {VICTIM: bottom(rng(10)), OTHER: bottom(rng(11))}
+        self.bottoms = {VICTIM: self.bottom(rng(10)), OTHER: self.bottom(rng(11))}
         with drawing_from(rng(12)):
-            self.top = nn.Linear(2 * WIDTH, CLASSES)
+            self.top = nn.Linear(2 * WIDTH, CLASSES).to(self.device)
         self.draws = rng(20)
         weights = [w for model in (*self.bottoms.values(), self.top) for w in model.parameters()]
         self.optimizer = torch.optim.Adam(weights, lr=self.lr)
         self.norms: list[float] = []
+
+    def bottom(self, rng: torch.Generator) -> nn.Module:
+        """A fresh bottom model."""
+        with drawing_from(rng):
+            return nn.Linear(COLUMNS, WIDTH).to(self.device)
 
     def view(self, seed: int = 5, **changed) -> LiveView:
         settings = {
@@ -69,15 +70,15 @@ class Toy:
             "row_shape": (COLUMNS,),
             "pixels": False,
             "rng": rng(seed),
-            "device": torch.device("cpu"),
+            "device": torch.device(self.device),
             "auxiliary": self.spare[VICTIM],
             "auxiliary_labels": self.spare_labels,
             "labels": self.labels,
             "classes": CLASSES,
-            "bottom": bottom,
+            "bottom": self.bottom,
             "predict": self.predict,
             "others": {OTHER: self.spare[OTHER]},
-            "other_bottoms": {OTHER: bottom},
+            "other_bottoms": {OTHER: self.bottom},
         }
         return LiveView(**{**settings, **changed})
 

@@ -104,6 +104,17 @@ def test_a_resumed_attack_goes_on_as_the_unbroken_one(form: str) -> None:
         assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("form", ["wgan", "bce"])
+def test_on_a_gpu_the_step_is_replayed(form: str) -> None:
+    toy = toys.Toy(lr=5e-3, device="cuda")
+    attack = hijacked(toy, 50, form=form)
+    assert type(attack.step).__name__ == "_Replay"
+    assert all(weight.isfinite().all() for module in attack.modules for weight in module.parameters())
+    assert attack.notes()["decoder_mse"] < 1
+
+
 def test_it_says_what_it_lacks() -> None:
     toy = toys.Toy()
     with pytest.raises(InputError, match="tamper"):

@@ -89,6 +89,15 @@ def test_a_short_last_batch_is_filled_up_and_a_single_row_is_left_out() -> None:
     assert torch.equal(attack.sent[toys.VICTIM][10:20], whole.payload)
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_on_a_gpu_the_step_is_replayed() -> None:
+    toy = toys.Toy(device="cuda")
+    attack = trained(toy, 250, lambda2=1e-5)
+    assert type(attack.step).__name__ == "_Replay"
+    assert toy.leaked(attack.reconstruct(toy.payloads(), torch.arange(toy.count))) > 0.5
+
+
 def test_it_says_what_it_lacks() -> None:
     toy = toys.Toy()
     with pytest.raises(InputError, match="live"):
