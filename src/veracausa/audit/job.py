@@ -9,7 +9,7 @@ from typing import Any
 from veracausa.attacks import attacks as registered
 from veracausa.audit.run import audit_run
 from veracausa.audit.scene import Observer
-from veracausa.audit.settings import attack_options, check_grants, quick_overrides
+from veracausa.audit.settings import REMEMBERING, attack_options, check_grants, quick_overrides
 from veracausa.audit.twin import FOLDER, defended_by, undefended
 from veracausa.config import Job, load_job
 from veracausa.errors import InputError
@@ -43,7 +43,7 @@ def audit_job(
     """
     of_attacks = [override for override in overrides if _of_attack(override)]
     settings = load_job(job, [override for override in overrides if override not in of_attacks])
-    names = list(attacks) if attacks else default_attacks(settings, of_attacks)
+    names = list(attacks) if attacks else default_attacks(settings, of_attacks, quick)
     # Everything that can be refused is refused before the training.
     of_attacks = [*(quick_overrides(names) if quick else ()), *of_attacks]
     check_grants(attack_options(names, of_attacks))
@@ -53,6 +53,9 @@ def audit_job(
     if not settings.checkpoints.moments:
         checkpoints = settings.checkpoints.model_copy(update={"moments": MOMENTS})
         settings = settings.model_copy(update={"checkpoints": checkpoints})
+    if set(names) & set(REMEMBERING):
+        recorded = settings.transcript.model_copy(update={"record": True})
+        settings = settings.model_copy(update={"transcript": recorded})
     run = _trained(settings, out, resume, observer, twin=False)
     if defended_by(settings):
         _trained(undefended(settings), run.path / FOLDER, True, observer, twin=True)
@@ -61,10 +64,10 @@ def audit_job(
     return run
 
 
-def default_attacks(job: Job, overrides: Sequence[str] = ()) -> list[str]:
-    """The inverse network; UnSplit too where it takes minutes; and every attack that a setting was given for."""
+def default_attacks(job: Job, overrides: Sequence[str] = (), quick: bool = False) -> list[str]:
+    """The inverse network; UnSplit too where it takes minutes at most; and every attack that a setting is given for."""
     names = ["inverse"]
-    if "unsplit" in registered.names() and choose_device(job.runtime.device).type == "cuda":
+    if quick or choose_device(job.runtime.device).type == "cuda":
         names.append("unsplit")
     return list(dict.fromkeys([*names, *(override.partition(".")[0].strip() for override in overrides)]))
 

@@ -31,6 +31,7 @@ def attacked_live(
         update={
             "risk": job.risk.model_copy(update={"every": 0}),
             "checkpoints": job.checkpoints.model_copy(update={"moments": ()}),
+            "transcript": job.transcript.model_copy(update={"record": False}),
             "training": job.training.model_copy(update={"baselines": ()}),
         }
     )

@@ -100,11 +100,13 @@ class Scene:
         observer({**event, "share": 0.0})
         draws = self._draws(options)
         rng = seeding.generator(self.job.seed, "audit", "batches", victim.name)
-        decodes = _DECODES in attack.needs
+        # Some that sat in on the training learn to read only now, from the trained victim.
+        read_with: Callable[[AdversaryView], None] | None = getattr(attack, "read_with", None)
+        decodes = _DECODES in attack.needs or read_with is not None
         positions_of = self.sample.first(most_victims(options))
         work = _Work(observer, event)
-        if begin:
-            attack.begin(self._view(options, draws, rng, work.beginning))
+        if begin or read_with is not None:
+            (attack.begin if begin or read_with is None else read_with)(self._view(options, draws, rng, work.beginning))
         measured: dict[Split, Measured] = {}
         gallery = None
         for number, (split, positions) in enumerate(positions_of.items()):
@@ -112,7 +114,9 @@ class Scene:
                 continue
             work.reconstructing(number, len(positions_of))
             payloads = victim.payloads(split, positions, draws, rng, as_sent=not decodes)
-            guess = attack.reconstruct(payloads, positions).to(victim.device)
+            # Only training rows have a history: a test row's position is no training id.
+            ids = positions if split == "train" else torch.full_like(positions, -1)
+            guess = attack.reconstruct(payloads, ids).to(victim.device)
             truth, blind = victim.rows(split, positions), self._blind(split, positions)
             found = measure(guess, truth, blind, victim.pixels, self.groups)
             if victim.pixels:

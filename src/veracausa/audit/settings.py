@@ -65,8 +65,9 @@ def check_grants(options: Mapping[str, Options]) -> None:
 
 def most_victims(options: Options) -> int | None:
     """How many rows of a split an attack is given: one batch, if it learns no decoder and searches for every row."""
-    searches = Grant.AUXILIARY not in attack_class(options.name).needs
-    return getattr(options, "batch_size", None) if searches else None
+    attack = attack_class(options.name)
+    learns = attack.live or attack.needs & (Grant.AUXILIARY | Grant.LABELLED_AUXILIARY)
+    return None if learns else getattr(options, "batch_size", None)
 
 
 QUICK = ("inverse.epochs=12", "inverse.channels=16", "inverse.blocks=1", "unsplit.main=10", "unsplit.batch_size=64")
@@ -76,3 +77,7 @@ QUICK = ("inverse.epochs=12", "inverse.channels=16", "inverse.blocks=1", "unspli
 def quick_overrides(names: Sequence[str]) -> tuple[str, ...]:
     """The settings of `QUICK` for these attacks; what a user sets comes after them and wins."""
     return tuple(setting for setting in QUICK if setting.partition(".")[0] in names)
+
+
+REMEMBERING = ("averaging", "differencing", "mismatch")
+"""Attacks on what crossed in the whole training, not on the last payload alone."""
