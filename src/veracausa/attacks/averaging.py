@@ -20,7 +20,8 @@ from veracausa.attacks.inverse import InverseNetwork, InverseOptions
 from veracausa.errors import InputError
 
 _POOL_BYTES = 2**30
-_IDS_BYTES = 2**28
+# What is read of a transcript at a time; every time it is read whole.
+_IDS_BYTES = 2**31
 
 
 class AveragingOptions(InverseOptions):

@@ -17,6 +17,7 @@ from veracausa.attacks.history import aligned, averaged, nearest_payloads
 from veracausa.attacks.inverse import InverseNetwork, InverseOptions
 from veracausa.attacks.mismatch import Mismatch, MismatchOptions, late_from_early
 from veracausa.attacks.norm_inflation import NormInflation, NormInflationOptions, lengthening
+from veracausa.attacks.transcript import Head, Transcript, TranscriptWriter
 from veracausa.errors import InputError
 from veracausa.metrics.leakage import leakage
 
@@ -237,6 +238,37 @@ def test_histories() -> None:
     moved = aligned(7 * like + 2, like)
     assert torch.allclose(moved, like, atol=1e-4)
     assert torch.equal(aligned(like[:3], like), like[:3])
+
+
+def test_a_transcript_on_disk_tells_what_one_in_memory_tells(tmp_path) -> None:
+    auxiliary, victims = rows()
+    bottom, draws, ids = maps()[0], toys.rng(4), torch.arange(COUNT)
+    exchanges = History(Exchange(step, ids, noisy(victims @ bottom, draws), None) for step in range(1, 13))
+    head = Head(
+        victim="bank",
+        payload_shape=(WIDTH,),
+        dtype="float32",
+        row_shape=(COLUMNS,),
+        task="regression",
+        classes=0,
+        moments=History.moments,
+    )
+    writer = TranscriptWriter(tmp_path / "kept", head)
+    for exchange in exchanges:
+        writer.add(exchange)
+    writer.close()
+    recorded = Transcript(tmp_path / "kept")
+    some = torch.tensor([7, -1, 3, COUNT])
+    found = [
+        nearest_payloads(kept, some, [kept.step_of("start"), kept.step_of("end")]) for kept in (exchanges, recorded)
+    ]
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+    guesses = []
+    for kept in (exchanges, recorded):
+        attack = Averaging(AveragingOptions(name="averaging", **{**SMALL, "epochs": 1}))
+        attack.begin(view(lambda: auxiliary @ bottom, transcript=kept))
+        guesses.append(attack.reconstruct(exchanges[-1].payload, ids))
+    assert torch.allclose(*guesses, atol=1e-5)
 
 
 def _at(payloads: Tensor) -> Callable[[], Tensor]:
