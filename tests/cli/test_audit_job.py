@@ -6,7 +6,7 @@ import json
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 import pytest
@@ -49,6 +49,7 @@ class Mute(Attack):
 
     needs = Grant.ARCHITECTURE
     broken = False
+    ids: ClassVar[list[torch.Tensor]] = []
 
     def begin(self, view: AdversaryView) -> None:
         super().begin(view)
@@ -67,6 +68,7 @@ class Mute(Attack):
     def reconstruct(self, payload: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         if Mute.broken:
             raise RunError("the attack fell over")
+        Mute.ids.append(ids)
         return torch.zeros(len(payload), *self.shape)
 
 
@@ -92,6 +94,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("VERACAUSA_DEBUG", "0")
     monkeypatch.setenv("COLUMNS", "140")
     monkeypatch.setattr(Mute, "broken", False)
+    monkeypatch.setattr(Mute, "ids", [])
     defenses.names(), attacks.names()
     defenses.register("noise")(Noise)
     own = {"mute": Mute, "asking": Asking, "sitting": Sitting}
@@ -176,6 +179,19 @@ def test_an_undefended_job_is_its_own_twin(tmp_path: Path) -> None:
     run = veracausa.audit_job(job, ["mute"], tmp_path / "run", **ASKED)
     assert not (run.path / "twin").exists()
     assert run.summary["attacks"]["mute"]["works"] is False
+    # A test row took no part in the training: its position is nobody's training id.
+    train, test = Mute.ids
+    assert train.min() >= 0
+    assert test.unique().tolist() == [-1]
+
+
+def test_an_attack_that_remembers_makes_the_job_record_what_crosses(tmp_path: Path) -> None:
+    settings = ("averaging.epochs=2", "averaging.channels=8", "averaging.blocks=1", "averaging.exchanges=2")
+    run = veracausa.audit_job(JOB, ["averaging"], tmp_path / "run", overrides=settings, **ASKED)
+    for each in (run.path, run.path / "twin"):
+        assert (each / "parties" / "active" / "transcript" / "passive_1").is_dir()
+    assert run.summary["attacks"]["averaging"]["works"] is True
+    assert run.summary["attacks"]["averaging"]["leakage"] < 0.1
 
 
 def test_an_attack_that_must_be_there_gets_a_training_of_its_own(tmp_path: Path) -> None:
