@@ -2,8 +2,8 @@
 
 On unlabelled auxiliary rows the attacker trains a pilot model and its decoder. A discriminator learns to tell the
 pilot's payloads from the victim's, and the victim, in place of the honest gradient, gets one that makes it fool the
-discriminator. Once its payloads lie in the pilot's space, the decoder reads them. The top model learns nothing
-meanwhile of use to anybody: accuracy and reconstruction come from different runs.
+discriminator. Once its payloads lie in the pilot's space, the decoder reads them. The victim does not learn the task
+meanwhile, so the accuracy of such a run says nothing of an honest one.
 """
 
 from __future__ import annotations
