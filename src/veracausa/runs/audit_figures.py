@@ -39,7 +39,6 @@ def frontier_svg(points: Sequence[Point]) -> str:
     axes.set_xlim(-0.04, 1.04)
     low, high = min(point.accuracy for point in points), max(point.accuracy for point in points)
     margin = max(0.03, 0.35 * (high - low))
-    axes.set_ylim(low - margin, high + margin)
     # A name goes to the side where there is room; names of close points are moved apart, and have their dot's colour.
     line = 0.085 * (high - low + 2 * margin)
     free = {True: low - margin, False: low - margin}
@@ -56,7 +55,9 @@ def frontier_svg(points: Sequence[Point]) -> str:
             va="center",
             fontsize=8.5,
             color=PAGE.series[i % len(PAGE.series)],
+            annotation_clip=False,
         )
+    axes.set_ylim(low - margin, max(high + margin, *free.values()))
     axes.grid(color=PAGE.rule, linewidth=0.8)
     axes.set_xlabel("leakage of the strongest attack", fontsize=9, color=PAGE.text)
     axes.set_ylabel("test accuracy", fontsize=9, color=PAGE.text)
