@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 class _Callable(ModuleType):
     """A package that can be called: `veracausa.audit(job)` reads like `veracausa.train(job)`, and is this package."""
 
-    def __call__(self, job: Any, **settings: Any) -> Run:
+    def __call__(self, job: Any, *settings: Any, **named: Any) -> Run:
+        """`audit_job` by its short name."""
         from veracausa.audit.job import audit_job
 
-        return audit_job(job, **settings)
+        return audit_job(job, *settings, **named)
 
 
 sys.modules[__name__].__class__ = _Callable

@@ -45,6 +45,8 @@ def audit_section(run: RunRecord) -> dict[str, Any] | None:
         "frontier": Markup(frontier_svg(shown)) if len(shown) > 1 else None,
         "curves": [Markup(svg) for svg in moments_svg(entries, undefended).values()],
         "walls": walls,
+        "unavailable": _unavailable(entries),
+        "identified": any(row["identified"] for row in attack_rows(run)),
         "scores": [name for name in _SCORES if any(row.get(name) for row in attack_rows(run))],
     }
 
@@ -74,10 +76,12 @@ def attack_rows(run: RunRecord) -> list[dict[str, Any]]:
             worst = split == "train" and party == entry.get("party", party)
             without = numbers(entry.get("undefended")).get("leakage") if worst else None
             guess = scores.get("blind_mse", blind)
-            sort = {**scores, "blind": guess, "undefended": without}
+            sort: dict[str, float | None] = {**scores, "blind": guess, "undefended": without}
             shown = {name: f"{value:.3g}" for name, value in scores.items()}
             shown["blind"] = f"{guess:.3g}" if guess is not None else ""
             shown["leakage"] = f"{100 * scores['leakage']:.0f} %" if "leakage" in scores else ""
+            known = numbers(told.get("identified")).get("top_1")
+            sort["identified"], shown["identified"] = known, f"{100 * known:.0f} %" if known is not None else ""
             shown["undefended"] = f"{100 * without:.0f} %" if without is not None else ""
             granted = ", ".join(map(str, entry.get("granted", ())))
             works = {True: "yes", False: "no"}.get(entry.get("works"), "not known")  # type: ignore[arg-type]
@@ -118,6 +122,17 @@ def strength_rows(entries: Mapping[str, Any]) -> list[tuple[str, str]]:
         if words:
             rows.append((name, ", ".join(words)))
     return rows
+
+
+def _unavailable(entries: Mapping[str, Any]) -> list[str]:
+    """Why a score is missing, each reason once."""
+    splits = [
+        mapping(mapping(own).get(split))
+        for entry in entries.values()
+        for own in mapping(mapping(entry).get("parties")).values()
+        for split in ("train", "test")
+    ]
+    return list(dict.fromkeys(str(told["lpips_unavailable"]) for told in splits if "lpips_unavailable" in told))
 
 
 def _broken(told: Mapping[str, Any]) -> str:
