@@ -13,7 +13,7 @@ from veracausa.defenses.base import Defense
 from veracausa.errors import InputError
 from veracausa.registry import Options
 
-SMALL = {"epochs": 20, "lr": 5e-3, "lr_dac": 1e-3, "batch_size": 64, "channels": 8}
+SMALL = {"epochs": 12, "lr": 5e-3, "lr_dac": 1e-3, "batch_size": 64, "channels": 8}
 
 
 class Turned(Defense):
@@ -33,7 +33,7 @@ def turned(model: nn.Module, optimizer: torch.optim.Optimizer, rng: torch.Genera
 def test_it_reads_a_victim_that_became_its_shadow_through_the_defense(sync: bool) -> None:
     toy, everyone = toys.Toy(), torch.arange(512)
     plain = URVFL(URVFLOptions(name="urvfl", **SMALL))
-    aware = URVFLAware(URVFLAwareOptions(name="urvfl_aware", sync=sync, **SMALL))
+    aware = URVFLAware(URVFLAwareOptions(name="urvfl_aware", sync=sync, reader_epochs=10, **SMALL))
     leaks = {}
     for attack in (plain, aware):
         attack.begin(toy.view(defense=turned))
@@ -51,7 +51,7 @@ def test_it_reads_a_victim_that_became_its_shadow_through_the_defense(sync: bool
 def test_it_reads_nothing_where_payloads_do_not_depend_on_rows() -> None:
     noise = toys.rng(9)
     toy = toys.Toy(send=lambda payload, ids: torch.randn(payload.shape, generator=noise))
-    attack = URVFLAware(URVFLAwareOptions(name="urvfl_aware", **{**SMALL, "epochs": 5}))
+    attack = URVFLAware(URVFLAwareOptions(name="urvfl_aware", reader_epochs=2, **{**SMALL, "epochs": 5}))
     attack.begin(toy.view(defense=turned))
     attack.pretrain()
     toy.train(attack, 20)
