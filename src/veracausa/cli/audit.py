@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 def audit(
     what: Annotated[Path, typer.Argument(metavar="JOB|RUN", help="A job (a TOML file), or a finished run's folder.")],
     attacks: Annotated[
-        str | None, typer.Option("--attacks", metavar="A,B", help="Which attacks to run; default: inverse.")
+        str | None,
+        typer.Option(
+            "--attacks", metavar="A,B", help="Which attacks; default: inverse, with a GPU or --quick unsplit too."
+        ),
     ] = None,
     auxiliary: Annotated[
         int, typer.Option(min=4, help="Rows the attacker learns from: test rows, at most half of them.")
@@ -55,7 +58,7 @@ def audit(
         if what.is_dir():
             if out is not None:
                 raise InputError(f"--out: {what} is a finished run, its audit goes into its own folder")
-            run = _audit_run(what, names or ["inverse"], given, quick, common)
+            run = _audit_run(what, names, given, quick, common)
         else:
             run = _audit_job(what, names or None, out, given, quick, common)
     found = run.summary
@@ -68,11 +71,13 @@ def audit(
 
 
 def _audit_run(path: Path, names: list[str], given: list[str], quick: bool, common: Mapping[str, Any]) -> Run:
+    from veracausa.audit.job import default_attacks
     from veracausa.audit.run import audit_run
     from veracausa.audit.settings import quick_overrides
     from veracausa.runs.folder import Run
 
     run = Run(path)
+    names = names or default_attacks(run.job, quick=quick)
     audit_run(run, names, overrides=[*(quick_overrides(names) if quick else ()), *given], **common)
     run.report()
     return run
