@@ -17,6 +17,8 @@ EXAMPLES = {
     "own_model.py": r"test accuracy: 0\.\d{3}",
     "own_tables.py": r"q1: (yes|no)\nq2: (yes|no)",
     "own_defense.py": r"plain: test accuracy 0\.\d{3}\ncoarse: test accuracy 0\.\d{3}",
+    "label_inference.py": r"gradient_direction: \d+% of the labels",
+    "own_transcript.py": r"30 exchanges; 300 payloads of 100 people",
     "read_ledger.py": r"representation to active: \d+ messages, [\d,]+ bytes",
 }
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])

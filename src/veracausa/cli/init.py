@@ -84,6 +84,9 @@ name = "constant"                   # constant | cosine | step
 every = 1                           # at the end of every so many epochs; 0: never
 # exact = 16                        # rows measured in all directions once, after training
 
+[transcript]                        # what the active party receives, kept so that attacks can look at it later
+record = false
+
 [checkpoints]                       # where a run that was stopped goes on: `veracausa train {file} --resume --out RUN`
 keep = 3                            # the last so many
 # every_steps = 100                 # default: once an epoch
