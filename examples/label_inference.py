@@ -13,4 +13,4 @@ job = {
 run = train(job, "runs/recorded", watchers=[GradientsReturned()])
 for attack, found in infer_labels(run, "passive_1", known=5).items():
     if "accuracy" in found:
-        print(f"{attack}: {found['accuracy']:.0%} of the labels, where guessing the commonest gives {found['prior']:.0%}")
+        print(f"{attack}: {found['accuracy']:.0%} of the labels; guessing the commonest gives {found['prior']:.0%}")

@@ -107,7 +107,7 @@ def test_report_has_no_place_for_a_single_run(here: Path) -> None:
 
 def test_list_names_what_a_job_can_choose(here: Path) -> None:
     found = last_line(call("list", "--json"))
-    assert set(found) == {"datasets", "models", "defenses", "runs"}
+    assert set(found) == {"datasets", "models", "defenses", "attacks", "label_attacks", "runs"}
     assert "digits" in [entry["name"] for entry in found["datasets"]]
     convnet = next(entry for entry in found["models"] if entry["name"] == "convnet")
     assert convnet["description"]

@@ -5,15 +5,19 @@ from __future__ import annotations
 import pytest
 import torch
 
+from veracausa.attacks import attacks
 from veracausa.data.options import DataOptions
 from veracausa.data.sources import datasets
 from veracausa.defenses import defenses
+from veracausa.defenses.causshield.surrogates import surrogates
+from veracausa.label_attacks import label_attacks
 from veracausa.models import ModelOptions, models
 from veracausa.models.cut import build_bottom, build_top, build_whole, join, payload_shape, units_of
 from veracausa.registry import Options
 from veracausa.seeding import drawing_from, generator
 
-REGISTERED = [(registry, name) for registry in (datasets, models, defenses) for name in registry.names()]
+REGISTRIES = (datasets, models, defenses, surrogates, attacks, label_attacks)
+REGISTERED = [(registry, name) for registry in REGISTRIES for name in registry.names()]
 # Settings that have no default, because only the user can know them.
 NEEDED = {"csv": {"label": "y"}, "parquet": {"label": "y"}, "images": {"path": "pictures"}}
 
@@ -31,7 +35,7 @@ def test_a_registered_thing_says_what_it_is_and_has_settings(registry, name):
     assert first[0].strip()
     assert len(first[0]) <= 120
     options = registry.options(name)
-    assert issubclass(options, {"model": ModelOptions, "defense": Options, "data set": DataOptions}[registry.kind])
+    assert issubclass(options, {"model": ModelOptions, "data set": DataOptions}.get(registry.kind, Options))
     needed = {field for field, info in options.model_fields.items() if info.is_required()} - {"name"}
     assert needed <= set(NEEDED.get(name, {}))
     made = options.model_validate({"name": name, **NEEDED.get(name, {})})

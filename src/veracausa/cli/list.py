@@ -20,6 +20,8 @@ class What(StrEnum):
     datasets = "datasets"
     models = "models"
     defenses = "defenses"
+    attacks = "attacks"
+    label_attacks = "label_attacks"
     runs = "runs"
     all = "all"
 
@@ -29,7 +31,7 @@ def list_(
     folder: Annotated[Path, typer.Option("--in", help="The folder that holds the runs.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print it as one line of JSON.")] = False,
 ) -> None:
-    """List data sets, models and defenses with their settings, and runs."""
+    """List data sets, models, defenses and attacks with their settings, and runs."""
     from veracausa.cli import console
 
     found: dict[str, list[dict[str, Any]]] = {}
@@ -60,6 +62,14 @@ def _registry(kind: What) -> Registry[Any]:
         from veracausa.models import models
 
         return models
+    if kind is What.attacks:
+        from veracausa.attacks import attacks
+
+        return attacks
+    if kind is What.label_attacks:
+        from veracausa.label_attacks import label_attacks
+
+        return label_attacks
     from veracausa.defenses import defenses
 
     return defenses

@@ -83,7 +83,9 @@ def defense_figures(run: RunRecord) -> list[Figure]:
         for name in (*known, *others)
         if (chart := _chart(_title(name), run.measured, "diagnostics", name))
     ]
-    risk = _chart("Risk of inversion (InvRE)", run.measured, "risk", "invre")
+    # At a fixed share of the row's directions: with "as many as are not weak" two runs could not be compared.
+    risk = _chart("Risk of inversion (InvRE)", run.measured, "risk", "invre_10")
+    risk = risk or _chart("Risk of inversion (InvRE)", run.measured, "risk", "invre")
     return [*([Figure(chart_svg(risk, small=True), RISK)] if risk else []), *figures]
 
 

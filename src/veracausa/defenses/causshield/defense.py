@@ -38,7 +38,7 @@ class _Shielded(Context):
 
 @defenses.register("causshield", CausShieldOptions)
 class CausShield(Defense):
-    """Sends what a copy of the bottom gives after it has learnt, without labels, to answer a row and its surrogate alike.
+    """Sends what a copy of the bottom gives that has learnt, without labels, to answer a row and its surrogate alike.
 
     That copy, the generator G, is adapted for `iterations` steps to make a row and its surrogate agree in every
     dimension and the dimensions differ from each other. The gradient that comes back updates the bottom itself
