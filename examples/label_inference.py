@@ -5,7 +5,7 @@ from veracausa.label_attacks.run import infer_labels
 from veracausa.split.train import train
 
 job = {
-    "data": {"name": "digits"},
+    "data": {"name": "digits", "train": 600},
     "model": {"name": "convnet", "cut": 6},
     "training": {"epochs": 3, "batch_size": 64, "optimizer": {"name": "adam", "lr": 3e-3}},
     "risk": {"every": 0},

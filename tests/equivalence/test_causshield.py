@@ -84,7 +84,7 @@ def test_threads_and_processes_send_the_same_bits(tmp_path, settings):
     parties["passive_2"] = replace(parties["passive_2"], train=lacking)
     data = replace(data, parties=parties)
     job = shielded(job_for(data, MODELS["resnet"], epochs=2, local_steps=2), **settings)
-    if settings not in ({}, {"scope": "offset"}):
+    if settings:  # what a process adds does not depend on the variant
         (states,) = train_all([(job, data)], "threads", tmp_path)
         assert states["passive_2"]["defense"]["seen"] == 42
         return
