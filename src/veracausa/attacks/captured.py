@@ -6,11 +6,12 @@ mostly waits for the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
+
+from veracausa.models.fastest_convolutions import fastest_convolutions
 
 Step = Callable[[], None]
 
@@ -27,7 +28,7 @@ def captured(step: Step, device: torch.device, keep: Sequence[Tensor] = (), rehe
     # Detached: a clone that hangs in the autograd graph of a parameter breaks the capture.
     before = [tensor.detach().clone() for tensor in keep]
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.device(device), _fastest_convolutions():
+    with torch.cuda.device(device), fastest_convolutions():
         side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(side):
@@ -63,14 +64,3 @@ class _Replay:
 
     def __call__(self) -> None:
         self.graph.replay()
-
-
-@contextmanager
-def _fastest_convolutions() -> Iterator[None]:
-    """Let cuDNN try its algorithms once: what is captured will be replayed some thousand times."""
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = True
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.benchmark = before

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+from veracausa.models.fastest_convolutions import fastest_convolutions
 
 if TYPE_CHECKING:
     from veracausa.defenses.causshield.adaptation import Adaptation
@@ -20,7 +20,7 @@ class Captured:
 
     def __init__(self, owner: Adaptation, x: Tensor, surrogate: Tensor) -> None:
         self.x, self.surrogate, self.owner = x.clone(), surrogate.clone(), owner
-        with owner.borrowed(), _fastest_convolutions():
+        with owner.borrowed(), fastest_convolutions():
             side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
@@ -51,14 +51,3 @@ class Captured:
     def _pass(self) -> Tensor:
         with torch.no_grad(), self.owner.precision():
             return self.owner.generator(self.x)  # type: ignore[no-any-return]
-
-
-@contextmanager
-def _fastest_convolutions() -> Iterator[None]:
-    """Let cuDNN try its algorithms once: what is captured will be replayed some ten thousand times."""
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = True
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.benchmark = before
