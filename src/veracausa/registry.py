@@ -6,9 +6,9 @@ import difflib
 import importlib
 import pkgutil
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import entry_points
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -21,6 +21,11 @@ class Options(BaseModel):
     """What a job may say about one registered thing; every field is a setting, anything else is a typo."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    swept: ClassVar[tuple[str, ...]] = ()
+    """The settings that trade privacy for use, the main one first: what a sweep moves."""
+    sweep: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    """A handful of sensible values of each swept setting, from weak to strong."""
 
     name: str
 
