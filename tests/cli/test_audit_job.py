@@ -185,6 +185,35 @@ def test_an_undefended_job_is_its_own_twin(tmp_path: Path) -> None:
     assert test.unique().tolist() == [-1]
 
 
+def test_audits_of_several_defenses_share_one_twin(tmp_path: Path) -> None:
+    job = written(tmp_path)
+    plain = veracausa.audit_job(
+        {**JOB, "name": "plain", "defense": {"name": "none"}}, ["mute"], tmp_path / "0", **ASKED
+    )
+    events: list[Any] = []
+    run = veracausa.audit_job(JOB, ["mute"], tmp_path / "1", twin=plain.path, observer=events.append, **ASKED)
+    assert not [event for event in events if event.get("twin")]
+    assert not (run.path / "twin").exists()
+    assert run.summary["attacks"]["mute"]["undefended"] == {
+        "leakage": 0,
+        **run.summary["attacks"]["mute"]["undefended"],
+    }
+    # The run remembers its twin; an attack that the twin lacks is run on it, too.
+    asked = [str(run.path), "--attacks", "inverse", "--victims", "40", "--parties", "passive_1"]
+    call("audit", *asked, *(word for setting in QUICK for word in ("--set", setting)))
+    assert Run(run.path).summary["attacks"]["inverse"]["undefended"]["leakage"] == pytest.approx(
+        Run(plain.path).summary["attacks"]["inverse"]["leakage"]
+    )
+    # Refused before anything is trained.
+    for twin, setting, sentence in (
+        (run.path, "seed=0", "defends nowhere"),
+        (plain.path, "seed=1", "seed was 1, is 0"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            call("audit", str(job), "--out", str(tmp_path / "2"), "--twin", str(twin), "--set", setting)
+    assert not (tmp_path / "2").exists()
+
+
 def test_an_attack_that_remembers_makes_the_job_record_what_crosses(tmp_path: Path) -> None:
     settings = ("averaging.epochs=2", "averaging.channels=8", "averaging.blocks=1", "averaging.exchanges=2")
     run = veracausa.audit_job(JOB, ["averaging"], tmp_path / "run", overrides=settings, **ASKED)

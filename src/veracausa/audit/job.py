@@ -10,9 +10,10 @@ from veracausa.attacks import attacks as registered
 from veracausa.audit.run import audit_run
 from veracausa.audit.scene import Observer
 from veracausa.audit.settings import REMEMBERING, attack_options, check_grants, quick_overrides
-from veracausa.audit.twin import FOLDER, defended_by, undefended
+from veracausa.audit.twin import check_twin, defended_by, undefended
 from veracausa.config import Job, load_job
 from veracausa.errors import InputError
+from veracausa.runs.audit_twin import FOLDER
 from veracausa.runs.folder import Run
 from veracausa.split.placement import choose_device
 from veracausa.split.train import train
@@ -33,12 +34,14 @@ def audit_job(
     parties: Sequence[str] | None = None,
     double: bool = False,
     quick: bool = False,
+    twin: str | Path | Run | None = None,
     observer: Observer = lambda event: None,
 ) -> Run:
     """Train a job and its undefended twin, attack both, measure what leaked; gives the run, its report written.
 
     `overrides` are settings of the job (`training.epochs=5`) and of attacks (`inverse.epochs=20`). The twin lies in the
-    run's folder, as `twin/`. `quick` takes weaker attackers, for a look at tiny data. With `resume`, what an earlier
+    run's folder, as `twin/`; `twin` names a finished undefended run of the same job to take instead, so that audits of
+    several defenses share one. `quick` takes weaker attackers, for a look at tiny data. With `resume`, what an earlier
     audit of the same job in `out` finished is kept.
     """
     of_attacks = [override for override in overrides if _of_attack(override)]
@@ -50,6 +53,9 @@ def audit_job(
     for party in parties or ():
         if party not in settings.parties.passive:
             raise InputError(f"{party!r} is no passive party (they are: {', '.join(settings.parties.passive)})")
+    shared = twin if twin is None or isinstance(twin, Run) else Run(twin)
+    if shared is not None and defended_by(settings):
+        check_twin(settings, shared)
     if not settings.checkpoints.moments:
         checkpoints = settings.checkpoints.model_copy(update={"moments": MOMENTS})
         settings = settings.model_copy(update={"checkpoints": checkpoints})
@@ -57,9 +63,9 @@ def audit_job(
         recorded = settings.transcript.model_copy(update={"record": True})
         settings = settings.model_copy(update={"transcript": recorded})
     run = _trained(settings, out, resume, observer, twin=False)
-    if defended_by(settings):
+    if defended_by(settings) and shared is None:
         _trained(undefended(settings), run.path / FOLDER, True, observer, twin=True)
-    audit_run(run, names, auxiliary, victims, of_attacks, parties, double, observer, resume)
+    audit_run(run, names, auxiliary, victims, of_attacks, parties, double, observer, resume, shared)
     run.report()
     return run
 

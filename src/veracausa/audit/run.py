@@ -11,13 +11,14 @@ from veracausa.audit.record import finished_attack, gather, write_attack
 from veracausa.audit.samples import choose
 from veracausa.audit.scene import Observer, Outcome, Scene
 from veracausa.audit.settings import attack_class, attack_options, check_grants
-from veracausa.audit.twin import twin_of
+from veracausa.audit.twin import check_twin, defended_by, twin_of
 from veracausa.audit.victim import Victim
 from veracausa.config import Job
 from veracausa.data.load import load
 from veracausa.data.vertical import VerticalDataset
 from veracausa.errors import InputError, VeracausaError
 from veracausa.registry import Options, did_you_mean
+from veracausa.runs.audit_twin import point_at_twin
 from veracausa.runs.folder import Run, locked, set_status
 from veracausa.runs.store import Store
 from veracausa.split.party import Schema
@@ -36,6 +37,7 @@ def audit_run(
     double: bool = False,
     observer: Observer = lambda event: None,
     resume: bool = False,
+    twin: Run | None = None,
 ) -> dict[str, Any]:
     """Run these attacks on the passive parties of a finished run; gives what it adds to the run's `summary.json`.
 
@@ -44,7 +46,8 @@ def audit_run(
     attack that trains is trained again with twice the epochs, until that moves the leakage by less than two points.
     An attack that must be there while the victim trains gets a training of its own, under `live/`.
     An undefended twin in the run's folder is attacked first, in the same way. With `resume`, an attack that the run
-    has already, just as it is asked for, is not repeated.
+    has already, just as it is asked for, is not repeated. `twin` is another run to take as the twin, now and later:
+    many runs can share one, whose finished attacks are never repeated. An undefended run is its own twin.
     """
     options = attack_options(attacks, overrides)
     check_grants(options)
@@ -56,16 +59,31 @@ def audit_run(
     chosen = _parties(job, parties)
     dataset = load(job)
     asked = {"auxiliary": auxiliary, "victims": victims, "parties": chosen, "double": double}
-    twin = twin_of(run)
+    if twin is not None and defended_by(job):
+        check_twin(job, twin)
+        point_at_twin(run.path, twin.path)
+    beside = twin_of(run)
     with locked(run.path), _told(run, list(options)):
-        for each in (twin, run) if twin is not None and twin.path != run.path else (run,):
+        if beside is not None and beside.path != run.path:
+            _attack_twin(beside, dataset, options, asked, observer, resume or twin is not None)
+        _attack_all(run, dataset, options, asked, lambda event: observer({**event, "twin": False}), resume)
+        return gather(run)
 
-            def heard(event: Mapping[str, Any], twin: bool = each is not run) -> None:
-                observer({**event, "twin": twin})
 
-            _attack_all(each, dataset, options, asked, heard, resume)
-            found = gather(each)
-    return found
+def _attack_twin(
+    twin: Run,
+    dataset: VerticalDataset,
+    options: Mapping[str, Options],
+    asked: Mapping[str, Any],
+    observer: Observer,
+    resume: bool,
+) -> None:
+    """Attack the twin, unless another audit did: then it is not even locked, so that several can look at it."""
+    if resume and all(finished_attack(twin, name, _wanted(asked, own)) for name, own in options.items()):
+        return
+    with locked(twin.path):
+        _attack_all(twin, dataset, options, asked, lambda event: observer({**event, "twin": True}), resume)
+        gather(twin)
 
 
 def _attack_all(
@@ -78,7 +96,7 @@ def _attack_all(
 ) -> None:
     job, schema = run.job, Schema.of(dataset)
     for name, own in options.items():
-        wanted = {**asked, "settings": own.model_dump(mode="json")}
+        wanted = _wanted(asked, own)
         if resume and finished_attack(run, name, wanted):
             continue
         outcomes: list[Outcome] = []
@@ -93,6 +111,10 @@ def _attack_all(
                 outcomes.append(scene.attacked(own, observer, asked["double"] and step is None))
         write_attack(run, own, wanted, outcomes)
         gather(run)  # what is finished stays, whatever happens to the next
+
+
+def _wanted(asked: Mapping[str, Any], options: Options) -> dict[str, Any]:
+    return {**asked, "settings": options.model_dump(mode="json")}
 
 
 def _moments(run: Run, party: str, attack: str) -> list[tuple[float, int | None]]:

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from veracausa.config import Job
-from veracausa.registry import Options
-from veracausa.runs.folder import Run
+from typing import Any
 
-FOLDER = "twin"
+from veracausa.config import Job
+from veracausa.errors import InputError
+from veracausa.registry import Options
+from veracausa.runs.audit_twin import twin_folder
+from veracausa.runs.folder import Run
+from veracausa.split.train import first_difference
+
+_FREE: dict[str, Any] = {
+    "name": True,
+    "risk": True,
+    "checkpoints": True,
+    "transcript": True,
+    "runtime": True,
+    "training": {"baselines", "evaluate_every"},
+}
+"""What a twin may have otherwise: it changes neither the models nor the rows."""
 
 
 def undefended(job: Job) -> Job:
@@ -24,11 +37,29 @@ def defended_by(job: Job) -> str:
 
 
 def twin_of(run: Run) -> Run | None:
-    """The finished undefended twin beside a run; the run itself if it is undefended; None if there is neither."""
+    """The finished undefended twin of a run; the run itself if it is undefended; None if there is neither."""
     if not defended_by(run.job):
         return run
-    path = run.path / FOLDER
-    if not (path / "config.toml").is_file():
-        return None
-    twin = Run(path)
-    return twin if twin.status.get("state") == "done" and twin.summary else None
+    path = twin_folder(run.path)
+    return Run(path) if path is not None and _finished(Run(path)) else None
+
+
+def check_twin(job: Job, twin: Run) -> None:
+    """Refuse a run as the twin of this job if it is not finished, defends, or differs in what could change a figure."""
+    if not _finished(twin):
+        raise InputError(f"{twin.path}: the twin is not finished; finish it with --resume first")
+    if on := defended_by(twin.job):
+        raise InputError(f"{twin.path}: a twin defends nowhere, and this run has {on}")
+    if difference := first_difference(_what_counts(undefended(job)), _what_counts(undefended(twin.job))):
+        raise InputError(f"{twin.path}: not the twin of this job: {difference}")
+
+
+def _finished(run: Run) -> bool:
+    return run.status.get("state") == "done" and bool(run.summary)
+
+
+def _what_counts(job: Job) -> dict[str, Any]:
+    tree: dict[str, Any] = job.model_dump(mode="json", exclude=_FREE)
+    # A party with nothing of its own is as good as one that is not named.
+    tree["party"] = {name: own for name, own in tree["party"].items() if any(own.values())}
+    return tree

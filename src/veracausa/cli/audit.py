@@ -39,6 +39,10 @@ def audit(
     double: Annotated[
         bool, typer.Option("--double", help="Also train with twice the epochs, until it hardly changes the figure.")
     ] = False,
+    twin: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="An undefended run of the same job, to compare with; default: train one."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was found as the last line.")] = False,
 ) -> None:
     """Attack what the parties of a job send, and say what could be read back.
@@ -55,6 +59,10 @@ def audit(
     with Progress() as progress:
         common: dict[str, Any] = {"auxiliary": auxiliary, "victims": victims, "parties": chosen}
         common |= {"double": double, "resume": resume, "observer": progress}
+        if twin is not None:
+            from veracausa.runs.folder import Run
+
+            common["twin"] = Run(twin)
         if what.is_dir():
             if out is not None:
                 raise InputError(f"--out: {what} is a finished run, its audit goes into its own folder")

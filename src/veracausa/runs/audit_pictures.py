@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from veracausa.runs.audit_twin import FOLDER, twin_folder
+
 WORST, OTHERS = 8, 4
 _HEIGHT, _MOST_HEIGHT = 64, 112
 
@@ -36,7 +38,8 @@ def wall(run: Path, party: str, attacks: Sequence[str], strongest: str, defended
     kept = {name: found for name in attacks if (found := _pictures(run / "attacks" / name, party)) is not None}
     if not kept:
         return None
-    twin = {name: found for name in attacks if (found := _pictures(run / "twin" / "attacks" / name, party)) is not None}
+    beside = twin_folder(run) or run / FOLDER
+    twin = {name: found for name in attacks if (found := _pictures(beside / "attacks" / name, party)) is not None}
     by = strongest if strongest in kept else next(iter(kept))
     common = set.intersection(*({int(p) for p in found["positions"]} for found in (*kept.values(), *twin.values())))
     chosen = [i for i, position in enumerate(kept[by]["positions"]) if int(position) in common]

@@ -10,6 +10,7 @@ from markupsafe import Markup
 from veracausa.errors import InputError
 from veracausa.runs.audit_figures import frontier_svg, moments_svg, point_of
 from veracausa.runs.audit_pictures import wall
+from veracausa.runs.audit_twin import twin_folder
 from veracausa.runs.record import RunRecord, mapping, number, numbers, read_run
 
 _SCORES = ("mse", "psnr", "ssim", "lpips")
@@ -144,7 +145,8 @@ def _broken(told: Mapping[str, Any]) -> str:
 
 
 def _twin(run: RunRecord) -> RunRecord | None:
+    folder = twin_folder(run.path)
     try:
-        return read_run(run.path / "twin") if (run.path / "twin").is_dir() else None
+        return read_run(folder) if folder is not None else None
     except InputError:
         return None
