@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import veracausa
 from veracausa.attacks import attacks
 from veracausa.attacks.base import AdversaryView, Attack, Grant
+from veracausa.audit.run import audit_run
 from veracausa.audit.twin import defended_by, undefended
 from veracausa.cli.main import app
 from veracausa.config import load_job
@@ -42,6 +43,14 @@ ASKED = {"victims": 40, "parties": ["passive_1"]}
 class Noise(Defense):
     def protect(self, r: torch.Tensor, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         return 0 * r + torch.randn(r.shape, generator=self.rng)
+
+
+class Offset(Defense):
+    """Noise drawn once for each id."""
+
+    def protect(self, r: torch.Tensor, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        drawn = torch.randn(2000, *r.shape[1:], generator=torch.Generator().manual_seed(1))
+        return r + 3 * drawn[ids]
 
 
 class Mute(Attack):
@@ -97,11 +106,12 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(Mute, "ids", [])
     defenses.names(), attacks.names()
     defenses.register("noise")(Noise)
+    defenses.register("offset")(Offset)
     own = {"mute": Mute, "asking": Asking, "sitting": Sitting}
     for name, attack in own.items():
         attacks.register(name, Options)(attack)
     yield
-    del defenses._entries["noise"]
+    del defenses._entries["noise"], defenses._entries["offset"]
     for name in own:
         del attacks._entries[name]
 
@@ -215,12 +225,27 @@ def test_audits_of_several_defenses_share_one_twin(tmp_path: Path) -> None:
 
 
 def test_an_attack_that_remembers_makes_the_job_record_what_crosses(tmp_path: Path) -> None:
-    settings = ("averaging.epochs=2", "averaging.channels=8", "averaging.blocks=1", "averaging.exchanges=2")
-    run = veracausa.audit_job(JOB, ["averaging"], tmp_path / "run", overrides=settings, **ASKED)
+    names = ("averaging", "differencing", "mismatch")
+    small = ("epochs=2", "channels=8", "blocks=1")
+    settings = [*(f"{name}.{setting}" for name in names for setting in small), "averaging.exchanges=2"]
+    run = veracausa.audit_job(JOB, names, tmp_path / "run", overrides=settings, **ASKED)
     for each in (run.path, run.path / "twin"):
         assert (each / "parties" / "active" / "transcript" / "passive_1").is_dir()
-    assert run.summary["attacks"]["averaging"]["works"] is True
-    assert run.summary["attacks"]["averaging"]["leakage"] < 0.1
+    found = run.summary["attacks"]
+    # Two epochs are too few for a difference: a row's nearest payload to three of the moments is the same one.
+    assert found["averaging"]["works"] is found["mismatch"]["works"] is True
+    assert all(found[name]["leakage"] < 0.1 for name in names)
+    assert found["differencing"]["parties"]["passive_1"]["moments_used"] == 4
+
+
+@pytest.mark.slow
+def test_differencing_reads_a_finished_run_through_noise_that_is_fixed_for_an_id(tmp_path: Path) -> None:
+    job = {**JOB, "defense": {"name": "offset"}, "training": {"epochs": 8, "batch_size": 64, "optimizer": {"lr": 0.01}}}
+    job |= {"transcript": {"record": True}, "checkpoints": {"moments": [0, 0.25, 0.5]}}
+    run = veracausa.train(job, tmp_path / "run")
+    small = [f"{name}.{setting}" for name in ("inverse", "differencing") for setting in ("epochs=4", "channels=8")]
+    found = audit_run(run, ["inverse", "differencing"], overrides=small, **ASKED)["attacks"]
+    assert found["inverse"]["leakage"] < 0.02 < 0.06 < found["differencing"]["leakage"]
 
 
 def test_an_attack_that_must_be_there_gets_a_training_of_its_own(tmp_path: Path) -> None:

@@ -37,7 +37,8 @@ class Differencing(InverseNetwork):
         if view.auxiliary is None or len(moments) < 2:
             raise InputError(
                 "attack 'differencing' needs auxiliary rows and the victim's payloads for them at two moments of the "
-                f"training at least (`oracle_at` has {len(moments)}); let the job keep models at moments"
+                f"training at least (`oracle_at` has {len(moments)}); let the job keep models at moments, and record a "
+                "transcript"
             )
         self.view, self.moments = view, moments
         source = self._auxiliary if view.fresh else self._auxiliary()
@@ -64,7 +65,7 @@ class Differencing(InverseNetwork):
         return super().reconstruct(crossed, ids)
 
     def notes(self) -> Mapping[str, float]:
-        return {**super().notes(), "moments": float(len(self.moments))}
+        return {**super().notes(), "moments_used": float(len(self.moments))}
 
     def _auxiliary(self) -> Tensor:
         return differences(torch.stack([draw().float() for draw in self.moments.values()], 1))

@@ -23,6 +23,7 @@ from veracausa.config import Job
 from veracausa.data.vertical import PartyData, Split, VerticalDataset
 from veracausa.metrics.leakage import blind_guesses, blind_mse
 from veracausa.registry import Options
+from veracausa.runs.store import Store
 
 Observer = Callable[[Mapping[str, Any]], None]
 MOST_DRAWS, MOST_DRAWS_BY_BATCH = 32, 4
@@ -143,6 +144,7 @@ class Scene:
     ) -> AdversaryView:
         victim = self.victim
         labels = self.active.train.labels
+        transcript = victim.transcript(self.active.name)
         return AdversaryView(
             grants=GRANTED,
             victim=victim.name,
@@ -158,11 +160,25 @@ class Scene:
             bottom=victim.fresh_bottom,
             defense=victim.own_defense,
             transmit=victim.transmit,
-            transcript=victim.transcript(self.active.name),
-            oracle=_Oracle(victim, self.sample.auxiliary, draws, rng),
+            transcript=transcript,
+            oracle=_Oracle(lambda: victim, self.sample.auxiliary, draws, rng),
+            oracle_at=None if transcript is None else self._oracles(transcript.head.moments, draws, rng),
             fresh=victim.random or victim.by_batch,
             progress=progress,
         )
+
+    def _oracles(self, moments: Mapping[str, int], draws: int, rng: torch.Generator) -> dict[str, _Oracle]:
+        """By their names in the transcript, the moments at which the victim's model was kept, and the model's now."""
+        victim, found = self.victim, dict[str, _Oracle]()
+        kept = Store(victim.run.path, victim.name).moment_steps()
+        last = max(moments.values(), default=0)
+        for name, step in sorted(moments.items(), key=lambda moment: moment[1]):
+            if step == last:
+                found[name] = _Oracle(lambda: victim, self.sample.auxiliary, draws, rng)
+            elif step in kept:
+                earlier = partial(Victim, victim.run, victim.data, victim.schema, step)
+                found[name] = _Oracle(earlier, self.sample.auxiliary, draws, rng)
+        return found
 
     def _draws(self, options: Options) -> int:
         """How many payloads of an id the attacker averages: those it saw, one an epoch."""
@@ -190,7 +206,7 @@ class Scene:
 class _Oracle:
     """The victim's own payloads of the auxiliary rows, drawn anew at each call; nothing is drawn before the first."""
 
-    def __init__(self, victim: Victim, positions: Tensor, draws: int, rng: torch.Generator) -> None:
+    def __init__(self, victim: Callable[[], Victim], positions: Tensor, draws: int, rng: torch.Generator) -> None:
         self.victim, self.positions, self.draws, self.rng = victim, positions, draws, rng
 
     def __call__(self) -> Tensor:
@@ -198,9 +214,10 @@ class _Oracle:
 
     @cached_property
     def _source(self) -> Callable[[], Tensor]:
-        if self.victim.by_batch:
-            return Pool(self.victim, "test", self.positions, self.draws, self.rng)
-        return partial(self.victim.payloads, "test", self.positions, self.draws, self.rng)
+        victim = self.victim()
+        if victim.by_batch:
+            return Pool(victim, "test", self.positions, self.draws, self.rng)
+        return partial(victim.payloads, "test", self.positions, self.draws, self.rng)
 
 
 class _Work:
