@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,18 @@ class Defense:
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Refuse rows of a shape that this defense cannot protect, before anything is written."""
+
+    def plan(self, exchanges: int) -> None:
+        """Hear how often each training row will cross, before anything else; where nobody says it, it is not known."""
+
+    def layers(self, shape: tuple[int, ...]) -> nn.Module | None:
+        """Layers of the defense's own behind the bottom, whose output for one row has this shape; None for none.
+
+        Their weights come from PyTorch's default generator, which the party sets to its own meanwhile. The party makes
+        them the last module of its bottom: `bind`, the optimiser, checkpoints and attackers' copies of the architecture
+        get the bottom with them. Keep no reference to them: the object that is bound may be another than this one.
+        """
+        return None
 
     def bind(
         self,
@@ -111,6 +124,38 @@ class Defense:
         """
         with evaluating(self.bottom):
             return self.protect(self.bottom(x), x, ids)
+
+    def held(self, x: Tensor, ids: Tensor) -> Callable[[Tensor], Tensor]:
+        """`transmitted` around these rows, for a Jacobian: what their values choose, a mask say, is held as it is."""
+        return lambda rows: self.transmitted(rows, ids)
+
+    def noise_std(self, r: Tensor, x: Tensor) -> Tensor | None:
+        """The noise's standard deviation in every entry of payloads `r`, or what broadcasts to it; None: no noise."""
+        return None
+
+    def noise_power(self, r: Tensor, x: Tensor) -> Callable[[Tensor], Tensor] | None:
+        """E[(uᵀε)²] as a function of vectors u, (c, rows, entries of a payload) to (c, rows); None without noise.
+
+        For noise that is independent in every entry `noise_std` says it all.
+        """
+        deviation = self.noise_std(r, x)
+        if deviation is None:
+            return None
+        variance = deviation.detach().double().square().expand_as(r).flatten(1)
+        return lambda u: (u.double().square() * variance).sum(-1)
+
+    @property
+    def random(self) -> bool:
+        """Whether two training exchanges send different payloads for one row: noise, or a mask drawn at random."""
+        return False
+
+    @contextmanager
+    def redrawing(self, rng: torch.Generator) -> Iterator[None]:
+        """Inside the block `infer` of a random defense draws from `rng`, anew at each call, as training exchanges do.
+
+        An audit asks so for what an attacker saw. Outside, `infer` gives a row the same payload every time.
+        """
+        yield
 
     def diagnose(self, x: Tensor, ids: Tensor) -> dict[str, float]:
         """A few numbers that say how the defense does on these training rows; changes no state."""

@@ -1,0 +1,56 @@
+"""The base of defenses that send only some values of a representation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from veracausa.defenses.base import Defense
+from veracausa.models.dry_pass import evaluating
+
+
+class MaskDefense(Defense):
+    """Sends `r` times a mask of zeros and ones; the gradient reaches only what was sent."""
+
+    def mask(self, r: Tensor, x: Tensor) -> Tensor:
+        """Ones for what is sent, in the shape of `r` or of one row of it; never differentiated."""
+        raise NotImplementedError
+
+    def protect(self, r: Tensor, x: Tensor, ids: Tensor) -> Tensor:
+        return r * self._held_mask(r, x)
+
+    def held(self, x: Tensor, ids: Tensor) -> Callable[[Tensor], Tensor]:
+        with evaluating(self.bottom), torch.no_grad():
+            mask = self._held_mask(self.bottom(x), x)
+
+        def transmit(rows: Tensor) -> Tensor:
+            with evaluating(self.bottom):
+                sent: Tensor = self.bottom(rows) * mask
+            return sent
+
+        return transmit
+
+    def diagnose(self, x: Tensor, ids: Tensor) -> dict[str, float]:
+        """How much of these rows' payloads is not zero, and how much of the representation's power that carries."""
+        with evaluating(self.bottom), torch.no_grad():
+            r = self.bottom(x)
+            sent = self.protect(r, x, ids).float()
+        power = r.float().square().flatten(1).sum(1)
+        return {
+            "sent_values": float((sent != 0).float().mean()),
+            "sent_power": float((sent.square().flatten(1).sum(1) / power.clamp_min(1e-30)).mean()),
+        }
+
+    def _held_mask(self, r: Tensor, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self.mask(r.detach(), x.detach()).to(r.dtype)
+
+
+def largest(values: Tensor, fraction: float) -> Tensor:
+    """A mask of ones at each row's largest values, all but `fraction` of them; one at least. Ties: the first come."""
+    flat = values.flatten(1)
+    kept = max(1, flat.shape[1] - int(fraction * flat.shape[1] + 1e-9))
+    chosen = flat.topk(kept, dim=1, sorted=False).indices
+    return torch.zeros_like(flat).scatter(1, chosen, 1.0).view_as(values)

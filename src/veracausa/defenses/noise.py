@@ -1,0 +1,97 @@
+"""The base of defenses that add noise to what is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from veracausa.defenses.base import Context, Defense
+from veracausa.defenses.draws import ByRow, Draws, Fresh
+from veracausa.registry import Options
+
+
+class NoiseOptions(Options):
+    noise: Literal["fresh", "fixed"] = "fresh"
+    """Drawn anew at every training exchange, which averages out over many, or once for each row, which cancels in
+    differences while the bottom trains. At inference a row's noise is always the same: asking again gains nothing."""
+
+
+class NoiseDefense(Defense):
+    """Sends `protect(r)` plus `noise`; the gradient goes straight through to `protect`.
+
+    `backward` and `transmitted` are those of the base: to them there is no noise.
+    """
+
+    options: NoiseOptions
+    _asked: torch.Generator | None = None
+
+    def bind(
+        self,
+        bottom: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        rng: torch.Generator,
+        runner: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        super().bind(bottom, optimizer, rng, runner)
+        self.seed = _seed(rng)
+
+    def noise(self, r: Tensor, x: Tensor, draws: Draws) -> Tensor:
+        """What is added to the payloads `r` of rows `x`."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor, ids: Tensor, step: int) -> tuple[Tensor, Context]:
+        payload, context = super().forward(x, ids, step)
+        return self._noisy(payload, x, self._training_draws(x)), context
+
+    def infer(self, x: Tensor, ids: Tensor) -> Tensor:
+        return self._noisy(super().infer(x, ids), x, self._inference_draws(x))
+
+    @property
+    def random(self) -> bool:
+        return self.options.noise == "fresh"
+
+    @contextmanager
+    def redrawing(self, rng: torch.Generator) -> Iterator[None]:
+        before, self._asked = self._asked, rng
+        try:
+            yield
+        finally:
+            self._asked = before
+
+    def diagnose(self, x: Tensor, ids: Tensor) -> dict[str, float]:
+        """How strong the noise is beside what differs between these rows' payloads."""
+        with torch.no_grad():
+            r = self.transmitted(x, ids).float()
+            noise = self.noise(r, x, ByRow(self.seed, x)).float()
+        power = noise.square().mean()
+        signal = r.var(0, correction=0).mean()
+        return {
+            "signal_to_noise_db": float(10 * torch.log10(signal / power.clamp_min(1e-30))),
+            "noise_deviation": float(power.sqrt()),
+        }
+
+    def state(self) -> dict[str, Any]:
+        return {"seed": self.seed}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self.seed = state["seed"]
+
+    def _noisy(self, payload: Tensor, x: Tensor, draws: Draws) -> Tensor:
+        with torch.no_grad():
+            return payload + self.noise(payload, x, draws).to(payload.dtype)
+
+    def _training_draws(self, x: Tensor) -> Draws:
+        return Fresh(_seed(self.rng), x.device) if self.random else ByRow(self.seed, x)
+
+    def _inference_draws(self, x: Tensor) -> Draws:
+        if self.random and self._asked is not None:
+            return Fresh(_seed(self._asked), x.device)
+        return ByRow(self.seed, x)
+
+
+def _seed(rng: torch.Generator) -> int:
+    return int(torch.randint(2**62, (), generator=rng, device=rng.device))
