@@ -22,7 +22,8 @@ from veracausa import seeding
 from veracausa.data.vertical import Part
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Defense
-from veracausa.models.dropout import Dropout
+from veracausa.models.cut import payload_shape
+from veracausa.models.dropout import Dropout, bind_dropout
 from veracausa.registry import Options
 from veracausa.runs.tree import decode_tree, encode_tree, same
 
@@ -61,6 +62,7 @@ class _Toy:
     build: Callable[[], nn.Sequential]
     rows: Tensor
     payload: tuple[int, ...]
+    """The shape that the bottom itself gives for one row."""
 
 
 def _vectors() -> _Toy:
@@ -104,6 +106,11 @@ class _Bound:
         with seeding.drawing_from(self.model_rng):
             self.bottom = toy.build()
         self.bottom.insert(2, Dropout(0.3, self.model_rng))
+        with seeding.drawing_from(self.model_rng):
+            layers = make().layers(toy.payload)  # of another object than the one bound, as for an attacker's copy
+        if layers is not None:
+            self.bottom.append(bind_dropout(layers, self.model_rng))
+        self.payload = payload_shape(self.bottom, tuple(toy.rows.shape[1:]))
         self.optimizer = torch.optim.Adam(self.bottom.parameters(), lr=0.01)
         self.defense = make()
         self.defense.bind(self.bottom, self.optimizer, self.rng)
@@ -147,7 +154,7 @@ def _copied(state: Any) -> Any:
 
 
 _METHODS = (
-    *("bind", "prepare", "prepared", "load_prepared", "gates", "forward", "backward", "infer"),
+    *("plan", "layers", "bind", "prepare", "prepared", "load_prepared", "gates", "forward", "backward", "infer"),
     *("transmitted", "diagnose", "state", "load_state"),
 )
 
@@ -171,7 +178,7 @@ def _check_exchanges(make: Callable[[], Defense], toy: _Toy) -> None:
         given = x.clone()
         payload, context = party.defense.forward(x, ids, step)
         assert isinstance(payload, Tensor), f"forward gives a {type(payload).__name__}, not a tensor"
-        expected = (BATCH, *toy.payload)
+        expected = (BATCH, *party.payload)
         assert tuple(payload.shape) == expected, f"the payload has shape {tuple(payload.shape)}, not {expected}"
         assert payload.dtype == torch.float32, f"the payload is {payload.dtype}, not float32"
         assert not payload.requires_grad, "the payload is not detached: what is sent must not carry a graph"
@@ -231,7 +238,7 @@ def _check_infer(make: Callable[[], Defense], toy: _Toy) -> None:
     before, untouched = _copied(party.kept()), torch.get_rng_state()
     x, ids = party.batch(1)
     payload = party.defense.infer(x, ids)
-    expected = (BATCH, *toy.payload)
+    expected = (BATCH, *party.payload)
     assert tuple(payload.shape) == expected, f"infer gives shape {tuple(payload.shape)}, not {expected}"
     assert not payload.requires_grad, "infer gives a payload with a graph"
     assert payload.isfinite().all(), "infer gives values that are not finite"

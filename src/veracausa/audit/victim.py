@@ -9,11 +9,10 @@ from torch import Tensor, nn
 
 from veracausa.attacks.transcript import Transcript
 from veracausa.data.vertical import PartyData, Split
-from veracausa.defenses import defenses
 from veracausa.defenses.base import Defense
 from veracausa.errors import RunError
-from veracausa.models.cut import build_bottom
 from veracausa.runs.folder import Run
+from veracausa.split.bottom import build_defended, make_defense
 from veracausa.split.party import Schema
 from veracausa.split.placement import placed, rows_of
 from veracausa.split.restore import restore_passive
@@ -61,15 +60,14 @@ class Victim:
         return total / draws if draws > 1 else total
 
     def fresh_bottom(self, rng: torch.Generator) -> nn.Module:
-        """An untrained bottom model of the victim's architecture."""
+        """An untrained bottom model of the victim's architecture, the layers of its defense among them."""
         job = self.party.job
-        bottom = build_bottom(job.model, self.data.shape, self.schema.outputs, rng)
-        return placed(bottom, job.runtime, self.device)
+        built = build_defended(job, self.name, self.data.shape, self.schema.outputs, rng)
+        return placed(built.module, job.runtime, self.device)
 
     def own_defense(self, model: nn.Module, optimizer: torch.optim.Optimizer, rng: torch.Generator) -> Defense:
         """The victim's defense with its settings, unprepared, on a model of the attacker's own."""
-        options = self.party.job.defense_of(self.name)
-        defense: Defense = defenses.get(options.name)(options)
+        defense = make_defense(self.party.job, self.name)
         defense.bind(model, optimizer, rng)
         return defense
 

@@ -16,6 +16,7 @@ from veracausa.data.vertical import PartyData, Split
 from veracausa.errors import InputError, RunError, WireError
 from veracausa.models.cut import JoinAxis, build_bottom, build_top, join, payload_shape
 from veracausa.runs.store import Store
+from veracausa.split.adapters import Adapters, announced
 from veracausa.split.evaluate import evaluate, loss_function
 from veracausa.split.optimization import BatchOrder, learning_rate, make_optimizer, set_learning_rate
 from veracausa.split.placement import choose_device, placed, rows_of, wire_dtype
@@ -67,6 +68,7 @@ class ActiveParty:
         self.kinds: dict[str, tuple[Kind, Kind]] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.present: dict[str, Tensor] = {}
+        expected: dict[str, tuple[int, ...]] = {}
         dtype = wire_dtype(self.job.runtime)
         link.declare(HELLO, READY, REQUEST)
         for peer, hello in link.gather(HELLO, 0).items():
@@ -78,21 +80,30 @@ class ActiveParty:
                     )
             if len(hello.tensors["present"]) != len(self.data.train):
                 raise WireError("hello.present", f"{peer!r} must say it for all {len(self.data.train)} rows")
-            shape = tuple(int(size) for size in hello.tensors["shape"])
-            if not shape or not all(0 < size < 1 << 20 for size in shape):
-                raise WireError("hello.shape", f"{peer!r} announces a payload of shape {shape}")
+            shape = announced(peer, hello, "shape")
+            expected[peer] = announced(peer, hello, "expected") if "expected" in hello.tensors else shape
             self.shapes[peer], self.present[peer] = shape, hello.tensors["present"].cpu()
             self.kinds[peer] = (representation(shape, dtype), gradient(shape, dtype))
             link.declare(*self.kinds[peer], peer=peer)
-        shapes = [*([self.own_shape] if self.bottom is not None else []), *self.shapes.values()]
-        top = build_top(self.job.model, shapes, self.join_axis, self.outputs, self.model_rng)
-        self.top: nn.Module = placed(top, self.job.runtime, self.device)
-        self.run_top = Runner(self.top, self.job.runtime, self.device, self.job.training.batch_size)
-        parameters = [*(self.bottom.parameters() if self.bottom is not None else ()), *self.top.parameters()]
-        self.optimizer = make_optimizer(parameters, self.job.training.optimizer)
+        self._build(expected)
         self._plan()
         await_ready(link, self.notify)
         self.watcher.begin(Meeting(self.predict, self.shapes, self.present, self.steps))
+
+    def _build(self, expected: Mapping[str, tuple[int, ...]]) -> None:
+        """The top model for what the model's own bottoms would send, and adapters for peers that send another shape."""
+        shapes = [*([self.own_shape] if self.bottom is not None else []), *expected.values()]
+        top = build_top(self.job.model, shapes, self.join_axis, self.outputs, self.model_rng)
+        self.top: nn.Module = placed(top, self.job.runtime, self.device)
+        self.run_top = Runner(self.top, self.job.runtime, self.device, self.job.training.batch_size)
+        # Drawn after the top, which is therefore the same with and without them.
+        self.adapters = Adapters(self.job, self.shapes, expected, self.device, self.model_rng)
+        parameters = [weight for module in self.modules() for weight in module.parameters()]
+        self.optimizer = make_optimizer(parameters, self.job.training.optimizer)
+
+    def modules(self) -> list[nn.Module]:
+        """All that it trains: its own bottom where it has one, the top, the adapters."""
+        return [*([self.bottom] if self.bottom is not None else []), self.top, *self.adapters.modules.values()]
 
     def _plan(self) -> None:
         """Which positions are trained on, and how many steps there are, by the policy for missing ids."""
@@ -189,11 +200,12 @@ class ActiveParty:
         self._mode(True)
         for local in range(training.local_steps):
             leaves = {peer: payload.requires_grad_(local == 0) for peer, payload in payloads.items()}
-            inputs = [*([self._own("train", ids)] if self.bottom is not None else []), *leaves.values()]
-            chosen = target
+            own = self._own("train", ids) if self.bottom is not None else None
+            arrived, chosen = leaves, target
             if rows is not None:
-                inputs, chosen = [value[rows] for value in inputs], target[rows]
-            output = self.run_top(join(inputs, self.join_axis))
+                own = own[rows] if own is not None else None
+                arrived, chosen = {peer: leaf[rows] for peer, leaf in leaves.items()}, target[rows]
+            output = self.run_top(self._joined(own, arrived))
             loss = self.loss(output.float(), chosen)
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
@@ -209,10 +221,14 @@ class ActiveParty:
         x = rows_of(self.parts[split], ids, self.job.runtime)
         return self.run_bottom(x).to(wire_dtype(self.job.runtime))
 
+    def _joined(self, own: Tensor | None, payloads: Mapping[str, Tensor]) -> Tensor:
+        """What the top takes: everybody's payload in the expected shape, side by side."""
+        return join([*([own] if own is not None else []), *self.adapters.adapted(payloads)], self.join_axis)
+
     def predict(self, payloads: Mapping[str, Tensor], own: Tensor | None = None) -> Tensor:
         """The top model's outputs in eval mode, differentiable in the payloads; `own`: this party's rows, if any."""
-        inputs = [payloads[peer] for peer in self.kinds]
         with self.run_top.precision():
+            inputs = self.adapters.predicted({peer: payloads[peer] for peer in self.kinds})
             if self.bottom is not None:
                 assert own is not None
                 inputs.insert(0, untouched(self.bottom, own))
@@ -226,9 +242,9 @@ class ActiveParty:
             self._ask(link, "infer", ids, split)
             received = link.gather_each({peer: kinds[0] for peer, kinds in self.kinds.items()}, self.exchange)
             with torch.no_grad():
-                own = [self._own(split, ids)] if self.bottom is not None else []
-                payloads = [message.tensors["payload"].to(self.device) for message in received.values()]
-                outputs.append(self.run_top(join([*own, *payloads], self.join_axis)).float())
+                own = self._own(split, ids) if self.bottom is not None else None
+                payloads = {peer: message.tensors["payload"].to(self.device) for peer, message in received.items()}
+                outputs.append(self.run_top(self._joined(own, payloads)).float())
         return torch.cat(outputs)
 
     def _epoch_record(self, link: Link, epoch: int, evaluated: bool) -> dict[str, Any]:
@@ -253,17 +269,26 @@ class ActiveParty:
         link.broadcast(REQUEST, self.exchange, {"ids": ids}, purpose=purpose, split=split, at=self.step, of=self.steps)
 
     def _mode(self, training: bool) -> None:
-        if self.top.training != training:
-            self.top.train(training)
-        if self.bottom is not None and self.bottom.training != training:
-            self.bottom.train(training)
+        for module in self.modules():
+            if module.training != training:
+                module.train(training)
+
+    def _weights(self) -> dict[str, Any]:
+        bottom = self.bottom.state_dict() if self.bottom is not None else None
+        return {"top": self.top.state_dict(), "bottom": bottom, **self.adapters.state()}
+
+    def load_weights(self, kept: Mapping[str, Any]) -> None:
+        """Take over a trained top, its adapters and the bottom, as `state` and `model` keep them."""
+        self.top.load_state_dict(kept["top"])
+        if self.bottom is not None:
+            self.bottom.load_state_dict(kept["bottom"])
+        self.adapters.load_state(kept)
 
     def state(self) -> dict[str, Any]:
         return {
             "step": self.step,
             "exchange": self.exchange,
-            "top": self.top.state_dict(),
-            "bottom": self.bottom.state_dict() if self.bottom is not None else None,
+            **self._weights(),
             "optimizer": self.optimizer.state_dict(),
             "rng": self.model_rng.get_state(),
             "loss_sum": self.loss_sum,
@@ -274,9 +299,7 @@ class ActiveParty:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         self.step, self.exchange = state["step"], state["exchange"]
-        self.top.load_state_dict(state["top"])
-        if self.bottom is not None:
-            self.bottom.load_state_dict(state["bottom"])
+        self.load_weights(state)
         self.optimizer.load_state_dict(state["optimizer"])
         self.model_rng.set_state(state["rng"])
         self.loss_sum = state["loss_sum"].to(self.device)
@@ -287,8 +310,7 @@ class ActiveParty:
     def model(self) -> dict[str, Any]:
         """What this party keeps to serve predictions later."""
         return {
-            "top": self.top.state_dict(),
-            "bottom": self.bottom.state_dict() if self.bottom is not None else None,
+            **self._weights(),
             "shape": list(self.data.shape),
             "payloads": {peer: list(shape) for peer, shape in self.shapes.items()},
             "preprocessing": dict(self.data.preprocessing) if self.data.preprocessing else None,

@@ -84,8 +84,8 @@ class PartyProgram:
         notify({"event": "finished", **self._description(party, store)})
 
     def _description(self, party: ActiveParty | PassiveParty, store: Store) -> dict[str, Any]:
-        modules = [module for module in (party.bottom, getattr(party, "top", None)) if module is not None]
         active = isinstance(party, ActiveParty)
+        modules = party.modules() if isinstance(party, ActiveParty) else [party.bottom]
         return {
             "party": self.data.name,
             "role": "active" if active else "passive",

@@ -13,11 +13,10 @@ from torch import Tensor, nn
 from veracausa import seeding
 from veracausa.config import Job
 from veracausa.data.vertical import PartyData, Split
-from veracausa.defenses import defenses
 from veracausa.defenses.base import Context, Defense
 from veracausa.errors import InputError
-from veracausa.models.cut import build_bottom, payload_shape
 from veracausa.runs.store import Store
+from veracausa.split.bottom import build_defended, make_defense
 from veracausa.split.meters import Meters
 from veracausa.split.optimization import (
     learning_rate,
@@ -41,12 +40,11 @@ class PassiveParty:
         self.device = choose_device(job.runtime.device)
         self.rng = seeding.generator(job.seed, self.name, "training")
         self.model_rng = seeding.generator(job.seed, self.name, "model")
-        bottom = build_bottom(job.model, data.shape, outputs, self.model_rng)
-        self.shape = payload_shape(bottom, data.shape)
-        self.bottom: nn.Module = placed(bottom, job.runtime, self.device)
+        self.defense: Defense = make_defense(job, self.name)
+        built = build_defended(job, self.name, data.shape, outputs, self.model_rng, self.defense)
+        self.shape, self.expected = built.payload, built.expected
+        self.bottom: nn.Module = placed(built.module, job.runtime, self.device)
         self.optimizer = make_optimizer(self.bottom.parameters(), job.training.optimizer)
-        options = job.defense_of(self.name)
-        self.defense: Defense = defenses.get(options.name)(options)
         runner = Runner(self.bottom, job.runtime, self.device, job.training.batch_size)
         self.defense.bind(self.bottom, self.optimizer, self.rng, runner)
         self.parts = {split: data.part(split).to(self.device) for split in ("train", "validation", "test")}
@@ -67,11 +65,14 @@ class PassiveParty:
         if store is not None and store.start_step is not None:
             self.resume(store, store.load(store.start_step))
         train = self.data.train
+        said = {"shape": torch.tensor(self.shape), "present": train.present(torch.arange(len(train)))}
+        if self.expected != self.shape:
+            said["expected"] = torch.tensor(self.expected)
         link.send(
             self.active,
             HELLO,
             0,
-            {"shape": torch.tensor(self.shape), "present": train.present(torch.arange(len(train)))},
+            said,
             train=len(train),
             validation=len(self.data.validation),
             test=len(self.data.test),

@@ -79,9 +79,7 @@ class _Serving:
 
     def _lead(self, party: ActiveParty, link: Link) -> None:
         party.meet(link)
-        party.top.load_state_dict(self.model["top"])
-        if party.bottom is not None:
-            party.bottom.load_state_dict(self.model["bottom"])
+        party.load_weights(self.model)
         self.results["outputs"] = party.outputs_of(link, "test").cpu()
         party.finish(link)
 

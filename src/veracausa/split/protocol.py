@@ -10,11 +10,16 @@ MAX_ROWS = 1 << 26
 
 HELLO = Kind(
     "hello",
-    {"shape": TensorSpec(torch.int64, (None,), max_free=4), "present": TensorSpec(torch.bool, (None,), MAX_ROWS)},
+    {
+        "shape": TensorSpec(torch.int64, (None,), max_free=4),
+        "expected": TensorSpec(torch.int64, (None,), max_free=4, optional=True),
+        "present": TensorSpec(torch.bool, (None,), MAX_ROWS),
+    },
     {"train": int, "validation": int, "test": int},
 )
 """Passive to active, once: the shape of its payload, how many rows it knows, and which training ids it really holds.
 
+`expected` is the shape that the model's own bottom gives, said only where a defense with layers sends another.
 The last is membership: with partial overlap the active party learns who is missing at whom.
 """
 

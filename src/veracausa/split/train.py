@@ -14,12 +14,13 @@ from veracausa import seeding
 from veracausa.config import Job, load_job
 from veracausa.data.load import load
 from veracausa.data.vertical import PartyData, VerticalDataset
-from veracausa.defenses import defenses
 from veracausa.errors import InputError, RunError, VeracausaError
 from veracausa.models.cut import build_bottom, build_top, payload_shape
+from veracausa.models.widen import build_adapter
 from veracausa.runs import folder
 from veracausa.runs.folder import Run
 from veracausa.runs.store import Store, common_step
+from veracausa.split.bottom import build_defended, make_defense
 from veracausa.split.party import MakeWatcher, PartyProgram, Schema, share, unshare
 from veracausa.split.placement import choose_device
 from veracausa.wire.launch import Launch
@@ -177,19 +178,25 @@ def check_models(job: Job, dataset: VerticalDataset) -> nn.Module:
     shapes = []
     for name, data in dataset.parties.items():
         if data.shape:
-            bottom = build_bottom(job.model, data.shape, schema.outputs, seeding.generator(job.seed, name))
-            if name != dataset.active:
-                _check_defense(job, name, data.shape)
-            shapes.append(payload_shape(bottom, data.shape))
+            rng = seeding.generator(job.seed, name)
+            if name == dataset.active:
+                shapes.append(payload_shape(build_bottom(job.model, data.shape, schema.outputs, rng), data.shape))
+            else:
+                shapes.append(_check_passive(job, name, data.shape, schema.outputs, rng))
     return build_top(job.model, shapes, dataset.join, schema.outputs, seeding.generator(job.seed))
 
 
-def _check_defense(job: Job, party: str, shape: tuple[int, ...]) -> None:
-    options = job.defense_of(party)
+def _check_passive(job: Job, party: str, shape: tuple[int, ...], outputs: int, rng: torch.Generator) -> tuple[int, ...]:
+    """The shape that the top expects of this party, after its bottom, its defense and an adapter were built once."""
+    defense = make_defense(job, party)
     try:
-        defenses.get(options.name)(options).check(shape)
+        defense.check(shape)
+        built = build_defended(job, party, shape, outputs, rng, defense)
+        if built.payload != built.expected:
+            build_adapter(built.payload, built.expected, rng)
     except InputError as error:
         raise InputError(f"party {party!r}: {error}") from None
+    return built.expected
 
 
 def cpu_threads(job: Job, top: nn.Module) -> dict[str, int]:

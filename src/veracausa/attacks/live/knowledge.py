@@ -14,11 +14,10 @@ from veracausa.attacks.live.view import LiveView
 from veracausa.audit.samples import choose
 from veracausa.config import Job
 from veracausa.data.vertical import VerticalDataset
-from veracausa.defenses import defenses
 from veracausa.defenses.base import Defense
 from veracausa.errors import InputError
-from veracausa.models.cut import build_bottom, payload_shape
 from veracausa.registry import Options, did_you_mean
+from veracausa.split.bottom import build_defended, make_defense
 from veracausa.split.party import Schema
 from veracausa.split.placement import choose_device, placed
 from veracausa.split.watcher import Predict as Top
@@ -67,12 +66,12 @@ class Knowledge:
         passive = {name: rows for name, rows in held.items() if name in self.job.parties.passive}
         rows = passive.pop(self.victim)
         shape = tuple(rows.shape[1:])
-        bottom = build_bottom(self.job.model, shape, self.schema.outputs, seeding.generator(0))
+        built = build_defended(self.job, self.victim, shape, self.schema.outputs, seeding.generator(0))
         grants = _GRANTED if self.auxiliary_labels is None else _GRANTED | Grant.LABELLED_AUXILIARY
         return LiveView(
             grants=grants,
             victim=self.victim,
-            payload_shape=payload_shape(bottom, shape),
+            payload_shape=built.payload,
             row_shape=shape,
             pixels=len(shape) == 3,
             rng=seeding.generator(self.job.seed, "live", options.name, self.victim),
@@ -81,23 +80,25 @@ class Knowledge:
             auxiliary_labels=None if self.auxiliary_labels is None else self.auxiliary_labels.to(device),
             labels=None if self.labels is None else self.labels.to(device),
             classes=len(self.schema.classes) if self.schema.task == "classification" else 0,
-            bottom=self._bottom(shape, device),
+            bottom=self._bottom(self.victim, shape, device),
             defense=self._defense,
             progress=progress,
             predict=_Predict(top, held.get(self.job.parties.active)),
             others=passive,
-            other_bottoms={name: self._bottom(tuple(rows.shape[1:]), device) for name, rows in passive.items()},
+            other_bottoms={name: self._bottom(name, tuple(rows.shape[1:]), device) for name, rows in passive.items()},
         )
 
-    def _bottom(self, shape: tuple[int, ...], device: torch.device) -> Callable[[torch.Generator], nn.Module]:
+    def _bottom(
+        self, party: str, shape: tuple[int, ...], device: torch.device
+    ) -> Callable[[torch.Generator], nn.Module]:
         def fresh(rng: torch.Generator) -> nn.Module:
-            return placed(build_bottom(self.job.model, shape, self.schema.outputs, rng), self.job.runtime, device)
+            built = build_defended(self.job, party, shape, self.schema.outputs, rng)
+            return placed(built.module, self.job.runtime, device)
 
         return fresh
 
     def _defense(self, model: nn.Module, optimizer: torch.optim.Optimizer, rng: torch.Generator) -> Defense:
-        options = self.job.defense_of(self.victim)
-        defense: Defense = defenses.get(options.name)(options)
+        defense = make_defense(self.job, self.victim)
         defense.bind(model, optimizer, rng)
         return defense
 
