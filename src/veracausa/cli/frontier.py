@@ -1,0 +1,175 @@
+"""`veracausa frontier`: sweep defenses and their settings, and say which one to take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from veracausa.errors import InputError
+
+if TYPE_CHECKING:
+    from veracausa.frontier.record import Frontier
+
+
+def frontier(
+    job: Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job, a TOML file.")],
+    defenses: Annotated[
+        str, typer.Option("--defenses", metavar="A,B", help="Which defenses to try; undefended is always tried.")
+    ],
+    budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="When to stop: 20m, 90s, 1h30m.")] = "20m",
+    accuracy: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Wanted: at least this accuracy, with the least leakage.")
+    ] = None,
+    leakage: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Wanted: at most this leakage, with the most accuracy.")
+    ] = None,
+    cuts: Annotated[str | None, typer.Option("--cuts", metavar="3,6", help="Cuts to try; default: the job's.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="How often every setting is tried, from the job's seed on.")] = 1,
+    auxiliary: Annotated[int, typer.Option(min=4, help="Rows the attacker learns from.")] = 4000,
+    victims: Annotated[int, typer.Option(min=1, help="Rows to reconstruct.")] = 2000,
+    parties: Annotated[
+        str | None, typer.Option("--parties", metavar="A,B", help="Whose payloads to attack; default: all passive.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="A.B=C", help="Lay one setting over the job; repeatable.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Where to write; default: frontiers/NAME.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Keep the trials that are there; do the rest.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Weaker attackers, for a first look at small data.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was found as the last line.")] = False,
+) -> None:
+    """Find the defense and the setting for a wanted accuracy or leakage.
+
+    Every trial trains the job and attacks what its parties send. All defenses get the same number of trials. Without
+    a wish: the least leakage within two points of the undefended accuracy. Leakage is what these attacks could read; a
+    low figure does not say that every attack must fail.
+    """
+    from veracausa.cli import console
+    from veracausa.config import load_job
+    from veracausa.defenses import defenses as registered
+    from veracausa.frontier.budget import Budget, seconds_of
+    from veracausa.frontier.recommend import Wish
+
+    if accuracy is not None and leakage is not None:
+        raise InputError("--accuracy and --leakage: ask for one of them, the other is what is found out")
+    names = list(dict.fromkeys(_words(defenses)))
+    if not names:
+        raise InputError(f"--defenses: name at least one (there are: {', '.join(registered.names())})")
+    for name in names:
+        registered.get(name)
+    chosen = _cuts(cuts)
+    clock = Budget(seconds_of(budget))
+    wish = Wish(accuracy, leakage) if accuracy is not None or leakage is not None else None
+    wanted = load_job(job, settings or ())
+    own = _words(parties or "")
+    for party in own:
+        if party not in wanted.parties.passive:
+            raise InputError(f"--parties: {party!r} is no passive party (they are: {_listed(wanted.parties.passive)})")
+    folder = out or Path("frontiers") / wanted.name
+    if not resume and (folder / "trials").is_dir():
+        raise InputError(f"{folder}: has trials already; go on with --resume, or name another folder with --out")
+
+    from veracausa.frontier.record import Frontier, write_frontier
+    from veracausa.frontier.record import as_json as for_machines
+    from veracausa.frontier.sweep import sweep
+    from veracausa.frontier.trial import QUICK, Attackers
+
+    attackers = Attackers(auxiliary, victims, tuple(own), QUICK if quick else ())
+    with Progress(clock) as progress:
+        swept = sweep(wanted, names, folder, clock, cuts=chosen, seeds=seeds, attackers=attackers, observer=progress)
+    found = Frontier(swept, wish, quick)
+    page = write_frontier(found, folder)
+    if as_json:
+        console.print_json_line({"frontier": str(folder), "page": str(page), **for_machines(found)})
+        return
+    print_frontier(found)
+    console.out.print(f"Page: {page}, tables beside it", markup=False, soft_wrap=True)
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names)
+
+
+def _cuts(text: str | None) -> tuple[int, ...]:
+    try:
+        cuts = tuple(dict.fromkeys(int(word) for word in _words(text or "")))
+    except ValueError:
+        raise InputError(f"--cuts {text}: write numbers of units, as 3,6") from None
+    if text is not None and (not cuts or min(cuts) < 1):
+        raise InputError(f"--cuts {text}: write numbers of units from 1 on, as 3,6")
+    return cuts
+
+
+def print_frontier(found: Frontier) -> None:
+    """The points, the comparison at the wish, the recommendation."""
+    from rich.table import Table
+
+    from veracausa.cli import console
+    from veracausa.frontier.record import EXPLAINED, TITLES, cells_of, defense_name, matched_title
+
+    def say(sentence: str) -> None:
+        console.out.print(sentence, markup=False, soft_wrap=True)
+
+    table = Table(box=None, pad_edge=False)
+    for number, title in enumerate(TITLES):
+        table.add_column(title, justify="right" if number in (2, 3) else "left", no_wrap=number in (2, 3))
+    for point in found.points:
+        table.add_row(*cells_of(point, found))
+    console.out.print(table)
+    at, what = matched_title(found.wish)
+    matched = Table(f"\n{at}", box=None, pad_edge=False)
+    matched.add_column(f"\n{what}", justify="right")
+    for name, value in found.matched.items():
+        matched.add_row(defense_name(name), value.written())
+    console.out.print(matched)
+    say("")
+    for why, which in found.passed.items():
+        say(f"Not tried: {', '.join(which)}: {why}")
+    for warning in found.warnings:
+        say(warning)
+    say(EXPLAINED)
+    say(f"\n{found.recommendation.sentence}\n{found.recommendation.why}")
+    if found.snippet:
+        say(f"\n{found.snippet}")
+
+
+class Progress:
+    """A line a trial, and below it what the trial is at."""
+
+    def __init__(self, clock: Any) -> None:
+        from veracausa.cli import audit, console
+
+        self._console, self._clock = console.err, clock
+        self._make = audit.Progress
+        self._trial: Any = None
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._close()
+
+    def __call__(self, event: Mapping[str, Any]) -> None:
+        from veracausa.runs.report import format_seconds
+
+        if event["event"] == "trial":
+            self._close()
+            words = " ".join(filter(None, [event["defense"], event["setting"], f"cut {event['cut']}"]))
+            left = format_seconds(max(0.0, self._clock.left))
+            state = "kept from before" if event["kept"] else f"{left} left"
+            self._console.print(f"{words}, seed {event['seed']}: {state}", markup=False, soft_wrap=True)
+            self._trial = self._make()
+        elif self._trial is not None:
+            self._trial(event)
+
+    def _close(self) -> None:
+        if self._trial is not None:
+            self._trial.__exit__(None, None, None)
+        self._trial = None

@@ -1,0 +1,244 @@
+"""What a sweep leaves in its folder: `frontier.csv`, `.parquet`, `.md` and `.html`, and the same for a terminal."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from veracausa.audit.gate import WORKS_FROM
+from veracausa.frontier.matched import Matched, compare_at
+from veracausa.frontier.pareto import Point, equal_trials, pareto_front, points_of, trials_by_defense
+from veracausa.frontier.plan import Setting
+from veracausa.frontier.recommend import Recommendation, Wish, recommend, snippet
+from veracausa.frontier.sweep import UNDEFENDED, Sweep
+from veracausa.frontier.trial import SCORES
+from veracausa.runs.atomic import write_whole
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """A sweep as it is shown: points, front, the comparison at the wish, the recommendation, and what to be wary of."""
+
+    sweep: Sweep
+    wanted: Wish | None = None
+    quick: bool = False
+
+    @cached_property
+    def points(self) -> list[Point]:
+        """By defense, in the order they were tried, the most accurate setting of each first."""
+        points = points_of(self.sweep.trials)
+        order = list(dict.fromkeys(point.defense for point in points))
+        return sorted(points, key=lambda point: (order.index(point.defense), -point.accuracy))
+
+    @cached_property
+    def front(self) -> list[Point]:
+        return pareto_front(self.points)
+
+    @cached_property
+    def wish(self) -> Wish:
+        """What was asked for; else within two points of the job undefended, at its own cut where that was tried."""
+        if self.wanted is not None:
+            return self.wanted
+        sweep = self.sweep
+        undefended = [tried for tried in sweep.tried if tried.setting.defense == UNDEFENDED]
+        own = [tried.accuracy for tried in undefended if tried.setting.cut == sweep.job.model.cut]
+        accuracies = own or [tried.accuracy for tried in undefended]
+        return Wish.near(sum(accuracies) / len(accuracies))
+
+    @cached_property
+    def matched(self) -> dict[str, Matched]:
+        """Every defense at the wish, by interpolation between what was measured; the best first."""
+        return compare_at(self.points, accuracy=self.wish.accuracy, leakage=self.wish.leakage)
+
+    @cached_property
+    def recommendation(self) -> Recommendation:
+        return recommend(self.points, self.wish)
+
+    @cached_property
+    def snippet(self) -> str | None:
+        """The recommended setting as TOML."""
+        point = self.recommendation.point
+        return None if point is None else snippet(self.setting_of(point), self.sweep.job)
+
+    def setting_of(self, point: Point) -> Setting:
+        several = len(self.sweep.cuts) > 1
+        return next(
+            tried.setting
+            for tried in self.sweep.tried
+            if (tried.setting.defense, tried.setting.written(several)) == (point.defense, point.setting)
+        )
+
+    @cached_property
+    def warnings(self) -> list[str]:
+        """What a reader must know before trusting the figures."""
+        sweep, said = self.sweep, []
+        unread = [point for point in self.points if point.defense == UNDEFENDED and point.leakage < WORKS_FROM]
+        if unread:
+            where = " and ".join(point.setting for point in unread if point.setting)
+            said.append(
+                f"These attacks read nothing even without a defense{f' ({where})' if where else ''}: "
+                "low leakage there says nothing about a defense."
+            )
+        if self.quick:
+            said.append("Quick: weaker attackers. What they could not read, others may; do not compare these figures.")
+        tuned = {
+            name: count
+            for name, count in trials_by_defense(sweep.trials).items()
+            if any(tried.setting.values for tried in sweep.tried if tried.setting.defense == name)
+        }
+        untuned = set(trials_by_defense(sweep.trials)) - set(tuned)
+        if not equal_trials(sweep.trials, untuned):
+            counts = ", ".join(f"{name} {count}" for name, count in tuned.items())
+            said.append(f"Not every defense was tried equally often ({counts}): more trials alone look better.")
+        if max(point.seeds for point in self.points) == 1:
+            said.append("One seed: a difference of a point or two may be chance.")
+        if not sweep.complete:
+            said.append("The time was up before everything planned was tried; --resume with more goes on from here.")
+        return said
+
+    @property
+    def passed(self) -> dict[str, list[str]]:
+        """Why settings were not tried -> which."""
+        reasons: dict[str, list[str]] = {}
+        for passed in self.sweep.passed:
+            words = passed.setting.written(len(self.sweep.cuts) > 1)
+            reasons.setdefault(passed.why, []).append(f"{passed.setting.defense} {words}".strip())
+        return reasons
+
+    @property
+    def tried_equally(self) -> str:
+        """How many settings each defense got, in words."""
+        counts = {n: c for n, c in trials_by_defense(self.sweep.trials).items() if n != UNDEFENDED}
+        if len(set(counts.values())) == 1:
+            count = next(iter(counts.values()))
+            return f"{count} setting{'' if count == 1 else 's'} of every defense tried"
+        return "settings tried: " + ", ".join(f"{name} {count}" for name, count in counts.items())
+
+
+def rows_of(frontier: Frontier) -> list[dict[str, Any]]:
+    """A row a trial, as the CSV and Parquet files hold it."""
+    several = len(frontier.sweep.cuts) > 1
+    front = {(point.defense, point.setting) for point in frontier.front}
+    rows = []
+    for tried in frontier.sweep.tried:
+        trial = tried.trial(several)
+        rows.append(
+            {
+                "defense": trial.defense,
+                "setting": trial.setting,
+                "cut": tried.setting.cut,
+                "seed": trial.seed,
+                "accuracy": trial.accuracy,
+                "leakage": trial.leakage[trial.strongest],
+                "strongest": trial.strongest,
+                **{f"leakage_{name}": trial.leakage.get(name) for name in ("inverse", "averaging")},
+                **{name: tried.scores.get(name) for name in SCORES},
+                "front": (trial.defense, trial.setting) in front,
+                "seconds": tried.seconds,
+                "run": f"trials/{tried.run.name}",
+            }
+        )
+    return rows
+
+
+def write_frontier(frontier: Frontier, out: Path) -> Path:
+    """Write tables and page into the folder, and return the page's path."""
+    import polars as pl
+
+    from veracausa.frontier.page import write_page
+
+    rows = rows_of(frontier)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_whole(out / "frontier.csv", text.getvalue().encode())
+    file = io.BytesIO()
+    pl.DataFrame(rows, infer_schema_length=None).write_parquet(file)
+    write_whole(out / "frontier.parquet", file.getvalue())
+    write_whole(out / "frontier.md", markdown(frontier).encode())
+    return write_page(frontier, out)
+
+
+def as_json(frontier: Frontier) -> dict[str, Any]:
+    """What a program may want to know."""
+    chosen = frontier.recommendation.point
+    return {
+        "trials": rows_of(frontier),
+        "wish": {"accuracy": frontier.wish.accuracy, "leakage": frontier.wish.leakage},
+        "matched": {
+            name: {"value": found.value, "bound": found.bound, "spread": found.spread}
+            for name, found in frontier.matched.items()
+        },
+        "recommendation": {
+            "sentence": f"{frontier.recommendation.sentence} {frontier.recommendation.why}",
+            "defense": None if chosen is None else frontier.setting_of(chosen).options.model_dump(mode="json"),
+            "cut": None if chosen is None else frontier.setting_of(chosen).cut,
+            "toml": frontier.snippet,
+        },
+        "passed": {", ".join(which): why for why, which in frontier.passed.items()},
+        "warnings": frontier.warnings,
+        "complete": frontier.sweep.complete,
+        "seconds": frontier.sweep.seconds,
+    }
+
+
+def cells_of(point: Point, frontier: Frontier) -> list[str]:
+    """A point under `TITLES`."""
+    name = defense_name(point.defense)
+    accuracy = _percent(point.accuracy, point.accuracy_spread)
+    leaked = _percent(point.leakage, point.leakage_spread)
+    return [name, point.setting, accuracy, leaked, point.attack, "front" if point in frontier.front else ""]
+
+
+TITLES = ("defense", "setting", "accuracy", "leakage", "strongest attack", "")
+
+
+def matched_title(wish: Wish) -> tuple[str, str]:
+    """What the comparison holds equal, and what it compares."""
+    if wish.accuracy is not None:
+        return f"at accuracy {100 * wish.accuracy:.1f} %", "leakage, %"
+    return f"at leakage {100 * (wish.leakage or 0):.1f} %", "accuracy, %"
+
+
+def markdown(frontier: Frontier) -> str:
+    """The whole result as a page of Markdown."""
+    at, what = matched_title(frontier.wish)
+    advice = frontier.recommendation
+    lines = ["# Accuracy against leakage", "", f"{advice.sentence} {advice.why}", ""]
+    if frontier.snippet:
+        lines += ["```toml", frontier.snippet.rstrip(), "```", ""]
+    lines += [f"- {warning}" for warning in frontier.warnings]
+    lines += ["", *_table(TITLES, [cells_of(point, frontier) for point in frontier.points])]
+    lines += ["", f"Every defense {at}, straight between measured points of its own front, never beyond them:", ""]
+    matched = [[defense_name(name), found.written()] for name, found in frontier.matched.items()]
+    lines += _table(("defense", what), matched)
+    if frontier.passed:
+        lines += ["", "Not tried:", ""]
+        lines += [f"- {', '.join(which)}: {why}" for why, which in frontier.passed.items()]
+    lines += ["", f"{frontier.tried_equally.capitalize()}. {EXPLAINED}", ""]
+    return "\n".join(lines)
+
+
+EXPLAINED = (
+    "Leakage is what the strongest of the attacks tried reads of the training rows: 0 % is no more than a guess "
+    "without the payload, 100 % a perfect copy. A low figure says that these attacks failed, not that others must."
+)
+
+
+def defense_name(defense: str) -> str:
+    """As a table shows it."""
+    return "undefended" if defense == UNDEFENDED else defense
+
+
+def _percent(value: float, spread: float) -> str:
+    return f"{100 * value:.1f} ± {100 * spread:.1f} %" if spread else f"{100 * value:.1f} %"
+
+
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return ["| " + " | ".join(row) + " |" for row in (titles, ["---"] * len(titles), *rows)]
