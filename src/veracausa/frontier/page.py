@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from markupsafe import Markup
 from matplotlib.axes import Axes
@@ -111,7 +112,7 @@ def _scale(axes: Axes, accuracies: list[float], frontier: Frontier) -> None:
     margin = max(0.02, 0.06 * (high - low))
     axes.set_ylim(low - margin, high + margin)
     wish = frontier.wish
-    style = {"color": PAGE.text, "linewidth": 0.9, "linestyle": (0, (6, 2, 1, 2)), "label": "wanted"}
+    style: Any = {"color": PAGE.text, "linewidth": 0.9, "linestyle": (0, (6, 2, 1, 2)), "label": "wanted"}
     if wish.accuracy is not None:
         axes.axhline(wish.accuracy, **style)
     elif wish.leakage is not None:

@@ -12,7 +12,7 @@ from veracausa.audit.settings import attack_options, check_grants
 from veracausa.config import Job
 from veracausa.data.load import load
 from veracausa.data.vertical import VerticalDataset
-from veracausa.errors import InputError, VeracausaError
+from veracausa.errors import InputError, RunError, VeracausaError
 from veracausa.frontier.budget import Budget, OutOfTime
 from veracausa.frontier.pareto import Trial
 from veracausa.frontier.plan import Setting, rounds_of, settings_of
@@ -86,7 +86,7 @@ def sweep(
     # A round that could not be finished is the last one: nobody gets a second trial before everybody's first.
     complete = all(found.round(planned, seed) for seed in range(base.seed, base.seed + seeds) for planned in rounds)
     if not found.tried:
-        raise OutOfTime
+        raise RunError("the time was up before a single trial was finished; go on with --resume and a larger --budget")
     seconds = time.monotonic() - started
     return Sweep(job, cuts, attackers, (*found.tried,), (*found.passed,), _commonest(dataset), seconds, complete)
 
