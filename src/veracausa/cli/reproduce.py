@@ -1,0 +1,157 @@
+"""`veracausa reproduce`: a published table or figure by one command."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from veracausa.errors import InputError
+
+if TYPE_CHECKING:
+    from veracausa.reproduce.plan import Cell
+    from veracausa.reproduce.run import Reproduction
+    from veracausa.reproduce.schedule import Progress
+
+NOT_FINISHED = 3
+"""The exit code when time was up: the same command goes on."""
+
+
+def reproduce(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="An experiment or its file; `all`; without one, a list.")
+    ] = None,
+    scale: Annotated[
+        str, typer.Option("--scale", help="smoke: CPU, bundled data; small: a GPU for minutes; paper: as published.")
+    ] = "smoke",
+    out: Annotated[Path | None, typer.Option("--out", help="Where to write; default: results/NAME/SCALE.")] = None,
+    cells: Annotated[
+        Path, typer.Option("--cells", help="Where trainings and attacks are kept, for all experiments together.")
+    ] = Path("runs/cells"),
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="Cells at once; default: one on a GPU, else one a core.")
+    ] = None,
+    time_limit: Annotated[
+        str | None, typer.Option("--time-limit", metavar="9m", help="Begin no cell after this; run it again to go on.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="A.B=C", help="Lay one setting over every job; repeatable.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print where the results are, as the last line.")] = False,
+) -> None:
+    """Run a published table or figure again, and set our numbers beside the paper's."""
+    from veracausa.reproduce.experiment import known_experiments, load_experiment
+
+    limit = _seconds(time_limit) if time_limit else None
+    if name is None:
+        _print_list()
+        return
+    names = list(known_experiments()) if name == "all" else [name]
+    if name == "all" and out is not None:
+        raise InputError("--out is for one experiment; `all` writes each into results/NAME/SCALE")
+    for each in names:  # what is wrong in any file is said before the first training
+        load_experiment(each, scale)
+    from veracausa.cli import console
+    from veracausa.reproduce.run import deadline
+    from veracausa.reproduce.run import reproduce as run
+
+    until = deadline(limit)
+    done = []
+    for each in names:
+        if len(names) > 1:
+            console.err.print(f"{each}", markup=False)
+        found = run(
+            each, scale, out, cells=cells, workers=workers, until=until, overrides=settings or (), tell=_Lines(each)
+        )
+        done.append(found)
+        if not as_json:
+            _print(found, brief=len(names) > 1)
+    if as_json:
+        console.print_json_line(
+            [
+                {
+                    "name": found.experiment.name,
+                    "scale": scale,
+                    "out": str(found.out),
+                    "cells": found.progress.total,
+                    "finished": found.progress.finished,
+                    "failed": list(found.progress.failed.values()),
+                }
+                for found in done
+            ]
+        )
+    _leave(done)
+
+
+def _leave(done: list[Reproduction]) -> None:
+    from veracausa.cli import console
+
+    failed = [message for found in done for message in found.progress.failed.values()]
+    if any(found.progress.stopped for found in done):
+        console.err.print("Time is up: the same command goes on from here.", markup=False)
+        raise typer.Exit(NOT_FINISHED)
+    if failed:
+        from veracausa.errors import RunError
+
+        raise RunError(f"{len(failed)} cells failed, the first with: {failed[0]}")
+
+
+def _print_list() -> None:
+    from rich.table import Table
+
+    from veracausa.cli import console
+    from veracausa.reproduce.experiment import SCALES, known_experiments, load_experiment
+
+    table = Table("experiment", "shows", box=None, pad_edge=False)
+    for name in known_experiments():
+        experiment = load_experiment(name, SCALES[0])
+        table.add_row(name, f"{experiment.item}: {experiment.title}")
+    console.out.print(table)
+    console.out.print(f"\nveracausa reproduce NAME --scale {'|'.join(SCALES)}", markup=False, soft_wrap=True)
+
+
+def _print(found: Reproduction, brief: bool) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from veracausa.cli import console
+    from veracausa.reproduce.page import state_of
+    from veracausa.reproduce.table import body, head
+
+    for panel in () if brief else found.tables:
+        table = Table(title=escape(panel.label), title_justify="left", box=None, pad_edge=False)
+        for number, title in enumerate(head(found.experiment, panel)):
+            table.add_column(escape(title), justify="right" if number else "left")
+        for texts in body(found.experiment, panel):
+            table.add_row(*map(escape, texts))
+        console.out.print(table)
+    if state := state_of(found.progress):
+        console.out.print(state, markup=False, soft_wrap=True)
+    console.out.print(f"Report: {found.out / 'report.html'}", markup=False, soft_wrap=True)
+
+
+class _Lines:
+    """A line for every cell that is finished."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, cell: Cell, seconds: float, progress: Progress) -> None:
+        from veracausa.cli import console
+
+        defense = cell.job.defense.name
+        what = f"trained {defense}" if cell.reading is None else f"{cell.reading.name} on {defense}"
+        about = f"{what}, {cell.job.data.name}, cut {cell.job.model.cut}, seed {cell.job.seed}"
+        problem = progress.failed.get(cell.key) or progress.unfit.get(cell.key)
+        ended = f"failed: {problem}" if problem else f"{seconds:.1f} s"
+        console.err.print(f"[{progress.finished}/{progress.total}] {about}: {ended}", markup=False, soft_wrap=True)
+
+
+def _seconds(text: str) -> float:
+    """`90`, `90s`, `9m` or `2h` in seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
+    if match is None:
+        raise InputError(f"--time-limit {text}: write it as 90s, 9m or 2h")
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]

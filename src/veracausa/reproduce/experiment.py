@@ -1,0 +1,259 @@
+"""An experiment: one TOML file that says what a published table or figure shows, and at which scales to run it.
+
+`extends` names a file to build on; a scale is a set of settings laid over the rest of the file.
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from veracausa.errors import InputError
+from veracausa.registry import did_you_mean
+
+SCALES = ("smoke", "small", "paper")
+COSINE = "cosine"
+"""Stands where an attack would: the cosine to the causal proxy is measured on a trained run, like an attack."""
+Published = float | tuple[float, float]
+"""A printed value, or value and spread."""
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Fallback(Section):
+    """When to run a panel: only where this attack fails on the undefended system of another panel."""
+
+    panel: str
+    attack: str
+
+
+class Panel(Section):
+    """One data set (or cut) of the figure: part (a), part (b)."""
+
+    label: str
+    job: dict[str, Any] = {}
+    rows: tuple[str, ...] = ()
+    """The experiment's rows, unless this panel has others."""
+    substitute: str = ""
+    """What stands in for the paper's data; then nothing here is compared with the paper."""
+    only_if_fails: Fallback | None = None
+
+
+class Row(Section):
+    """A defense with its settings, as one line of a table or of a legend."""
+
+    label: str
+    defense: dict[str, Any]
+
+
+class AttackSpec(Section):
+    """How an attack is run; figures that say the same share what it found."""
+
+    settings: dict[str, Any] = {}
+    auxiliary: int = Field(4000, ge=4)
+    victims: int = Field(2000, ge=1)
+    parties: tuple[str, ...] = ()
+    per_class: int | None = Field(None, ge=1)
+    """So many training rows of each class as victims, in place of rows at random."""
+    sets: bool = False
+    """Attack every class apart from the others, and average."""
+    job: dict[str, Any] = {}
+    """Laid over the job of the training that an attack sits in on."""
+
+
+class Axis(Section):
+    """A setting that is moved: the depth of the cut, the overlap of ids."""
+
+    setting: str
+    label: str
+    values: tuple[float, ...] = Field(min_length=1)
+
+
+class Figure(Section):
+    """What is drawn: of which columns, and how."""
+
+    kind: Literal["scatter", "bars", "lines", "curves", "pictures", "times"]
+    title: str = ""
+    x: str = ""
+    y: str = ""
+    threshold: float | None = None
+    """A dashed line: from where on the paper calls a defense successful."""
+
+
+class Bench(Section):
+    """Settings of `veracausa bench causshield`, for a figure of times."""
+
+    repeats: int = Field(3, ge=1)
+    precision: Literal["fp32", "bf16"] = "fp32"
+    width: int | None = Field(None, ge=1)
+    compiled: bool = False
+
+
+class Experiment(Section):
+    """One published table or figure at one scale."""
+
+    name: str
+    scale: str
+    item: str
+    """What it is in the paper: `Table II`."""
+    title: str
+    about: str = ""
+    """What the paper shows there, in our words."""
+    columns: tuple[str, ...] = ()
+    """`accuracy`, `loss`, `invre`, or `ATTACK.SCORE`."""
+    figures: tuple[Figure, ...] = ()
+    show: tuple[str, ...] = ()
+    """The panels that are run."""
+    rows: tuple[str, ...] = ()
+    seeds: int = Field(1, ge=1)
+    seeds_of: dict[str, int] = {}
+    """More seeds for some rows."""
+    job: dict[str, Any] = {}
+    always: dict[str, Any] = {}
+    """Laid over every panel's job."""
+    axis: Axis | None = None
+    panels: dict[str, Panel] = {}
+    defenses: dict[str, Row] = {}
+    attacks: dict[str, AttackSpec] = {}
+    published: dict[str, dict[str, dict[str, Published]]] = {}
+    """Panel -> row -> column -> what the paper prints; what it only draws is not here."""
+    substitute: str = ""
+    footnotes: tuple[str, ...] = ()
+    bench: Bench | None = None
+
+    @model_validator(mode="after")
+    def _named(self) -> Experiment:
+        for name in self.show:
+            _known(name, self.panels, "show", "panel")
+            for row in self.rows_of(name):
+                _known(row, self.defenses, f"panels.{name}.rows", "defense")
+        for column in self.columns:
+            if "." in column:
+                _known(column.partition(".")[0], [*self.attacks, COSINE], "columns", "attack")
+            elif column not in ("accuracy", "loss", "invre"):
+                raise ValueError(f"columns: {column!r} is neither accuracy, loss, invre nor ATTACK.SCORE")
+        for name, of_panel in self.published.items():
+            _known(name, self.panels, "published", "panel")
+            for row in of_panel:
+                _known(row, self.defenses, f"published.{name}", "defense")
+        return self
+
+    def rows_of(self, panel: str) -> tuple[str, ...]:
+        """The panel's rows, the undefended one first: every figure is read beside it."""
+        rows = self.panels[panel].rows or self.rows
+        return tuple(dict.fromkeys(["none", *rows]))
+
+    def substituted(self, panel: str) -> str:
+        """What stands in for the paper's data there; empty where nothing does."""
+        return self.panels[panel].substitute or self.substitute
+
+    def label_of(self, panel: str) -> str:
+        """The panel's name, marked where its data are not the paper's."""
+        return f"{self.panels[panel].label} (stand-in data)" if self.substituted(panel) else self.panels[panel].label
+
+    def published_at(self, panel: str, row: str, column: str) -> tuple[float, float | None] | None:
+        """What the paper prints there, with its spread; None where it prints nothing, or data are not the paper's."""
+        if self.substituted(panel):
+            return None
+        value = self.published.get(panel, {}).get(row, {}).get(column)
+        if value is None:
+            return None
+        return value if isinstance(value, tuple) else (value, None)
+
+    @property
+    def attacks_used(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(column.partition(".")[0] for column in self.columns if "." in column))
+
+
+def _known(name: str, known: Any, where: str, kind: str) -> None:
+    if name not in known:
+        raise ValueError(f"{where}: no {kind} is named {name!r}{did_you_mean(name, known)}")
+
+
+def roots() -> list[Path]:
+    """Where experiments lie: here, in the clone this package runs from, beside an installed package."""
+    package = Path(__file__).resolve()
+    places = [Path("experiments"), package.parents[3] / "experiments", Path(sys.prefix) / "share/veracausa/experiments"]
+    found = {place.resolve(): place for place in reversed(places) if place.is_dir()}
+    return list(reversed(found.values()))
+
+
+def known_experiments() -> dict[str, Path]:
+    """All experiments by name (`causshield/table2`); jobs that lie beside them are none."""
+    found: dict[str, Path] = {}
+    for root in roots():
+        for path in sorted(root.rglob("*.toml"), key=_in_order):
+            name = path.relative_to(root).with_suffix("").as_posix()
+            if not path.name.startswith("_") and name not in found and "item" in _tree(path):
+                found[name] = path
+    return found
+
+
+def load_experiment(name: str, scale: str) -> Experiment:
+    """The experiment of this name, or in this file, with the settings of the scale laid over it."""
+    path = Path(name)
+    if path.suffix == ".toml" or path.is_file():
+        if not path.is_file():
+            raise InputError(f"{path}: no such experiment file")
+        shown = path.with_suffix("").name
+    else:
+        known = known_experiments()
+        if name not in known:
+            raise InputError(f"no experiment is named {name!r}{did_you_mean(name, known)}")
+        path, shown = known[name], name
+    return resolve(_tree(path), shown, scale, str(path))
+
+
+def resolve(tree: Mapping[str, Any], name: str, scale: str, where: str = "experiment") -> Experiment:
+    """The validated experiment from a file's content."""
+    scales = tree.get("scales", {})
+    if "item" not in tree:
+        raise InputError(f"{where}: has no `item`, so it is no experiment; a job is run with `veracausa train`")
+    if scale not in scales:
+        raise InputError(f"{where}: no scale is named {scale!r}{did_you_mean(scale, scales)}")
+    whole = laid_over({key: value for key, value in tree.items() if key != "scales"}, scales[scale])
+    try:
+        return Experiment.model_validate({**whole, "name": name, "scale": scale})
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in problem["loc"])
+        message = problem["msg"].removeprefix("Value error, ")
+        raise InputError(f"{where}: {f'{place}: ' if place else ''}{message}") from None
+
+
+def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """`above` over `below`, table by table; a table of another `name` replaces the whole table, as in a job."""
+    if "name" in above and "name" in below and above["name"] != below["name"]:
+        return dict(above)
+    merged = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = laid_over(merged[key], value) if both else value
+    return merged
+
+
+def _tree(path: Path) -> dict[str, Any]:
+    try:
+        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not valid TOML: {error}") from None
+    base = tree.pop("extends", None)
+    if base is None:
+        return tree
+    if not (path.parent / base).is_file():
+        raise InputError(f"{path}: extends = {base!r}: no such file beside it")
+    return laid_over(_tree(path.parent / base), tree)
+
+
+def _in_order(path: Path) -> tuple[str, str, int, str]:
+    """fig9 before fig10."""
+    word = path.stem.rstrip("0123456789ab")
+    digits = "".join(character for character in path.stem if character.isdigit())
+    return str(path.parent), word, int(digits or 0), path.stem

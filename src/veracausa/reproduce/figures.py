@@ -1,0 +1,260 @@
+"""The figure of an experiment, drawn as the paper draws it: our values filled, the paper's hollow."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+
+from veracausa.reproduce.experiment import Experiment, Figure
+from veracausa.reproduce.table import SHARES, PanelTable, column_name, parted
+from veracausa.runs.figures import PAGE, Ink, bare, plain, svg_text
+
+PRINT = Ink("#22262b", "#d9dde2", ("#2563a8", "#c2571a", "#2f7d5b", "#7b4fa3", "#a8842c", "#5b6670"))
+MARKERS = "osD^vPX*<>"
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """One picture of a page: what it is called, how large, and how to draw it."""
+
+    title: str
+    size: tuple[float, float]
+    draw: Callable[[Axes, Ink], None]
+
+    def svg(self) -> str:
+        """As an inline SVG element that follows the page's colours."""
+        canvas = Canvas(figsize=self.size, layout="constrained")
+        self.draw(canvas.add_subplot(), PAGE)
+        return svg_text(canvas, self.title)
+
+
+def write_figure(drawings: Sequence[Drawing]) -> tuple[bytes, bytes]:
+    """All drawings below each other as one SVG file and one PNG file."""
+    width = max(drawing.size[0] for drawing in drawings)
+    heights = [drawing.size[1] for drawing in drawings]
+    canvas = Canvas(figsize=(width, sum(heights)), layout="constrained", facecolor="white")
+    grid = canvas.add_gridspec(len(drawings), 1, height_ratios=heights)
+    for place, drawing in enumerate(drawings):
+        drawing.draw(canvas.add_subplot(grid[place]), PRINT)
+    svg, png = io.BytesIO(), io.BytesIO()
+    with mpl.rc_context({"svg.hashsalt": "veracausa"}):
+        canvas.savefig(svg, format="svg", metadata={"Date": None})
+    canvas.savefig(png, format="png", dpi=150)
+    return svg.getvalue(), png.getvalue()
+
+
+def drawings_of(experiment: Experiment, tables: Sequence[PanelTable]) -> list[Drawing]:
+    """The drawings of all panels, but those of pictures and times, which are no numbers of a table."""
+    found = []
+    for figure in experiment.figures:
+        for table in tables:
+            drawing = _drawing(experiment, figure, table)
+            if drawing is not None:
+                found.append(drawing)
+    return found
+
+
+def _drawing(experiment: Experiment, figure: Figure, table: PanelTable) -> Drawing | None:
+    title = f"{figure.title or column_name(figure.y)}, {table.label}"
+    if figure.kind == "scatter" and (marks := _points(figure, table)):
+        return Drawing(title, (6.2, 4.0), lambda axes, ink: _scatter(axes, ink, title, figure, marks))
+    if figure.kind == "bars" and (marks := _bars(figure, table)):
+        size = (6.2, 0.9 + 0.34 * len(marks))
+        return Drawing(title, size, lambda axes, ink: _draw_bars(axes, ink, title, figure, marks))
+    if figure.kind in ("lines", "curves"):
+        moved = figure.kind == "lines"
+        across = experiment.axis.label if experiment.axis and moved else "epoch"
+        if curves := _lines(figure, table) if moved else _curves(figure, table):
+            size = (6.2, 3.3 + 0.19 * ((len(curves) + 2) // 3))
+            return Drawing(title, size, lambda axes, ink: _draw_lines(axes, ink, title, figure, curves, across))
+    return None
+
+
+@dataclass(frozen=True)
+class _Mark:
+    label: str
+    x: float
+    y: float
+    spread: float | None = None
+    paper: tuple[float, float] | None = None
+
+
+def _points(figure: Figure, table: PanelTable) -> list[_Mark]:
+    marks = []
+    for line in table.lines:
+        x, y = line.values.get(figure.x), line.values.get(figure.y)
+        if x is not None and y is not None and x.mean is not None and y.mean is not None:
+            paper = (x.published[0], y.published[0]) if x.published and y.published else None
+            marks.append(_Mark(line.label, x.mean, y.mean, None, paper))
+    return marks
+
+
+def _bars(figure: Figure, table: PanelTable) -> list[_Mark]:
+    marks = []
+    for line in table.lines:
+        value = line.values.get(figure.y)
+        if value is not None and (value.mean is not None or value.published):
+            paper = (value.published[0], 0.0) if value.published else None
+            mean = value.mean if value.mean is not None else 0.0
+            spread = value.over_seeds if value.over_seeds is not None else None
+            marks.append(_Mark(line.label, mean, 0.0, spread, paper))
+    for guess, errors in table.trivial.items():
+        if figure.y in errors and guess in ("grey", "class mean"):
+            marks.append(_Mark(f"no payload: {guess}", errors[figure.y], 0.0))
+    return marks
+
+
+def _lines(figure: Figure, table: PanelTable) -> dict[str, list[tuple[float, float]]]:
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for line in table.lines:
+        value = line.values.get(figure.y)
+        if value is not None and value.mean is not None and line.at is not None:
+            curves.setdefault(line.label, []).append((line.at, value.mean))
+    return curves
+
+
+def _curves(figure: Figure, table: PanelTable) -> dict[str, list[tuple[float, float]]]:
+    labels = {line.row: line.label for line in table.lines}
+    return {labels[row]: scores[figure.y] for row, scores in table.curves.items() if figure.y in scores}
+
+
+def _scatter(axes: Axes, ink: Ink, title: str, figure: Figure, marks: Sequence[_Mark]) -> None:
+    _frame(axes, ink, title)
+    for number, mark in enumerate(marks):
+        colour, shape = ink.series[number % len(ink.series)], MARKERS[number // len(ink.series) % len(MARKERS)]
+        if mark.paper:
+            axes.plot([mark.x, mark.paper[0]], [mark.y, mark.paper[1]], color=colour, linewidth=0.7, linestyle=":")
+            axes.plot(*mark.paper, shape, markersize=7, markerfacecolor="none", color=colour)
+        axes.plot(mark.x, mark.y, shape, markersize=7, color=colour, label=plain(mark.label))
+    _threshold(axes, ink, figure.threshold)
+    _axis(axes.xaxis, figure.x)
+    _axis(axes.yaxis, figure.y)
+    axes.grid(color=ink.rule, linewidth=0.8)
+    axes.margins(0.12)
+    _name(axes, ink, column_name(figure.x), column_name(figure.y))
+    _legend(axes, ink, len(marks), 0.17)
+
+
+def _draw_bars(axes: Axes, ink: Ink, title: str, figure: Figure, marks: Sequence[_Mark]) -> None:
+    _frame(axes, ink, title)
+    axes.spines["bottom"].set_visible(False)
+    places = range(len(marks))
+    paper = any(mark.paper for mark in marks)
+    height, shift = (0.34, 0.18) if paper else (0.6, 0.0)
+    ours = [place - shift for place in places]
+    axes.barh(ours, [mark.x for mark in marks], height=height, color=ink.series[0], label="here")
+    for place, mark in zip(ours, marks, strict=True):
+        if mark.spread is not None:
+            axes.errorbar([mark.x], [place], xerr=[mark.spread], fmt="none", ecolor=ink.text, elinewidth=1)
+    if paper:
+        printed = [(place + shift, mark.paper[0]) for place, mark in enumerate(marks) if mark.paper]
+        at, widths = zip(*printed, strict=True)
+        axes.barh(at, widths, height=height, facecolor="none", edgecolor=ink.series[1], label="paper")
+        _legend(axes, ink, 2, 0.5 / max(1, len(marks)))
+    axes.set_yticks(list(places), [plain(mark.label) for mark in marks])
+    axes.invert_yaxis()
+    axes.grid(axis="x", color=ink.rule, linewidth=0.8)
+    _axis(axes.xaxis, figure.y)
+    _threshold(axes, ink, figure.threshold, upright=True)
+
+
+def _draw_lines(
+    axes: Axes,
+    ink: Ink,
+    title: str,
+    figure: Figure,
+    curves: Mapping[str, Sequence[tuple[float, float]]],
+    across: str,
+) -> None:
+    _frame(axes, ink, title)
+    for number, (label, points) in enumerate(curves.items()):
+        axes.plot(
+            [x for x, _ in points],
+            [y for _, y in points],
+            color=ink.series[number % len(ink.series)],
+            linestyle=("-", (0, (4, 2)), (0, (1, 1.5)))[number // len(ink.series) % 3],
+            marker=MARKERS[number % len(MARKERS)] if len(points) <= 15 else None,
+            markersize=3.6,
+            linewidth=1.6,
+            label=plain(label),
+        )
+    _threshold(axes, ink, figure.threshold)
+    axes.grid(axis="y", color=ink.rule, linewidth=0.8)
+    places = sorted({x for points in curves.values() for x, _ in points})
+    if len(places) <= 12:
+        axes.set_xticks(places, [f"{place:g}" for place in places])
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+    _axis(axes.yaxis, figure.y)
+    _name(axes, ink, across, column_name(figure.y))
+    _legend(axes, ink, len(curves), 0.2)
+
+
+def bars_of_times(title: str, seconds: Mapping[str, float]) -> Drawing:
+    """Milliseconds on a scale of powers of ten: what a defense adds spans many of them."""
+
+    def draw(axes: Axes, ink: Ink) -> None:
+        _frame(axes, ink, title)
+        places = list(range(len(seconds)))
+        axes.barh(places, [1e3 * value for value in seconds.values()], height=0.6, color=ink.series[0])
+        axes.set_xscale("log")
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.set_yticks(places, [plain(name) for name in seconds])
+        axes.invert_yaxis()
+        axes.grid(axis="x", color=ink.rule, linewidth=0.8)
+        for place, value in zip(places, seconds.values(), strict=True):
+            axes.annotate(
+                f"{1e3 * value:.3g} ms",
+                (1e3 * value, place),
+                (4, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=8.5,
+                color=ink.text,
+            )
+        axes.margins(x=0.18)
+        _name(axes, ink, "milliseconds, on a scale of powers of ten", "")
+
+    return Drawing(title, (6.8, 1.0 + 0.3 * len(seconds)), draw)
+
+
+def _frame(axes: Axes, ink: Ink, title: str) -> None:
+    bare(axes, ink)
+    axes.set_title(plain(title), loc="left", fontsize=10, color=ink.text, fontweight="bold")
+
+
+def _name(axes: Axes, ink: Ink, across: str, up: str) -> None:
+    axes.set_xlabel(plain(across), fontsize=9, color=ink.text)
+    axes.set_ylabel(plain(up), fontsize=9, color=ink.text)
+
+
+def _axis(axis: Any, column: str) -> None:
+    axis.set_major_locator(MaxNLocator(nbins=6))
+    if parted(column)[1].startswith(SHARES):
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
+
+
+def _threshold(axes: Axes, ink: Ink, at: float | None, upright: bool = False) -> None:
+    if at is not None:
+        (axes.axvline if upright else axes.axhline)(at, color=ink.text, linewidth=1, linestyle=(0, (1, 2)))
+
+
+def _legend(axes: Axes, ink: Ink, entries: int, below: float) -> None:
+    if entries > 1:
+        axes.legend(
+            loc="upper center",
+            bbox_to_anchor=(0.5, -below),
+            ncols=3,
+            frameon=False,
+            fontsize=8,
+            labelcolor=ink.text,
+            handlelength=1.6,
+            columnspacing=1.2,
+        )
