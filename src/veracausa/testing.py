@@ -113,6 +113,7 @@ class _Bound:
         self.payload = payload_shape(self.bottom, tuple(toy.rows.shape[1:]))
         self.optimizer = torch.optim.Adam(self.bottom.parameters(), lr=0.01)
         self.defense = make()
+        self.defense.plan(2 * STEPS)
         self.defense.bind(self.bottom, self.optimizer, self.rng)
         if prepared:
             self.defense.prepare(Part(ROWS, toy.rows))

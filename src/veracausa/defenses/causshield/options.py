@@ -30,6 +30,10 @@ def _surrogate(value: Any) -> Any:
         raise ValueError(str(error)) from None
 
 
+SurrogateChoice = Annotated[SerializeAsAny[Options], BeforeValidator(_surrogate)]
+"""A kind of surrogate and its settings, or `auto`."""
+
+
 class CausShieldOptions(Options):
     """Settings of CausShield; those not given come from the profile, a file beside this module."""
 
@@ -37,7 +41,7 @@ class CausShieldOptions(Options):
     profile: str = "recommended"
     """`paper`: what the paper states; `recommended`: what was measured to be worth its price."""
 
-    surrogate: Annotated[SerializeAsAny[Options], BeforeValidator(_surrogate)] = Options(name="auto")
+    surrogate: SurrogateChoice = Options(name="auto")
     refresh: Literal["never", "epoch"] = "never"
     """One surrogate a row for the whole run, as in the paper, or a new one each time the row is used."""
 

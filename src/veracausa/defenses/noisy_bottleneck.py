@@ -1,0 +1,210 @@
+"""A noisy bottleneck: few normalised channels with Gaussian noise on them, trained through the noise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from veracausa.data.vertical import Part
+from veracausa.defenses import defenses
+from veracausa.defenses.base import Context, Progress, unheard
+from veracausa.defenses.bottleneck import build_bottleneck, capacity_bits, capped, channel_deviations
+from veracausa.defenses.causshield.dimensions import as_matrix
+from veracausa.defenses.causshield.losses import decomposition, off_diagonal_weight
+from veracausa.defenses.causshield.options import SurrogateChoice
+from veracausa.defenses.causshield.surrogates import surrogates
+from veracausa.defenses.causshield.surrogates.collect import SurrogateSet, collect, resolve
+from veracausa.defenses.draws import ByRow, Draws
+from veracausa.defenses.exchange_budget import ExchangeBudget, accounted_deviation
+from veracausa.defenses.noise import NoiseDefense
+from veracausa.errors import InputError
+from veracausa.registry import Options
+
+
+class NoisyBottleneckOptions(Options):
+    swept: ClassVar[tuple[str, ...]] = ("noise",)
+    sweep: ClassVar[Mapping[str, tuple[Any, ...]]] = {"noise": (0.25, 0.5, 1.0, 1.5, 2.0), "channels": (16, 8, 4)}
+
+    name: str = "noisy_bottleneck"
+    channels: int = Field(8, ge=1)
+    """How many channels of a map are sent, or how many features of a vector."""
+    stride: int = Field(1, ge=1)
+    """Maps are averaged over so many by so many places first."""
+    kernel: Literal[1, 3] = 1
+    """The width of the convolution that narrows a map."""
+    noise: float = Field(1.0, ge=0)
+    """The noise's standard deviation; that of a channel is 1."""
+    noise_mode: Literal["fresh", "fixed", "accounted"] = "fresh"
+    """fresh: new at every exchange, so that an average over many removes it. fixed: one draw for each row, so that a
+    difference of two payloads removes it while the bottom trains. accounted: new at every exchange, and so much that
+    all exchanges of a row together tell what one at `noise` would."""
+    exchanges: int = Field(0, ge=0)
+    """For accounted: how often a row may cross, inference included; 0: once an epoch, and once more afterwards."""
+    clip: float = Field(2.0, ge=0)
+    """The largest root mean square of one row's payload, beside an average of 1; 0: none."""
+    decomposition: float = Field(0.0, ge=0)
+    """Weight of CausShield's decomposition loss between a row and its surrogate, straight on the bottom."""
+    surrogate: SurrogateChoice = Options(name="auto")
+    """For decomposition: as CausShield's."""
+
+    @model_validator(mode="after")
+    def _once_for_inference(self) -> NoisyBottleneckOptions:
+        if self.exchanges == 1:
+            raise ValueError("exchanges: one is for inference, so that none is left to train by; set 2 at least, or 0")
+        return self
+
+
+@dataclass
+class _Partly(Context):
+    """A context of which some rows sent nothing: their gradient is dropped."""
+
+    sent: Tensor | None = None
+
+
+@defenses.register("noisy_bottleneck", NoisyBottleneckOptions)
+class NoisyBottleneck(NoiseDefense):
+    """Sends few channels, each of unit variance, plus Gaussian noise; bottom and top learn to live with the noise.
+
+    What a payload can carry is limited by its power and the noise, whatever the bottom learns; see `capacity_bits`. It
+    is no guarantee for any one value of a row, and no differential privacy.
+    """
+
+    options: NoisyBottleneckOptions  # type: ignore[assignment]
+
+    def __init__(self, options: NoisyBottleneckOptions) -> None:
+        super().__init__(options)
+        self.surrogates: SurrogateSet | None = None
+        self.index: Tensor | None = None
+        self.updates = 0
+        """How often the bottom has learnt: what is asked at inference of one bottom gets one draw of noise."""
+        self.exchanges = options.exchanges or 2
+        self.budget = ExchangeBudget(self.exchanges - 1)
+
+    # Before the first exchange.
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Refuse surrogates that do not suit such rows."""
+        if self.options.decomposition:
+            settings = resolve(self.options.surrogate, shape)
+            surrogates.get(settings.name)(settings).check(torch.Size(shape))
+
+    def plan(self, exchanges: int) -> None:
+        self.exchanges = self.options.exchanges or exchanges + 1
+        self.budget.each = self.exchanges - 1  # the last is for inference
+
+    def layers(self, shape: tuple[int, ...]) -> nn.Module:
+        options = self.options
+        return build_bottleneck(shape, options.channels, options.stride, options.kernel)
+
+    def prepare(self, data: Part, progress: Progress = unheard) -> None:
+        """Make a surrogate of every training row, where there is a decomposition loss."""
+        if self.options.decomposition:
+            self.surrogates, self.index = collect(data, self.options.surrogate, progress), data.index
+
+    def prepared(self) -> dict[str, Any]:
+        return {} if self.surrogates is None else {"surrogates": self.surrogates.state(), "index": self.index}
+
+    def load_prepared(self, kept: Mapping[str, Any], data: Part | None = None) -> None:
+        if kept:
+            device = next(self.bottom.parameters()).device
+            self.surrogates = SurrogateSet.from_state(kept["surrogates"], self.options.surrogate, device)
+            self.index = kept["index"]
+
+    def gates(self) -> dict[str, float | bool | str]:
+        if self.surrogates is None:
+            return {}
+        return {**self.surrogates.gates, "seconds": self.surrogates.seconds, "cached": self.surrogates.cached}
+
+    # What is sent.
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the noise on one payload."""
+        accounted = self.options.noise_mode == "accounted"
+        return accounted_deviation(self.options.noise, self.exchanges) if accounted else self.options.noise
+
+    @property
+    def random(self) -> bool:
+        return self.options.noise_mode != "fixed" and self.options.noise > 0
+
+    def protect(self, r: Tensor, x: Tensor, ids: Tensor) -> Tensor:
+        return capped(r, self.options.clip)
+
+    def noise(self, r: Tensor, x: Tensor, draws: Draws) -> Tensor:
+        return self.deviation * draws.normal(*r.shape)
+
+    def noise_std(self, r: Tensor, x: Tensor) -> Tensor | None:
+        return r.new_full((), self.deviation) if self.options.noise else None
+
+    def forward(self, x: Tensor, ids: Tensor, step: int) -> tuple[Tensor, Context]:
+        """The noisy payload; zeros, which say nothing, for rows that have crossed as often as was planned."""
+        self._ids = ids
+        payload, context = super().forward(x, ids, step)
+        if self.options.noise_mode != "accounted":
+            return payload, context
+        allowed = self.budget.spend(ids)
+        if allowed.all():
+            return payload, context
+        sent = allowed.to(payload.device).view(-1, *[1] * (payload.ndim - 1))
+        return torch.where(sent, payload, 0.0), _Partly(**vars(context), sent=sent)
+
+    def backward(self, context: Context, grad: Tensor, local_steps: int = 1) -> None:
+        sent = context.sent if isinstance(context, _Partly) else None
+        super().backward(context, grad if sent is None else torch.where(sent, grad, 0.0), local_steps)
+        self.updates += 1
+
+    def penalty(self, r: Tensor, x: Tensor) -> Tensor | None:
+        """The decomposition loss (Eq. 14 over the channels) between rows and their surrogates, before any noise."""
+        if not self.options.decomposition or len(x) < 2:
+            return None
+        # Not by the runner: a CUDA graph holds one pass, and that of the rows waits for its gradient. And with copies
+        # of the statistics: they are to be those of rows, not of surrogates.
+        statistics = {name: buffer.clone() for name, buffer in self.bottom.named_buffers()}
+        with getattr(self.run_bottom, "precision", nullcontext)():
+            other = functional_call(self.bottom, statistics, (self._surrogate_of(x),))
+        a, b = as_matrix(r, "channel"), as_matrix(other, "channel")
+        return self.options.decomposition * decomposition(a, b, off_diagonal_weight("auto", *a.shape))
+
+    def _surrogate_of(self, x: Tensor) -> Tensor:
+        if self.surrogates is None:
+            raise InputError("noisy_bottleneck: no surrogates yet; call prepare with the training rows first")
+        ids = self._ids.cpu()
+        made = self.surrogates.take(ids if self.index is None else self.index[ids])
+        if x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last):
+            return made.contiguous(memory_format=torch.channels_last)
+        return made
+
+    def _inference_draws(self, x: Tensor) -> Draws:
+        if self.options.noise_mode == "accounted" and self._asked is None:
+            # By row and state of the bottom: the same noise on two states would cancel in their difference.
+            return ByRow(self.seed + self.updates, x)
+        return super()._inference_draws(x)
+
+    def diagnose(self, x: Tensor, ids: Tensor) -> dict[str, float]:
+        """Signal and noise, how even the channels are, and the most bits that one payload of these rows can carry."""
+        with torch.no_grad():
+            r = self.transmitted(x, ids).float()
+        power, deviations = float(r.square().mean()), channel_deviations(r)
+        found = {
+            **super().diagnose(x, ids),
+            "channel_deviation_least": float(deviations.min()),
+            "channel_deviation_most": float(deviations.max()),
+            "capacity_bits": capacity_bits(r[0].numel(), power, self.deviation),
+        }
+        if self.options.noise_mode == "accounted":
+            found["silenced"] = self.budget.spent()
+        return found
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "updates": self.updates, "crossed": self.budget.crossed}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        super().load_state(state)
+        self.updates, self.budget.crossed = state["updates"], state["crossed"].cpu()
