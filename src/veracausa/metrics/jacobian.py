@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -13,6 +15,8 @@ from veracausa.errors import RunError
 Map = Callable[[Tensor], Tensor]
 # What PyTorch raises for an operation that knows no forward mode or no batching rule; a user's code may add others.
 _CANNOT = (RuntimeError, NotImplementedError, ValueError, TypeError)
+# PyTorch's forward mode counts its levels for the whole process, and parties may be threads of one.
+_forward_mode = threading.RLock()
 
 
 class RiskUnavailable(RunError):
@@ -25,30 +29,21 @@ class RowJacobian:
     `transmit` is always called with all of `x`'s rows in their order, so that what belongs to a row (an id, a held
     mask) can be closed over; it must treat rows apart from each other. Vectors are (columns, n, size), columns go
     through the model so many at a time that about `chunk` rows are in it.
+
+    `like` is a payload of these rows, where it is known that the map suits: then it is not run to see whether it does,
+    and whoever needs one product pays for one.
     """
 
-    def __init__(self, transmit: Map, x: Tensor, chunk: int) -> None:
+    def __init__(self, transmit: Map, x: Tensor, chunk: int, like: Tensor | None = None) -> None:
         self.x, self.transmit = x.detach(), transmit
         self.rows, self.inputs = len(x), x[0].numel()
         self.columns = max(1, chunk // self.rows)
-        self._batched, self._forward_mode = True, True
-        try:
-            with torch.enable_grad():
-                payload, self._pull = vjp(transmit, self.x)  # type: ignore[misc]
-                probe = transmit(self.x.clone().requires_grad_())
-        except _CANNOT as error:
-            raise RiskUnavailable(
-                f"the map to the payload cannot be differentiated: {type(error).__name__}: {error}"
-            ) from error
-        if not (isinstance(payload, Tensor) and payload.is_floating_point() and len(payload) == self.rows):
-            raise RiskUnavailable("the map to the payload does not give one payload of real numbers a row")
-        if not probe.requires_grad:
-            raise RiskUnavailable(
-                "the map to the payload does not pass on gradients: it rounds, detaches or has no_grad"
-            )
+        self._batched, self._forward = True, True
+        payload = self._checked() if like is None else like
         self.payload_shape, self.payload_dtype = payload.shape, payload.dtype
         self.outputs = payload[0].numel()
-        self._check_rows_apart()
+        if like is None:
+            self._check_rows_apart()
 
     def jv(self, v: Tensor) -> Tensor:
         """(c, n, inputs) -> (c, n, outputs): J_i v_i."""
@@ -67,13 +62,23 @@ class RowJacobian:
         """(c, n, outputs) -> (c, n, outputs): J_i J_iᵀ u_i."""
         return torch.cat([self.jv(self.jtu(part)) for part in torch.split(u, self.columns)])
 
+    @cached_property
+    def _pulled(self) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor]]]:
+        with torch.enable_grad():
+            return vjp(self.transmit, self.x)  # type: ignore[return-value]
+
+    def _pull(self, cotangent: Tensor) -> tuple[Tensor]:
+        return self._pulled[1](cotangent)
+
     def _push(self, tangent: Tensor) -> Tensor:
-        if self._forward_mode:
+        if self._forward:
             try:
-                pushed: Tensor = jvp(self.transmit, (self.x,), (tangent,))[1]
+                # Without a graph of the weights: nobody asks for their gradients, and it would fill the memory.
+                with _forward_mode, torch.no_grad():
+                    pushed: Tensor = jvp(self.transmit, (self.x,), (tangent,))[1]
                 return pushed
             except _CANNOT:
-                self._forward_mode = False
+                self._forward = False
         # Jᵀu is linear in u, and its own pull-back is J: the price is a second backward pass.
         zeros = torch.zeros(self.payload_shape, dtype=self.payload_dtype, device=self.x.device)
         pulled: Tensor = vjp(lambda u: vjp(self.transmit, self.x)[1](u)[0], zeros)[1](tangent)[0]
@@ -85,13 +90,30 @@ class RowJacobian:
                 try:
                     return torch.cat([vmap(one)(part) for part in torch.split(vectors, self.columns)]).detach()
                 except _CANNOT:
-                    self._batched, self._forward_mode = False, True
+                    self._batched, self._forward = False, True
             try:
                 return torch.stack([one(vector) for vector in vectors]).detach()
             except _CANNOT as error:
                 raise RiskUnavailable(
                     f"the map to the payload cannot be differentiated: {type(error).__name__}: {error}"
                 ) from error
+
+    def _checked(self) -> Tensor:
+        try:
+            payload = self._pulled[0]
+            with torch.enable_grad():
+                probe = self.transmit(self.x.clone().requires_grad_())
+        except _CANNOT as error:
+            raise RiskUnavailable(
+                f"the map to the payload cannot be differentiated: {type(error).__name__}: {error}"
+            ) from error
+        if not (isinstance(payload, Tensor) and payload.is_floating_point() and len(payload) == self.rows):
+            raise RiskUnavailable("the map to the payload does not give one payload of real numbers a row")
+        if not probe.requires_grad:
+            raise RiskUnavailable(
+                "the map to the payload does not pass on gradients: it rounds, detaches or has no_grad"
+            )
+        return payload
 
     def _check_rows_apart(self) -> None:
         if self.rows < 2:

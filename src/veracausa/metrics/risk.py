@@ -12,6 +12,7 @@ from veracausa.metrics.jacobian import RiskUnavailable, RowJacobian
 
 __all__ = ["RiskUnavailable", "Spectrum", "area_under_inv_re", "inv_loss", "inv_re", "relative_rank", "risk_of"]
 
+Noise = Tensor | Callable[[Tensor], Tensor]
 FRACTIONS = (5, 10, 25, 50)
 RELATIVE = 0.05
 _EXTRA, _POWER_ITERATIONS = 8, 3
@@ -69,7 +70,7 @@ def risk_of(
     *,
     rank: int | None,
     rng: torch.Generator,
-    noise: Tensor | None = None,
+    noise: Noise | None = None,
     chunk: int = 1024,
 ) -> dict[str, float]:
     """InvRE of `transmit` at the rows `x` around `mean`, as means over the rows.
@@ -80,7 +81,7 @@ def risk_of(
     model at once; beside that the memory is n·d·rank numbers, or n·min(d, m)² for all directions.
 
     `noise` says what is added to the payload (m numbers): its variances (m,), (n, m) by row, or (n, m, r) factors F of
-    its covariances F Fᵀ.
+    its covariances F Fᵀ; or a function that gives E[(uᵀε)²], (c, n), of c vectors u a row, (c, n, m).
 
     Gives `invre` at `k` = #{σ_i ≥ 0.05 σ_1}, `invre_5` … `invre_50` at k = that percentage of d, as far as `rank`
     reaches; `invre_area` where all directions are known; `k_capped` 1.0 where `rank` cut off some row's k; `samples`,
@@ -113,7 +114,7 @@ def risk_of(
     return risk
 
 
-def _all_directions(jacobian: RowJacobian, mean: Tensor, noise: Tensor | None) -> Spectrum:
+def _all_directions(jacobian: RowJacobian, mean: Tensor, noise: Noise | None) -> Spectrum:
     """From JᵀJ, or from JJᵀ where the payload is smaller than the row."""
     difference = _difference(jacobian, mean)
     if jacobian.inputs <= jacobian.outputs:
@@ -129,7 +130,7 @@ def _all_directions(jacobian: RowJacobian, mean: Tensor, noise: Tensor | None) -
     return _spectrum(jacobian, values, projections, v, difference, noise)
 
 
-def _strongest(jacobian: RowJacobian, mean: Tensor, noise: Tensor | None, rank: int, rng: torch.Generator) -> Spectrum:
+def _strongest(jacobian: RowJacobian, mean: Tensor, noise: Noise | None, rank: int, rng: torch.Generator) -> Spectrum:
     """The strongest directions of JᵀJ by subspace iteration from a random start."""
     difference = _difference(jacobian, mean)
     width = min(rank + _EXTRA, jacobian.inputs)
@@ -150,7 +151,7 @@ def _spectrum(
     projections: Tensor,
     v: Tensor | None,
     difference: Tensor,
-    noise: Tensor | None,
+    noise: Noise | None,
 ) -> Spectrum:
     sigma = values.clamp_min(0).sqrt()
     # Squared singular values keep half of the digits: below this a direction is zero for all we know.
@@ -163,14 +164,16 @@ def _spectrum(
     return Spectrum(sigma, power, spread, difference.square().sum(1), jacobian.inputs)
 
 
-def _noise_along(jacobian: RowJacobian, v: Tensor, noise: Tensor) -> Tensor:
+def _noise_along(jacobian: RowJacobian, v: Tensor, noise: Noise) -> Tensor:
     """(n, r) E[((J v_i)ᵀε)²], which is σ_i² E[(u_iᵀε)²]."""
-    if noise.ndim == 3 and noise.shape[:2] != (jacobian.rows, jacobian.outputs):
+    if isinstance(noise, Tensor) and noise.ndim == 3 and noise.shape[:2] != (jacobian.rows, jacobian.outputs):
         raise ValueError(f"noise factors of shape {tuple(noise.shape)} do not fit {jacobian.outputs} numbers a payload")
     found = []
     for part in torch.split(v.to(jacobian.x.dtype).permute(2, 0, 1), jacobian.columns):
         sent = jacobian.jv(part.contiguous()).double()
-        if noise.ndim == 3:
+        if not isinstance(noise, Tensor):
+            found.append(noise(sent).double())
+        elif noise.ndim == 3:
             found.append(torch.einsum("cnm,nmr->cnr", sent, noise.double()).square().sum(-1))
         else:
             found.append((sent.square() * noise.flatten(noise.ndim - 1).double()).sum(-1))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,8 +18,6 @@ from veracausa.metrics.risk import RiskUnavailable, risk_of
 from veracausa.split.placement import rows_of
 
 Risk = dict[str, float | str]
-# PyTorch's forward mode counts its levels for the whole process, and parties may be threads of one.
-_one_at_a_time = threading.Lock()
 _RISK_ROWS, _MEAN_ROWS, _LEAST_RANK = 8, 4096, 64
 
 
@@ -71,8 +68,7 @@ class Meters:
             if found and time.monotonic() - started > patience:
                 break
             try:
-                with _one_at_a_time:
-                    found.append(self._risk_at(some, rank, rng))
+                found.append(self._risk_at(some, rank, rng))
             except RiskUnavailable as reason:
                 return {"unavailable": str(reason)}
             except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
@@ -82,9 +78,11 @@ class Meters:
     def _risk_at(self, ids: Tensor, rank: int | None, rng: torch.Generator) -> dict[str, float]:
         rows = self.part.take(ids)
         with torch.no_grad():
-            if not self.defense.transmitted(rows, ids).isfinite().all():
+            sent = self.defense.transmitted(rows, ids)
+            if not sent.isfinite().all():
                 raise RiskUnavailable("some payloads are not finite")
-        return risk_of(lambda x: self.defense.transmitted(x, ids), rows, self._mean_row(), rank=rank, rng=rng)
+            noise = self.defense.noise_power(sent, rows)
+        return risk_of(self.defense.held(rows, ids), rows, self._mean_row(), rank=rank, rng=rng, noise=noise)
 
     def _sample(self, purpose: str, count: int) -> Tensor:
         """The same positions every time, only such as the party holds."""
