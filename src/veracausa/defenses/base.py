@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +41,9 @@ class Defense:
 
     Most defenses override only `protect` (differentiable) or `penalty` (an extra local loss).
     """
+
+    reconstructed: ClassVar[bool] = False
+    """Whether it was built from what is published about it, without its authors' code; every table has to say so."""
 
     def __init__(self, options: Options) -> None:
         self.options = options

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from veracausa.defenses.base import Defense
+from veracausa.defenses.base import Context, Defense
 from veracausa.models.dry_pass import evaluating
+
+
+@dataclass
+class _Masked(Context):
+    """A context with the mask of what was sent."""
+
+    mask: Tensor
 
 
 class MaskDefense(Defense):
@@ -20,6 +28,21 @@ class MaskDefense(Defense):
 
     def protect(self, r: Tensor, x: Tensor, ids: Tensor) -> Tensor:
         return r * self._held_mask(r, x)
+
+    def forward(self, x: Tensor, ids: Tensor, step: int) -> tuple[Tensor, Context]:
+        r = self.run_bottom(x)
+        mask = self._held_mask(r, x)
+        payload = r.detach() * mask
+        return payload, _Masked(x, ids, step, r, payload, mask)
+
+    def backward(self, context: Context, grad: Tensor, local_steps: int = 1) -> None:
+        """Update the bottom by the gradient of what was sent; all local steps keep the mask of the exchange."""
+        assert isinstance(context, _Masked)
+        for local in range(local_steps):
+            r = self.run_bottom(context.x) if local else context.representation
+            self.optimizer.zero_grad(set_to_none=True)
+            torch.autograd.backward(r, grad * context.mask)
+            self.optimizer.step()
 
     def held(self, x: Tensor, ids: Tensor) -> Callable[[Tensor], Tensor]:
         with evaluating(self.bottom), torch.no_grad():

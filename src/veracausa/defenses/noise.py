@@ -64,10 +64,8 @@ class NoiseDefense(Defense):
 
     def diagnose(self, x: Tensor, ids: Tensor) -> dict[str, float]:
         """How strong the noise is beside what differs between these rows' payloads."""
-        with torch.no_grad():
-            r = self.transmitted(x, ids).float()
-            noise = self.noise(r, x, ByRow(self.seed, x)).float()
-        power = noise.square().mean()
+        r = Defense.infer(self, x, ids).float()
+        power = (self.infer(x, ids).float() - r).square().mean()
         signal = r.var(0, correction=0).mean()
         return {
             "signal_to_noise_db": float(10 * torch.log10(signal / power.clamp_min(1e-30))),

@@ -1,0 +1,80 @@
+"""Soteria: the score on maps whose Jacobian is known, exact and estimated norms, and what is held."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from bound_defense import bound, linear, rows, small_conv
+
+IDS = torch.arange(6)
+
+
+def linear_map() -> nn.Linear:
+    bottom = linear(20, 6)
+    with torch.no_grad():
+        bottom.weight.mul_(torch.linspace(0.1, 3, 20).unsqueeze(1))
+    return bottom
+
+
+@pytest.mark.parametrize("norms", ["exact", "auto"])
+def test_the_highest_scores_of_a_linear_map_are_zeroed(norms):
+    bottom, x = linear_map(), rows(6, 6) - 0.5
+    defense = bound("soteria", bottom, fraction=0.75, norms=norms)
+    sent = defense.infer(x, IDS)
+    score = bottom(x).abs() / bottom.weight.norm(dim=1)
+    for row, values in zip(score, sent, strict=True):
+        assert (values != 0).sum() == 5
+        assert row[values != 0].max() < row[values == 0].min()
+
+
+def test_one_mask_for_the_batch_where_it_is_asked_for():
+    x = rows(6, 6) - 0.5
+    for scope, same in (("batch", True), ("sample", False)):
+        there = bound("soteria", linear_map(), fraction=0.5, mask_scope=scope).infer(x, IDS) != 0
+        assert bool((there == there[0]).all()) is same
+
+
+def test_what_does_not_depend_on_the_row_goes_first():
+    """Behind a ReLU that is off a value is 0 whatever is done: it must not take the place of one that speaks."""
+    bottom = nn.Sequential(linear(40, 6, bias=True), nn.ReLU())
+    x = rows(6, 6) - 0.5
+    alive = (bottom(x) != 0).sum(1)
+    sent = bound("soteria", bottom, fraction=0.9).infer(x, IDS)
+    assert (alive >= 4).all()
+    assert ((sent != 0).sum(1) == 4).all()
+
+
+def test_estimated_masks_come_near_the_exact_ones_and_are_the_same_every_time():
+    x = rows(6, 6) - 0.5
+    exact, rough, fine = (
+        bound("soteria", linear_map(), fraction=0.5, norms=norms, probes=probes).infer(x, IDS) != 0
+        for norms, probes in (("exact", 1), ("hutchinson", 4), ("hutchinson", 400))
+    )
+    assert (fine == exact).float().mean() > 0.95
+    assert (fine == exact).sum() > (rough == exact).sum()
+    x = rows(6, 1, 8, 4)
+    again = bound("soteria", small_conv(), fraction=0.5, norms="hutchinson", probes=4)
+    assert torch.equal(again.infer(x, IDS), again.infer(x, IDS))
+    assert torch.equal(again.infer(x, IDS)[2:4], again.infer(x[2:4], IDS[2:4])), "a mask depends on the batch"
+
+
+def test_the_mask_is_held_for_the_gradient_and_for_the_risk_meter():
+    x = rows(6, 6) - 0.5
+    defense = bound("soteria", linear_map(), fraction=0.75)
+    payload, context = defense.forward(x, IDS, 0)
+    (slope,) = torch.autograd.grad((context.representation * context.mask).sum(), context.representation)
+    assert torch.equal(slope != 0, payload != 0)
+    transmit = defense.held(x, IDS)
+    assert torch.equal(transmit(x), defense.transmitted(x, IDS))
+    assert torch.equal(transmit(2 * x) != 0, transmit(x) != 0)
+    pushed = torch.func.jvp(transmit, (x,), (torch.ones_like(x),))[1]
+    assert torch.equal(pushed != 0, payload != 0)
+
+
+def test_batch_normalisation_is_not_touched_by_the_jacobian():
+    bottom = small_conv()
+    bound("soteria", bottom).forward(rows(6, 1, 8, 4), IDS, 0)
+    assert bottom[1].num_batches_tracked == 1
+    assert bottom.training
