@@ -37,7 +37,7 @@ JOB: dict[str, Any] = {
     "runtime": {"device": "cpu", "cpu_threads": 1},
     "defense": {"name": "noise"},
 }
-ASKED = {"victims": 40, "parties": ["passive_1"]}
+ASKED = {"victims": 40, "parties": ["passive_1"], "labels": False}
 
 
 class Noise(Defense):
@@ -156,8 +156,23 @@ def test_the_twin_leaks_and_the_noise_does_not(tmp_path: Path) -> None:
         assert samples.filter(pl.col("attack") == "mute")["moment"].unique().to_list() == [1.0]
     told = summary["attacks"]["inverse"]["parties"]["passive_1"]["moments"]
     assert [entry["moment"] for entry in told] == moments.to_list()
-    assert "| mute |" in (out / "audit.md").read_text()
-    assert summary["verdict"] in (out / "report.html").read_text()
+    table, page = (out / "audit.md").read_text(), (out / "report.html").read_text()
+    assert "| mute |" in table
+    assert summary["verdict"] in page
+    # The other half: the noise hides the rows from the active party, not the labels from passive_1.
+    told = summary["label_attacks"]["gradient_direction"]
+    assert told["party"] == "passive_1"
+    assert told["accuracy"] > 0.4 > 0.2 > told["prior"]
+    assert told["undefended"]["accuracy"] == twin.summary["label_attacks"]["gradient_direction"]["accuracy"]
+    assert "2 classes" in summary["label_attacks"]["gradient_norm"]["unavailable"]
+    assert summary["label_verdict"].startswith("In the other direction passive_1 tells")
+    assert summary["label_verdict"] in " ".join(printed.split())
+    assert summary["label_verdict"] in table
+    assert summary["label_verdict"] in page
+    cosine = summary["causal_cosine"]
+    assert abs(cosine["centred"]) < 0.1 < cosine["undefended"]["centred"]
+    assert "causal proxy" in table
+    assert "causal proxy" in page
 
 
 def test_a_broken_audit_keeps_what_was_finished_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,5 +305,7 @@ def test_bad_input_is_one_sentence_and_nothing_is_trained(
 
 
 def test_json_is_the_last_line(tmp_path: Path) -> None:
-    printed = call("audit", str(written(tmp_path)), "--out", str(tmp_path / "r"), "--attacks", "mute", "--json")
+    asked = ["--out", str(tmp_path / "r"), "--attacks", "mute", "--no-labels", "--json"]
+    printed = call("audit", str(written(tmp_path)), *asked)
+    assert not any((tmp_path / "r").rglob("gradients"))
     assert json.loads(printed.splitlines()[-1])["strongest"]["attack"] == "mute"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from veracausa.audit.settings import REMEMBERING, attack_options, check_grants, 
 from veracausa.audit.twin import check_twin, defended_by, undefended
 from veracausa.config import Job, load_job
 from veracausa.errors import InputError
+from veracausa.label_attacks.returned import GradientsReturned
 from veracausa.runs.audit_twin import FOLDER
 from veracausa.runs.folder import Run
 from veracausa.split.placement import choose_device
@@ -20,6 +21,9 @@ from veracausa.split.train import train
 
 MOMENTS = (0.0, 0.1, 0.5)
 """The first exchange, a tenth and half of the training; the end is audited anyway."""
+
+_WIDTH = 256
+"""Of what is kept of a gradient: half the usual, which tells directions apart as well and lies on disk by default."""
 
 
 def audit_job(
@@ -35,6 +39,7 @@ def audit_job(
     double: bool = False,
     quick: bool = False,
     twin: str | Path | Run | None = None,
+    labels: bool = True,
     observer: Observer = lambda event: None,
 ) -> Run:
     """Train a job and its undefended twin, attack both, measure what leaked; gives the run, its report written.
@@ -42,7 +47,8 @@ def audit_job(
     `overrides` are settings of the job (`training.epochs=5`) and of attacks (`inverse.epochs=20`). The twin lies in the
     run's folder, as `twin/`; `twin` names a finished undefended run of the same job to take instead, so that audits of
     several defenses share one. `quick` takes weaker attackers, for a look at tiny data. With `resume`, what an earlier
-    audit of the same job in `out` finished is kept.
+    audit of the same job in `out` finished is kept. `labels`: also ask what passive parties learn of the labels from
+    the gradients they get back, which are recorded for that.
     """
     of_attacks = [override for override in overrides if _of_attack(override)]
     settings = load_job(job, [override for override in overrides if override not in of_attacks])
@@ -62,10 +68,11 @@ def audit_job(
     if set(names) & set(REMEMBERING):
         recorded = settings.transcript.model_copy(update={"record": True})
         settings = settings.model_copy(update={"transcript": recorded})
-    run = _trained(settings, out, resume, observer, twin=False)
+    gradients = GradientsReturned(parties, _WIDTH, epochs=settings.training.epochs) if labels else None
+    run = _trained(settings, out, resume, observer, gradients, twin=False)
     if defended_by(settings) and shared is None:
-        _trained(undefended(settings), run.path / FOLDER, True, observer, twin=True)
-    audit_run(run, names, auxiliary, victims, of_attacks, parties, double, observer, resume, shared)
+        _trained(undefended(settings), run.path / FOLDER, True, observer, gradients, twin=True)
+    audit_run(run, names, auxiliary, victims, of_attacks, parties, double, observer, resume, shared, labels)
     run.report()
     return run
 
@@ -82,10 +89,24 @@ def _of_attack(override: str) -> bool:
     return override.partition("=")[0].partition(".")[0].strip() in registered.names()
 
 
-def _trained(job: Job, out: str | Path | None, resume: bool, observer: Observer, twin: bool) -> Run:
+def _trained(
+    job: Job,
+    out: str | Path | None,
+    resume: bool,
+    observer: Observer,
+    gradients: GradientsReturned | None,
+    twin: bool,
+) -> Run:
     def heard(event: Mapping[str, Any]) -> None:
         observer({**event, "twin": twin})
 
     # A resume of an audit that never got this far begins it.
-    begun = out is None or (Path(out) / "config.toml").is_file()
-    return train(job, out, resume and begun, observer=heard)
+    begun = any(_in(out, "config.toml"))
+    if begun and any(_in(out, "parties/*/checkpoints/*")) and not any(_in(out, "parties/*/gradients")):
+        gradients = None  # nobody recorded before, and the rest alone is no record
+    watchers = (gradients,) if gradients is not None else ()
+    return train(job, out, resume and (begun or out is None), observer=heard, watchers=watchers)
+
+
+def _in(folder: str | Path | None, pattern: str) -> Iterator[Path]:
+    return iter(()) if folder is None else Path(folder).glob(pattern)

@@ -17,7 +17,9 @@ _HEAD = (
     "blind MSE",
     "PSNR",
     "SSIM",
+    "seconds",
 )
+_LABELS = ("attack on the labels", "party", "accuracy", "undefended", "prior", "own rows alone", "given labels")
 
 
 def audit_table(name: str, found: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
@@ -38,13 +40,47 @@ def audit_table(name: str, found: Mapping[str, Any], summary: Mapping[str, Any])
                     cells += [_percent(scores["leakage"]), beside]
                     cells += [f"{scores['mse']:.4f}", f"{scores['blind_mse']:.4f} ({scores['blind']})"]
                     cells += [f"{scores[key]:.2f}" if key in scores else "" for key in ("psnr", "ssim")]
+                    # Learning and reading both splits, at all moments: once for the party, not once a split.
+                    cells += [f"{own['seconds']:.0f}" if split == "train" and "seconds" in own else ""]
                     lines.append(_row(cells))
     lines += [
         "",
         "Leakage: 0 % is no better than the best guess without the payload, 100 % a perfect copy. An attack that does "
         "not work without a defense says nothing by failing against one.",
     ]
+    lines += _about_labels(found) + _about_usefulness(found)
     return "\n".join(lines) + "\n"
+
+
+def _about_labels(found: Mapping[str, Any]) -> list[str]:
+    entries = found.get("label_attacks")
+    if not entries:
+        return []
+    lines = ["", "## The labels", "", str(found["label_verdict"]), "", _row(_LABELS), _row(["---"] * len(_LABELS))]
+    for attack, entry in entries.items():
+        if "accuracy" not in entry:
+            lines.append(_row([attack, entry.get("unavailable", ""), *[""] * (len(_LABELS) - 2)]))
+            continue
+        without = entry.get("undefended", {}).get("accuracy")
+        for party, own in entry["parties"].items():
+            if "accuracy" in own:
+                beside = _percent(without) if party == entry["party"] else ""
+                cells = [attack, party, _percent(own["accuracy"]), beside, _percent(own["prior"])]
+                lines.append(_row([*cells, _percent(own.get("rows_alone")), own["known_labels"]]))
+    return lines
+
+
+def _about_usefulness(found: Mapping[str, Any]) -> list[str]:
+    kept = found.get("causal_cosine", {})
+    if "centred" not in kept:
+        return []
+    without = kept.get("undefended", {}).get("centred")
+    beside = f" (undefended, in its own model: {without:.2f})" if without is not None else ""
+    return [
+        "",
+        f"Cosine of what is sent to the causal proxy of its class: {kept['centred']:.2f}{beside}; "
+        f"to the same rows without the defense: {kept['to_clean']:.2f}. Higher is more useful, not safer.",
+    ]
 
 
 def _row(cells: Any) -> str:

@@ -14,14 +14,14 @@ from typing import Any
 
 from veracausa.attacks import attacks
 from veracausa.audit import gate, twin
+from veracausa.audit.labels import label_entries, label_verdict
 from veracausa.audit.markdown import audit_table
 from veracausa.audit.scene import Outcome
+from veracausa.audit.usefulness import kept_usefulness
 from veracausa.metrics.images import ssim_window
 from veracausa.registry import Options
 from veracausa.runs.atomic import write_whole
 from veracausa.runs.folder import Run, write_json
-
-ADDED = ("attacks", "blind", "strongest", "verdict")
 
 
 def write_attack(run: Run, options: Options, asked: Mapping[str, Any], outcomes: Sequence[Outcome]) -> None:
@@ -56,12 +56,18 @@ def gather(run: Run) -> dict[str, Any]:
     strongest = gate.strongest_of(entries)
     summary = run.summary
     accuracy = beside.summary.get("accuracy") if beside is not None else None
-    added = {
+    added: dict[str, Any] = {
         "attacks": entries,
         "blind": {"mse": entries[strongest]["blind_mse"]},
         "strongest": {"attack": strongest, "leakage": entries[strongest]["leakage"]},
         "verdict": gate.verdict(entries, twin.defended_by(run.job), summary.get("accuracy"), accuracy),
     }
+    labels = label_entries(run, beside)
+    if labels:
+        added |= {"label_attacks": labels, "label_verdict": label_verdict(labels)}
+    if kept := kept_usefulness(run):
+        without = kept_usefulness(beside) if beside is not None and beside is not run else {}
+        added["causal_cosine"] = {**kept, **({"undefended": without} if without else {})}
     _gather_samples(run, list(entries))
     write_json(run.path / "summary.json", {**summary, **added})
     write_whole(run.path / "audit.md", audit_table(run.path.name, added, summary).encode())

@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from veracausa.audit.labels import attack_labels
 from veracausa.audit.live import attacked_live
 from veracausa.audit.record import finished_attack, gather, write_attack
 from veracausa.audit.samples import choose
 from veracausa.audit.scene import Observer, Outcome, Scene
 from veracausa.audit.settings import attack_class, attack_options, check_grants
 from veracausa.audit.twin import check_twin, defended_by, twin_of
+from veracausa.audit.usefulness import measure_usefulness
 from veracausa.audit.victim import Victim
 from veracausa.config import Job
 from veracausa.data.load import load
@@ -38,6 +40,7 @@ def audit_run(
     observer: Observer = lambda event: None,
     resume: bool = False,
     twin: Run | None = None,
+    labels: bool = True,
 ) -> dict[str, Any]:
     """Run these attacks on the passive parties of a finished run; gives what it adds to the run's `summary.json`.
 
@@ -47,7 +50,8 @@ def audit_run(
     An attack that must be there while the victim trains gets a training of its own, under `live/`.
     An undefended twin in the run's folder is attacked first, in the same way. With `resume`, an attack that the run
     has already, just as it is asked for, is not repeated. `twin` is another run to take as the twin, now and later:
-    many runs can share one, whose finished attacks are never repeated. An undefended run is its own twin.
+    many runs can share one, whose finished attacks are never repeated. An undefended run is its own twin. With
+    `labels`, the attacks of passive parties on the labels are run, too, where the run kept the gradients it returned.
     """
     options = attack_options(attacks, overrides)
     check_grants(options)
@@ -65,8 +69,8 @@ def audit_run(
     beside = twin_of(run)
     with locked(run.path), _told(run, list(options)):
         if beside is not None and beside.path != run.path:
-            _attack_twin(beside, dataset, options, asked, observer, resume or twin is not None)
-        _attack_all(run, dataset, options, asked, lambda event: observer({**event, "twin": False}), resume)
+            _attack_twin(beside, dataset, options, asked, observer, resume or twin is not None, labels)
+        _attack_all(run, dataset, options, asked, lambda event: observer({**event, "twin": False}), resume, labels)
         return gather(run)
 
 
@@ -77,12 +81,13 @@ def _attack_twin(
     asked: Mapping[str, Any],
     observer: Observer,
     resume: bool,
+    labels: bool,
 ) -> None:
     """Attack the twin, unless another audit did: then it is not even locked, so that several can look at it."""
     if resume and all(finished_attack(twin, name, _wanted(asked, own)) for name, own in options.items()):
         return
     with locked(twin.path):
-        _attack_all(twin, dataset, options, asked, lambda event: observer({**event, "twin": True}), resume)
+        _attack_all(twin, dataset, options, asked, lambda event: observer({**event, "twin": True}), resume, labels)
         gather(twin)
 
 
@@ -93,6 +98,7 @@ def _attack_all(
     asked: Mapping[str, Any],
     observer: Observer,
     resume: bool,
+    labels: bool,
 ) -> None:
     job, schema = run.job, Schema.of(dataset)
     for name, own in options.items():
@@ -111,6 +117,9 @@ def _attack_all(
                 outcomes.append(scene.attacked(own, observer, asked["double"] and step is None))
         write_attack(run, own, wanted, outcomes)
         gather(run)  # what is finished stays, whatever happens to the next
+    if labels:
+        attack_labels(run, dataset, asked["parties"], observer, resume)
+    measure_usefulness(run, dataset, resume)
 
 
 def _wanted(asked: Mapping[str, Any], options: Options) -> dict[str, Any]:

@@ -43,6 +43,9 @@ def audit(
         Path | None,
         typer.Option(metavar="RUN", help="An undefended run of the same job, to compare with; default: train one."),
     ] = None,
+    labels: Annotated[
+        bool, typer.Option("--labels/--no-labels", help="Also what passive parties learn of the labels.")
+    ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was found as the last line.")] = False,
 ) -> None:
     """Attack what the parties of a job send, and say what could be read back.
@@ -58,7 +61,7 @@ def audit(
         raise InputError("--attacks: name at least one attack")
     with Progress() as progress:
         common: dict[str, Any] = {"auxiliary": auxiliary, "victims": victims, "parties": chosen}
-        common |= {"double": double, "resume": resume, "observer": progress}
+        common |= {"double": double, "resume": resume, "labels": labels, "observer": progress}
         if twin is not None:
             from veracausa.runs.folder import Run
 
@@ -129,6 +132,8 @@ def print_audit(run: Run, found: Mapping[str, Any]) -> None:
 
     say(f"\n{found['verdict']}")
     say("0 % is no more than a guess without the payload, 100 % a perfect copy.")
+    if found.get("label_verdict"):
+        say(found["label_verdict"])
     for attack, entry in found["attacks"].items():
         if entry.get("works") is False:
             say(f"{attack} does not work here: without a defense it beats no blind guess either.")

@@ -13,9 +13,12 @@ from typing import Any
 
 from torch import Tensor
 
+from veracausa.label_attacks.gradient_direction import spread_passes
 from veracausa.label_attacks.record import MEMORY, WIDTH, GradientRecorder
 from veracausa.runs.store import Store
 from veracausa.split.watcher import Meeting, Watcher
+
+_EPOCHS = 4
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,8 @@ class GradientsReturned:
     """Whose; unset: every passive party's."""
     width: int = WIDTH
     memory: int = MEMORY
+    epochs: int | None = None
+    """How many the job has: only four of them are kept then, evenly spread, as many as an attack looks at."""
 
     def __call__(self, store: Store) -> Watcher:
         return _Returned(self, store)
@@ -55,12 +60,16 @@ class _Returned(Watcher):
             for recorder in self.recorders.values():
                 recorder.cut_back(0)
 
+        epochs = self.wanted.epochs or 1
+        self.per_epoch = max(1, meeting.steps // epochs)
+        self.kept = set(spread_passes(epochs, _EPOCHS if self.wanted.epochs else 1))
+
     def saw(self, step: int, ids: Tensor, payloads: Mapping[str, Tensor], labels: Tensor) -> None:
         self.step, self.ids = step - 1, ids.cpu()  # a party counts its steps from 0
 
     def answer(self, peer: str, gradient: Tensor) -> Tensor:
         recorder = self.recorders.get(peer)
-        if recorder is not None:
+        if recorder is not None and self.step // self.per_epoch in self.kept:
             held = self.present[peer][self.ids]
             recorder.add(self.step, self.ids[held], gradient[held.to(gradient.device)])
         return gradient

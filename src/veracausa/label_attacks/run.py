@@ -70,6 +70,7 @@ def infer_labels(
         options = label_attacks.options(wanted)(name=wanted) if isinstance(wanted, str) else wanted
         attack: LabelAttack = label_attacks.get(options.name)(options)
         event = {"event": "label_attack", "attack": options.name, "party": party}
+        observer({**event, "share": 0.0})
         view = PassiveView(
             grants=Grant.LABELLED_AUXILIARY if len(given) else Grant.NONE,
             party=party,

@@ -47,6 +47,9 @@ def audit_section(run: RunRecord) -> dict[str, Any] | None:
         "curves": [Markup(svg) for svg in moments_svg(entries, undefended).values()],
         "walls": walls,
         "unavailable": _unavailable(entries),
+        "labels": label_rows(mapping(run.summary.get("label_attacks"))),
+        "label_verdict": str(run.summary.get("label_verdict") or ""),
+        "usefulness": usefulness(run),
         "identified": any(row["identified"] for row in attack_rows(run)),
         "scores": [name for name in _SCORES if any(row.get(name) for row in attack_rows(run))],
     }
@@ -123,6 +126,42 @@ def strength_rows(entries: Mapping[str, Any]) -> list[tuple[str, str]]:
         if words:
             rows.append((name, ", ".join(words)))
     return rows
+
+
+def label_rows(entries: Mapping[str, Any]) -> list[dict[str, str]]:
+    """What each passive party learnt of the labels by each attack; one that cannot work here says why."""
+    rows = []
+    for attack, found in entries.items():
+        entry = mapping(found)
+        by_party = mapping(entry.get("parties")) or {"": entry}
+        for party, own in by_party.items():
+            told = mapping(own)
+            known = numbers(told)
+            shares = (name for name in ("accuracy", "prior", "rows_alone") if name in known)
+            shown: dict[str, str] = {str(name): f"{100 * known[name]:.0f} %" for name in shares}
+            without = numbers(entry.get("undefended")).get("accuracy") if party == entry.get("party") else None
+            shown["undefended"] = f"{100 * without:.0f} %" if without is not None else ""
+            given = f"{known['known_labels']:.0f}" if "known_labels" in known else ""
+            rows.append(
+                {"attack": attack, "party": party, "why": str(told.get("unavailable", "")), "given": given, **shown}
+            )
+    return rows
+
+
+def usefulness(run: RunRecord) -> dict[str, str] | None:
+    """The cosine to the causal proxy, of the run and of its twin; None where it was not measured."""
+    told = mapping(run.summary.get("causal_cosine"))
+    kept = numbers(told)
+    if "centred" not in kept:
+        return None
+    without = numbers(told.get("undefended")).get("centred")
+    return {
+        "centred": f"{kept['centred']:.2f}",
+        "to_clean": f"{kept.get('to_clean', float('nan')):.2f}",
+        "undefended": f"{without:.2f}" if without is not None else "",
+        "proxies": f"{kept.get('proxies', 0):.0f}",
+        "samples": f"{kept.get('samples', 0):.0f}",
+    }
 
 
 def _unavailable(entries: Mapping[str, Any]) -> list[str]:
