@@ -7,6 +7,7 @@ machine. `work/KEY/` is the run's folder: a training whose results are there is 
 from __future__ import annotations
 
 import fcntl
+import gc
 import json
 import shutil
 import time
@@ -80,6 +81,7 @@ class Cells:
 def run_cell(cell: Cell, cells: Cells) -> float:
     """Run the cell, or go on with it where it was killed; gives the seconds it took, 0 if it was finished."""
     started = time.perf_counter()
+    _make_room(cell)
     if cell.reading is None:
         with cells.alone(cell):
             if cells.finished(cell):
@@ -100,6 +102,17 @@ def run_cell(cell: Cell, cells: Cells) -> float:
         cells.keep(cell, {**found, "seconds": time.perf_counter() - started}, pictures)
         shutil.rmtree(cells.work(cell), ignore_errors=True)  # what an attack's own training left is of no more use
     return time.perf_counter() - started
+
+
+def _make_room(cell: Cell) -> None:
+    """Give back what the cell before held: many follow each other in one process."""
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    if cell.job.runtime.compile:
+        torch._dynamo.reset()  # it compiles one function for so many objects only, then silently stops
 
 
 def _train(cell: Cell, cells: Cells) -> None:

@@ -28,10 +28,11 @@ class Section(BaseModel):
 
 
 class Fallback(Section):
-    """When to run a panel: only where this attack fails on the undefended system of another panel."""
+    """What to run beside a panel where an attack fails though nothing is defended: there it cannot judge a defense."""
 
-    panel: str
     attack: str
+    label: str
+    job: dict[str, Any]
 
 
 class Panel(Section):
@@ -43,7 +44,8 @@ class Panel(Section):
     """The experiment's rows, unless this panel has others."""
     substitute: str = ""
     """What stands in for the paper's data; then nothing here is compared with the paper."""
-    only_if_fails: Fallback | None = None
+    last: bool = False
+    """Whether its job has the last word, with what the scale wants everywhere laid over it already."""
 
 
 class Row(Section):
@@ -119,6 +121,7 @@ class Experiment(Section):
     always: dict[str, Any] = {}
     """Laid over every panel's job."""
     axis: Axis | None = None
+    fallback: Fallback | None = None
     panels: dict[str, Panel] = {}
     defenses: dict[str, Row] = {}
     attacks: dict[str, AttackSpec] = {}
@@ -144,6 +147,20 @@ class Experiment(Section):
             for row in of_panel:
                 _known(row, self.defenses, f"published.{name}", "defense")
         return self
+
+    def with_fallback(self, panel: str) -> tuple[str, Experiment]:
+        """The panel's variant for an attack that fails there, by name, and the experiment that has it."""
+        assert self.fallback is not None
+        name, own = f"{panel}-variant", self.panels[panel]
+        job = laid_over(laid_over(own.job, self.always), self.fallback.job)
+        label = f"{own.label}, {self.fallback.label}"
+        variant = own.model_copy(update={"job": job, "label": label, "rows": self.rows_of(panel), "last": True})
+        return name, self.model_copy(update={"panels": {**self.panels, name: variant}})
+
+    def job_of(self, panel: str) -> dict[str, Any]:
+        """The job of a panel, what the scale wants everywhere laid over it."""
+        job = laid_over(self.job, self.panels[panel].job)
+        return job if self.panels[panel].last else laid_over(job, self.always)
 
     def rows_of(self, panel: str) -> tuple[str, ...]:
         """The panel's rows, the undefended one first: every figure is read beside it."""

@@ -104,8 +104,7 @@ def points(experiment: Experiment, panels: Sequence[str], overrides: Sequence[st
 
 def job_tree(experiment: Experiment, panel: str, row: str, at: float | None, seed: int) -> dict[str, Any]:
     """The job at one place: the common one, the panel's, what the scale wants everywhere, the axis, the defense."""
-    tree = laid_over(laid_over(experiment.job, experiment.panels[panel].job), experiment.always)
-    tree = {**tree, "name": "cell", "seed": seed, "defense": dict(experiment.defenses[row].defense)}
+    tree = {**experiment.job_of(panel), "name": "cell", "seed": seed, "defense": dict(experiment.defenses[row].defense)}
     if experiment.axis is not None and at is not None:
         *path, last = experiment.axis.setting.split(".")
         node: dict[str, Any] = {last: int(at) if float(at).is_integer() and last == "cut" else at}

@@ -52,13 +52,12 @@ def reproduce(
         progress = reproduce_times(experiment, store.root, place, overrides, until)
         return Reproduction(experiment, place, [], progress)
     workers = workers or default_workers()
-    first = [panel for panel in experiment.show if experiment.panels[panel].only_if_fails is None]
-    grid = list(points(experiment, first, overrides))
+    grid = list(points(experiment, experiment.show, overrides))
     progress = run_cells(_cells(grid), store, workers, until, tell)
-    more = [panel for panel in experiment.show if panel not in first and _needed(experiment, panel, grid, store)]
-    if more:
-        rest = list(points(experiment, more, overrides))
-        progress = _both(progress, run_cells(_cells(rest), store, workers, until, tell))
+    for panel in _failing(experiment, grid, store):
+        variant, experiment = experiment.with_fallback(panel)
+        rest = list(points(experiment, [variant], overrides))
+        progress = progress.and_then(run_cells(_cells(rest), store, workers, until, tell))
         grid += rest
     tables = gather(experiment, grid, store, {**progress.unfit, **progress.failed})
     write_results(experiment, grid, tables, store, progress, place)
@@ -74,19 +73,13 @@ def _cells(grid: Sequence[Point]) -> list[Cell]:
     return [cell for point in grid for cell in point.cells]
 
 
-def _needed(experiment: Experiment, panel: str, grid: Sequence[Point], store: Cells) -> bool:
-    """Whether the attack fails undefended where the paper has it, so that a shallower cut must show what it can do."""
-    wanted = experiment.panels[panel].only_if_fails
-    assert wanted is not None
-    undefended = [point for point in grid if point.panel == wanted.panel and point.row == "none"]
-    return works(undefended, wanted.attack, store) is False
-
-
-def _both(first: Progress, second: Progress) -> Progress:
-    return Progress(
-        first.total + second.total,
-        first.finished + second.finished,
-        first.stopped or second.stopped,
-        {**first.failed, **second.failed},
-        {**first.unfit, **second.unfit},
-    )
+def _failing(experiment: Experiment, grid: Sequence[Point], store: Cells) -> list[str]:
+    """The panels where the attack reads nothing though nothing is defended: another cut must show what it can do."""
+    if experiment.fallback is None or experiment.axis is not None:  # an axis shows more than one cut already
+        return []
+    found = []
+    for panel in experiment.show:
+        undefended = [point for point in grid if point.panel == panel and point.row == "none"]
+        if works(undefended, experiment.fallback.attack, store) is False:
+            found.append(panel)
+    return found

@@ -31,6 +31,16 @@ class Progress:
     unfit: dict[str, str] = field(default_factory=dict)
     """Key -> why a cell cannot be run at all: an attack that does not fit what is sent."""
 
+    def and_then(self, other: Progress) -> Progress:
+        """Both together."""
+        return Progress(
+            self.total + other.total,
+            self.finished + other.finished,
+            self.stopped or other.stopped,
+            {**self.failed, **other.failed},
+            {**self.unfit, **other.unfit},
+        )
+
 
 Tell = Callable[[Cell, float, Progress], None]
 
