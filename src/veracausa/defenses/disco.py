@@ -61,7 +61,6 @@ class _Filter:
     def __init__(
         self, options: DiscoOptions, payload: tuple[int, ...], row: tuple[int, ...], seed: int, device: torch.device
     ) -> None:
-        self.payload, self.row = payload, row
         with seeding.drawing_from(seeding.generator(seed, "pruner")):
             pruner = score_net(payload, payload[0], options.pruner)
         self.pruner = pruner.to(device)
@@ -70,8 +69,6 @@ class _Filter:
 
     def state(self) -> dict[str, Any]:
         return {
-            "payload": list(self.payload),
-            "row": list(self.row),
             "pruner": self.pruner.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "adversary": self.adversary.state(),
@@ -208,7 +205,7 @@ class Disco(Defense):
     def load_state(self, state: Mapping[str, Any]) -> None:
         self.seed, self.filter = state["seed"], None
         if (kept := state["filter"]) is not None:
-            self._build(tuple(kept["payload"]), tuple(kept["row"]))
+            self._build(*(tuple(kept["adversary"][shape]) for shape in ("payload", "row")))
             assert self.filter is not None
             self.filter.load_state(kept)
 

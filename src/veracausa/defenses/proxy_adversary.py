@@ -68,7 +68,7 @@ class ProxyAdversary:
     ) -> None:
         with seeding.drawing_from(seeding.generator(seed, "proxy adversary")):
             decoder = decoder_of(strength, payload, row)
-        self.row, self.precision = row, precision
+        self.payload, self.row, self.precision = payload, row, precision
         self.decoder = decoder.to(device)
         self.optimizer = torch.optim.Adam(self.decoder.parameters(), lr=lr, fused=True)
 
@@ -95,7 +95,12 @@ class ProxyAdversary:
             return self.read(payload)
 
     def state(self) -> dict[str, Any]:
-        return {"decoder": self.decoder.state_dict(), "optimizer": self.optimizer.state_dict()}
+        return {
+            "payload": list(self.payload),
+            "row": list(self.row),
+            "decoder": self.decoder.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+        }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         self.decoder.load_state_dict(state["decoder"])
