@@ -7,7 +7,7 @@ several payloads of each id.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from pydantic import Field
@@ -42,7 +42,9 @@ class Averaging(InverseNetwork):
         if view.oracle is None or view.auxiliary is None:
             raise InputError("attack 'averaging' needs auxiliary rows and the victim's own payloads for them")
         self.view = view
-        source = Draws(view, self.options.exchanges) if view.fresh else view.oracle()
+        source: Tensor | Callable[[], Tensor] = view.oracle if view.redrawn else view.oracle()
+        if view.fresh:
+            source = Draws(view, self.options.exchanges)
         self.fit(source, view.auxiliary, view.rng, view.progress, view.pixels)
         if view.transcript is not None:
             self.like = (source() if callable(source) else source).float().cpu()

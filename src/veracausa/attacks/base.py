@@ -72,6 +72,8 @@ class AdversaryView:
     With WEIGHTS and DEFENSE."""
     fresh: bool = False
     """Whether the defense is random, so that two payloads of one row differ."""
+    redrawn: bool = False
+    """Whether two calls of `oracle` differ: for noise that belongs to a row, too, since nobody knows the victims'."""
     progress: Progress = field(default=lambda share: None)
     oracle_at: Mapping[str, Callable[[], Tensor]] | None = None
     """As `oracle`, at moments of the training, by their names in the transcript, in order. With WEIGHTS and DEFENSE."""

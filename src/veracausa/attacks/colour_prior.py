@@ -64,7 +64,7 @@ class ColourPrior(Attack):
         with drawing_from(view.rng):
             decoder = strong_decoder(payloads.shape[1:], shape, self.options.blocks, self.options.channels)
         self.decoder: nn.Module = decoder.to(self.device)
-        fresh = view.oracle if view.fresh else None
+        fresh = view.oracle if view.fresh or view.redrawn else None
         self.fitted: Fitted = fit_decoder(
             self.decoder, payloads, lab[:, :1] / _WHITE, self.options, view.rng, view.progress, fresh
         )

@@ -61,7 +61,7 @@ class DefendedShadow:
         return drawn[order.argsort().to(drawn.device)]
 
     def _sent(self, chosen: Tensor) -> Tensor:
-        with torch.no_grad():
+        with torch.no_grad(), self.defense.redrawing(self.rng):
             return self.defense.infer(self.rows[chosen.to(self.rows.device)], chosen).float()
 
 

@@ -43,7 +43,7 @@ class InverseNetwork(Attack):
         super().begin(view)
         if view.auxiliary is None or view.oracle is None:
             raise InputError("attack 'inverse' needs auxiliary rows and the victim's own payloads for them")
-        source = view.oracle if view.fresh else view.oracle()
+        source = view.oracle if view.fresh or view.redrawn else view.oracle()
         self.fit(source, view.auxiliary, view.rng, view.progress, view.pixels)
 
     def fit(

@@ -161,9 +161,10 @@ class Scene:
             defense=victim.own_defense,
             transmit=victim.transmit,
             transcript=transcript,
-            oracle=_Oracle(lambda: victim, self.sample.auxiliary, draws, rng),
+            oracle=_Oracle(lambda: victim, self.sample.auxiliary, draws, rng, redrawn=True),
             oracle_at=None if transcript is None else self._oracles(transcript.head.moments, draws, rng),
             fresh=victim.random or victim.by_batch,
+            redrawn=victim.noisy,
             progress=progress,
         )
 
@@ -204,10 +205,20 @@ class Scene:
 
 
 class _Oracle:
-    """The victim's own payloads of the auxiliary rows, drawn anew at each call; nothing is drawn before the first."""
+    """The victim's own payloads of the auxiliary rows, drawn anew at each call; nothing is drawn before the first.
 
-    def __init__(self, victim: Callable[[], Victim], positions: Tensor, draws: int, rng: torch.Generator) -> None:
-        self.victim, self.positions, self.draws, self.rng = victim, positions, draws, rng
+    Noise that belongs to a row only where it is `redrawn`; at moments of the training it must stay, and cancel.
+    """
+
+    def __init__(
+        self,
+        victim: Callable[[], Victim],
+        positions: Tensor,
+        draws: int,
+        rng: torch.Generator,
+        redrawn: bool = False,
+    ) -> None:
+        self.victim, self.positions, self.draws, self.rng, self.redrawn = victim, positions, draws, rng, redrawn
 
     def __call__(self) -> Tensor:
         return self._source()
@@ -217,7 +228,7 @@ class _Oracle:
         victim = self.victim()
         if victim.by_batch:
             return Pool(victim, "test", self.positions, self.draws, self.rng)
-        return partial(victim.payloads, "test", self.positions, self.draws, self.rng)
+        return partial(victim.payloads, "test", self.positions, self.draws, self.rng, redrawn=self.redrawn)
 
 
 class _Work:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 
 import torch
@@ -46,17 +47,28 @@ class Victim:
         return self.party.parts[split].take(positions)
 
     def payloads(
-        self, split: Split, positions: Tensor, draws: int, rng: torch.Generator, as_sent: bool = False
+        self,
+        split: Split,
+        positions: Tensor,
+        draws: int,
+        rng: torch.Generator,
+        as_sent: bool = False,
+        redrawn: bool = False,
     ) -> Tensor:
         """What would cross for these rows, in batches as in training; the mean of so many draws of each.
 
         Where a payload depends on its batch, every draw puts other rows together, and the payloads are standardised
         within their batch: an attacker knows which came together, and a decoder that reads the scale of one batch
         would be lost in the next. `as_sent` leaves them as they crossed, for an attack that models the bottom itself.
+
+        Noise that is new at every exchange is new at every call; noise that belongs to a row, only where it is
+        `redrawn`: for rows that an attacker learns from, so that no decoder knows their noise by heart.
         """
-        total = self._drawn(split, positions, rng, as_sent)
-        for _ in range(draws - 1):
-            total += self._drawn(split, positions, rng, as_sent)
+        anew = self.party.defense.redrawing(rng) if redrawn or self.party.defense.random else nullcontext()
+        with anew:
+            total = self._drawn(split, positions, rng, as_sent)
+            for _ in range(draws - 1):
+                total += self._drawn(split, positions, rng, as_sent)
         return total / draws if draws > 1 else total
 
     def fresh_bottom(self, rng: torch.Generator) -> nn.Module:
@@ -83,8 +95,17 @@ class Victim:
     @cached_property
     def random(self) -> bool:
         """Whether two payloads of one row in the same batch differ by more than a GPU's rounding."""
+        return self.party.defense.random or self._differs()
+
+    @cached_property
+    def noisy(self) -> bool:
+        """Whether it is random, or adds noise that belongs to a row and can be drawn anew for others."""
+        return self.random or self._differs(self.party.defense.redrawing(torch.Generator().manual_seed(0)))
+
+    def _differs(self, drawing: AbstractContextManager[None] | None = None) -> bool:
         split, held = self._some()
-        first, second = (self._sent(split, held[: self.batch]) for _ in range(2))
+        with drawing or nullcontext():
+            first, second = (self._sent(split, held[: self.batch]) for _ in range(2))
         return not _alike(first, second)
 
     @cached_property
