@@ -1,18 +1,20 @@
-"""What CausShield costs beside a plain exchange, by phase, and how far its inner iteration is from its floor."""
+"""What CausShield costs beside a plain exchange, by phase and beside its floor, and what every defense costs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 
+from veracausa.bench.defenses import Effort, defense_rows
 from veracausa.bench.floor import Floor, LayerBytes, copy_bandwidth, flops_of, matrix_rate, timed
 from veracausa.bench.rows import Row, alternate, median
-from veracausa.bench.runtime import WORKLOADS, data_for, federated
+from veracausa.bench.runtime import WARMUP, WORKLOADS, data_for, federated
 from veracausa.config import Job, load_job
 from veracausa.data.vertical import VerticalDataset
+from veracausa.defenses import defenses
 from veracausa.defenses.causshield import CausShield
 from veracausa.defenses.causshield.adaptation import Adaptation
 from veracausa.split.party import Schema
@@ -31,10 +33,21 @@ AMORTISED: dict[str, Mapping[str, Any]] = {
 
 
 def run(
-    repeats: int = 3, device: str = "auto", precision: str = "fp32", compiled: bool = False, width: int | None = None
+    repeats: int | None = None,
+    device: str = "auto",
+    precision: str = "fp32",
+    compiled: bool = False,
+    width: int | None = None,
+    names: Sequence[str] | None = None,
 ) -> list[Row]:
-    """Exchanges with CausShield against plain ones, its phases, and its inner iteration against the floor."""
+    """Exchanges with CausShield against plain ones, its phases, its inner iteration against the floor; every defense.
+
+    `names` picks defenses; without CausShield among them, its own rows are left out.
+    """
+    for name in names or ():
+        defenses.get(name)
     on_gpu = choose_device(device).type == "cuda"
+    repeats = repeats or (3 if on_gpu else 1)
     width = width or (64 if on_gpu else 16)
     steps = 30 if on_gpu else 1
     job = load_job(
@@ -52,7 +65,10 @@ def run(
         }
     )
     dataset = data_for(job, WORKLOADS["cifar10"])
-    return [*_exchanges(job, dataset, steps, repeats, on_gpu), *_phases(job, dataset, 20 if on_gpu else 2)]
+    rows = []
+    if names is None or "causshield" in names:
+        rows = [*_exchanges(job, dataset, steps, repeats, on_gpu), *_phases(job, dataset, 20 if on_gpu else 2)]
+    return [*rows, *defense_rows(job, dataset, Effort.on(on_gpu), names)]
 
 
 def _exchanges(job: Job, dataset: VerticalDataset, steps: int, repeats: int, amortised: bool) -> list[Row]:
@@ -72,7 +88,9 @@ def _exchanges(job: Job, dataset: VerticalDataset, steps: int, repeats: int, amo
 
 
 def _per_exchange(job: Job, dataset: VerticalDataset, steps: int) -> float:
-    return federated(job, dataset, steps) / steps
+    # On a CPU an exchange with many iterations takes seconds: nothing is left to warm up but the plain one.
+    long = choose_device(job.runtime.device).type != "cuda" and getattr(job.defense, "iterations", 0) > 5
+    return federated(job, dataset, steps, 0 if long else WARMUP) / steps
 
 
 def _phases(job: Job, dataset: VerticalDataset, repeats: int) -> list[Row]:

@@ -72,12 +72,13 @@ def print_rows(name: str, rows: Sequence[Row], json: bool) -> None:
     console = Console(file=sys.stderr if json else sys.stdout)
     if not console.is_terminal:
         console.width = 160  # a log has no edge to wrap at
-    table = Table(title=f"bench {name}", box=None, pad_edge=False)
-    for i, title in enumerate(_titles(rows)):
-        table.add_column(title, justify="left" if i in (0, 2) else "right")
-    for row in rows:
-        table.add_row(*_cells(row, rows))
-    console.print(table)
+    for number, group in enumerate(_alike(rows)):
+        table = Table(title=f"bench {name}" if not number else None, box=None, pad_edge=False)
+        for i, title in enumerate(_titles(group)):
+            table.add_column(title, justify="left" if i in (0, 2) else "right")
+        for row in group:
+            table.add_row(*_cells(row, group))
+        console.print(table, *([""] if len(rows) > len(group) else []))
     if json:
         print(_dumped(report(name, rows)), flush=True)
 
@@ -89,15 +90,26 @@ def write_rows(name: str, rows: Sequence[Row], out: Path | None) -> None:
     out.mkdir(parents=True, exist_ok=True)
     whole = report(name, rows)
     (out / f"{name}.json").write_text(_dumped(whole, indent=2) + "\n", encoding="utf-8")
-    titles = _titles(rows)
-    lines = [titles, ["---"] * len(titles), *([*_cells(row, rows)] for row in rows)]
-    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    tables = []
+    for group in _alike(rows):
+        titles = _titles(group)
+        lines = [titles, ["---"] * len(titles), *([*_cells(row, group)] for row in group)]
+        tables.append("\n".join("| " + " | ".join(line) + " |" for line in lines))
+    table = "\n\n".join(tables)
     machine = ", ".join(f"{key} {value}" for key, value in whole["machine"].items())
     (out / f"{name}.md").write_text(f"# bench {name}\n\n{table}\n\n{machine}\n", encoding="utf-8")
 
 
 def _dumped(value: Mapping[str, Any], indent: int | None = None) -> str:
     return json.dumps(value, indent=indent)
+
+
+def _alike(rows: Sequence[Row]) -> list[list[Row]]:
+    """The rows in groups that have something beside them in common, or nothing: one table would be mostly empty."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(next(iter(row.extra), ""), []).append(row)
+    return list(groups.values())
 
 
 def _extras(rows: Sequence[Row]) -> list[str]:

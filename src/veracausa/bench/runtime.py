@@ -111,7 +111,7 @@ def _plain(job: Job, dataset: VerticalDataset, steps: int) -> float:
     return time.perf_counter() - started
 
 
-def federated(job: Job, dataset: VerticalDataset, steps: int) -> float:
+def federated(job: Job, dataset: VerticalDataset, steps: int, warm_up: int = WARMUP) -> float:
     """Seconds that a federation takes for these steps, after a warm-up that is not counted."""
     timed: list[float] = []
     order = sorted(dataset.parties, key=lambda name: name == dataset.active)
@@ -124,6 +124,7 @@ def federated(job: Job, dataset: VerticalDataset, steps: int) -> float:
                 Schema.of(dataset),
                 steps,
                 Path(ledgers),
+                warm_up,
             )
             for name in order
         }
@@ -146,6 +147,7 @@ class _Timed:
     schema: Schema
     steps: int
     ledgers: Path
+    warm_up: int
 
     def __call__(self, link: Link, notify: Notify) -> None:
         link.ledger = Ledger(self.ledgers / f"{self.data.name}.jsonl")
@@ -155,7 +157,7 @@ class _Timed:
             return
         assert isinstance(party, ActiveParty)
         party.meet(link)
-        for _ in range(WARMUP):
+        for _ in range(self.warm_up):
             party.train_step(link)
         _settle(party.device)
         started = time.perf_counter()

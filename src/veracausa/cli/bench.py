@@ -61,18 +61,23 @@ def runtime(
 def causshield(
     json: Json = False,
     out: Out = None,
-    repeats: Repeats = 3,
+    repeats: Annotated[
+        int | None, typer.Option("--repeats", min=1, help="Rounds of whole exchanges; 3 on a GPU, else 1.")
+    ] = None,
     device: Annotated[Device, typer.Option("--device", help="Where the models compute.")] = Device.auto,
     precision: Annotated[Precision, typer.Option("--precision", help="On both sides alike.")] = Precision.fp32,
     compiled: Annotated[bool, typer.Option("--compile", help="Compile the inner iteration (a GPU).")] = False,
     width: Annotated[
         int | None, typer.Option("--width", min=1, help="Channels of the ResNet-18; 64 on a GPU, else 16.")
     ] = None,
+    defense: Annotated[
+        list[str] | None, typer.Option("--defense", metavar="NAME", help="Only this defense; may be repeated.")
+    ] = None,
 ) -> None:
-    """What CausShield costs beside a plain exchange, by phase, and its inner iteration beside its floor."""
+    """What CausShield costs beside a plain exchange, by phase, and what every other defense costs."""
     from veracausa.bench.causshield import run
     from veracausa.bench.rows import print_rows, write_rows
 
-    rows = run(repeats, device.value, precision.value, compiled, width)
+    rows = run(repeats, device.value, precision.value, compiled, width, defense or None)
     write_rows("causshield", rows, out)
     print_rows("causshield", rows, json)

@@ -1,0 +1,234 @@
+"""What every defense costs a passive party beside none: forward and backward of an exchange, and once before."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from veracausa.bench.floor import settle
+from veracausa.bench.rows import Row, median
+from veracausa.config import Job, load_job
+from veracausa.data.vertical import PartyData, VerticalDataset
+from veracausa.defenses import defenses
+from veracausa.errors import InputError
+from veracausa.split.party import Schema
+from veracausa.split.passive import PassiveParty
+from veracausa.split.placement import rows_of
+
+# The time of an exchange does not depend on the surrogates' values; a kind that needs no training is quick to make.
+_SURROGATE = {"name": "permuted_ab"}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to run a defense that is worth timing by itself."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    rows: bool = False
+    """Whether its forward takes so long that a few rows are timed and a batch is reckoned from them. Its backward is
+    that of its quicker sibling, and is not reckoned: what noise there is would be multiplied."""
+    once_an_epoch: bool = False
+    """Whether one exchange an epoch takes longer, so that its share falls on every other."""
+
+
+def _causshield(**settings: Any) -> Variant:
+    amortised = settings.get("scope") in ("offset", "epoch")
+    chosen = {"profile": "paper", "schedule": "const", "surrogate": _SURROGATE, **settings}
+    return Variant(chosen, once_an_epoch=amortised)
+
+
+VARIANTS: Mapping[str, Mapping[str, Variant]] = {
+    "causshield": {
+        "M = 30": _causshield(iterations=30),
+        "M = 20": _causshield(iterations=20),
+        "M = 1": _causshield(iterations=1),
+        "scope offset, M = 5 (recommended)": _causshield(iterations=5, scope="offset"),
+        "scope epoch, M = 30": _causshield(iterations=30, scope="epoch"),
+    },
+    "soteria": {
+        "estimated": Variant({"norms": "hutchinson"}),
+        "exact": Variant({"norms": "exact"}, rows=True),
+    },
+    "invl_dnp": {
+        "estimated": Variant({"norms": "hutchinson"}),
+        "exact": Variant({"norms": "exact"}, rows=True),
+    },
+    "invl_enp": {
+        "one product": Variant({"form": "product"}),
+        "SVD": Variant({"form": "svd"}, rows=True),
+    },
+    "noisy_bottleneck": {
+        "": Variant(),
+        "with decomposition": Variant({"decomposition": 1.0, "surrogate": _SURROGATE}),
+    },
+}
+"""Where a defense has several ways to run; every other is timed as it comes."""
+
+
+OFFLINE: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "causshield": {"surrogates of its own kind": {"profile": "paper"}},
+    "ressfl": {"pretraining, 10 epochs": {"mode": "transfer", "source": {"name": "cifar10"}, "source_epochs": 1}},
+}
+"""What is made once, before the first exchange; with settings that make less of it, the rest is reckoned."""
+_EPOCHS = 10
+"""Of the pretraining; one is timed."""
+
+
+def variants_of(name: str) -> Mapping[str, Variant]:
+    """The ways to run a defense that are timed, by name."""
+    return VARIANTS.get(name, {"": Variant()})
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured."""
+
+    repeats: int
+    warm_up: int
+    enough: float
+    """Seconds after which one measurement is as good as a median of several."""
+    rows: int
+    """Of a batch, for those that are reckoned from a few."""
+    offline_rows: int
+    """Training rows that what is made once is made of; the rest is reckoned."""
+
+    @classmethod
+    def on(cls, gpu: bool) -> Effort:
+        """As many repeats as give a steady median on a GPU; on a CPU what two minutes allow."""
+        return cls(20, 5, float("inf"), 16, 4096) if gpu else cls(5, 1, 1.5, 2, 128)
+
+
+def defense_rows(job: Job, dataset: VerticalDataset, effort: Effort, names: Sequence[str] | None = None) -> list[Row]:
+    """A row for every defense and way to run it beside the same exchange undefended, and what is made once before."""
+    bench = _Bench(job, dataset, effort)
+    wanted = [name for name in (defenses.names() if names is None else names) if name != "none"]
+    exchanges = [
+        bench.exchange(f"{name}, {way}" if way else name, {"name": name, **variant.settings}, variant)
+        for name in wanted
+        for way, variant in variants_of(name).items()
+    ]
+    offline = [
+        row
+        for name in wanted
+        for what, settings in OFFLINE.get(name, {}).items()
+        if (row := bench.offline(f"{name}, {what}", {"name": name, **settings})) is not None
+    ]
+    return [*exchanges, *offline]
+
+
+class _Bench:
+    """One passive party of a job, timed under one defense after the other."""
+
+    def __init__(self, job: Job, dataset: VerticalDataset, effort: Effort) -> None:
+        self.job, self.effort = job, effort
+        self.data = dataset.parties[dataset.passive[0]]
+        self.outputs = Schema.of(dataset).outputs
+        self.batch = job.training.batch_size
+        self.steps = -(-len(self.data.train) // self.batch)
+        self.plain = self._made({"name": "none"}, self.batch)
+
+    def exchange(self, label: str, defense: Mapping[str, Any], variant: Variant) -> Row:
+        """Forward and backward with this defense; a difference below zero is noise, and stands as zero."""
+        batch = self.effort.rows if variant.rows else self.batch
+        plain = self._made({"name": "none"}, batch) if variant.rows else self.plain
+        own = self._made(defense, batch)
+        usual, taken = _alternating((plain, own), self.effort)
+        extra = [max(0.0, self.batch / batch * (b - a)) for a, b in zip(usual, taken, strict=True)]
+        details: dict[str, float] = {}
+        if variant.once_an_epoch:
+            details["once an epoch ms"] = 1e3 * max(0.0, own.again_from_the_start() - taken[0])
+            extra[0] += details["once an epoch ms"] / 1e3 / self.steps
+        if variant.rows:
+            extra[1] = 0.0
+            label += f" (reckoned from {batch} of {self.batch} rows)"
+            (usual,) = _alternating((self.plain,), self.effort)
+        base = sum(usual)
+        details = {
+            "extra forward ms": 1e3 * extra[0],
+            "extra backward ms": 1e3 * extra[1],
+            "extra s an epoch": self.steps * sum(extra),
+            **details,
+        }
+        return Row(f"defense {label}", base + sum(extra), "no defense", base, details)
+
+    def offline(self, label: str, defense: Mapping[str, Any]) -> Row | None:
+        """What is made once, beside an undefended epoch of this party; None where its data is not at hand.
+
+        From two small numbers of rows, so that what does not grow with them is counted once.
+        """
+        whole, few = len(self.data.train), min(self.effort.offline_rows, len(self.data.train) // 2)
+        try:
+            small, large = (self._prepared(defense, rows) for rows in (few, 2 * few))
+        except InputError:
+            return None
+        seconds = small + max(0.0, large - small) / few * (whole - few)
+        (usual,) = _alternating((self.plain,), self.effort)
+        case = f"once: {label}, {whole} rows (reckoned from {2 * few})"
+        return Row(case, seconds, "an epoch, no defense", self.steps * sum(usual))
+
+    def _prepared(self, defense: Mapping[str, Any], rows: int) -> float:
+        tree, epochs = dict(defense), 1
+        if "source" in tree:
+            tree["source"], epochs = {**tree["source"], "train": rows}, _EPOCHS
+        made = self._made(tree, self.batch, rows)
+        # What was made before is kept on disk; it says what it took then.
+        return epochs * float(made.defense.gates().get("seconds", made.prepared))
+
+    def _made(self, defense: Mapping[str, Any], batch: int, rows: int | None = None) -> _Exchange:
+        tree = self.job.model_dump(mode="json", exclude_none=True)
+        job = load_job({**tree, "defense": dict(defense)})
+        train = self.data.train
+        assert train.features is not None
+        count = min(rows or max(batch, self.effort.offline_rows), len(train))
+        few = replace(train, length=count, features=train.features[:count], index=None)
+        return _Exchange(job, replace(self.data, train=few), self.outputs, batch)
+
+
+class _Exchange:
+    """One party with one defense, and a batch of its rows."""
+
+    def __init__(self, job: Job, data: PartyData, outputs: int, batch: int) -> None:
+        party = PassiveParty(job, data, outputs)
+        self.defense, self.device = party.defense, party.device
+        party.bottom.train()
+        started = time.perf_counter()
+        self.defense.prepare(party.parts["train"])
+        settle(self.device)
+        self.prepared = time.perf_counter() - started
+        self.ids = torch.arange(min(batch, len(data.train)))
+        self.x = rows_of(party.parts["train"], self.ids, job.runtime)
+        self.gradient = torch.full((len(self.ids), *party.shape), 1e-4, device=self.device)
+
+    def once(self) -> tuple[float, float]:
+        """Seconds of one forward and of its backward, each until the device has done it."""
+        settle(self.device)
+        started = time.perf_counter()
+        _, context = self.defense.forward(self.x, self.ids, 0)
+        settle(self.device)
+        sent = time.perf_counter()
+        self.defense.backward(context, self.gradient.to(context.payload.dtype))
+        settle(self.device)
+        return sent - started, time.perf_counter() - sent
+
+    def again_from_the_start(self) -> float:
+        """Seconds of the first forward of an epoch, in which what serves the whole epoch is made."""
+        self.defense.adapted_epoch = -1  # type: ignore[attr-defined]
+        return self.once()[0]
+
+
+def _alternating(sides: Sequence[_Exchange], effort: Effort) -> list[list[float]]:
+    """Medians of forward and backward of each side, in turns: a machine that slows down slows all."""
+    taken: list[list[tuple[float, float]]] = [[] for _ in sides]
+    spent = 0.0
+    for number in range(effort.warm_up + effort.repeats):
+        for side, times in zip(sides, taken, strict=True):
+            times.append(side.once())
+            spent += sum(times[-1])
+        if spent > effort.enough and number:
+            break
+    kept = [times[effort.warm_up :] or times[-1:] for times in taken]
+    return [[median([measured[part] for measured in times]) for part in (0, 1)] for times in kept]
