@@ -154,9 +154,10 @@ class Defense:
 
     @contextmanager
     def redrawing(self, rng: torch.Generator) -> Iterator[None]:
-        """Inside the block `infer` of a random defense draws from `rng`, anew at each call, as training exchanges do.
+        """Inside the block `infer` draws its noise from `rng`, anew at each call, noise that belongs to a row included.
 
-        An audit asks so for what an attacker saw. Outside, `infer` gives a row the same payload every time.
+        An audit asks so for what an attacker saw in training, where the defense is `random`, and for rows that an
+        attacker learns from. Outside, `infer` gives a row the same payload every time.
         """
         yield
 

@@ -86,7 +86,7 @@ class NoiseDefense(Defense):
         return Fresh(_seed(self.rng), x.device) if self.random else ByRow(self.seed, x)
 
     def _inference_draws(self, x: Tensor) -> Draws:
-        if self.random and self._asked is not None:
+        if self._asked is not None:
             return Fresh(_seed(self._asked), x.device)
         return ByRow(self.seed, x)
 

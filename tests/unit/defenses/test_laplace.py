@@ -54,16 +54,16 @@ def test_training_noise_is_fresh_or_fixed_and_inference_noise_is_always_fixed():
     assert not fixed.random
 
 
-def test_an_audit_gets_other_draws_and_averages_the_fresh_noise_away():
+def test_an_audit_gets_other_draws_and_averages_them_away():
     rng = torch.Generator().manual_seed(3)
-    for noise, left in (("fresh", 0.1), ("fixed", 1.0)):
+    for noise in ("fresh", "fixed"):
         defense = bound("laplace", linear(4, 6), noise=noise)
         before = defense.rng.get_state()
         asked = defense.infer(X, IDS)
         with defense.redrawing(rng):
             mean = torch.stack([defense.infer(X, IDS) for _ in range(100)]).mean(0)
         error = (mean - defense.transmitted(X, IDS).detach()).std() / math.sqrt(2)
-        assert float(error) == pytest.approx(left, rel=0.15)
+        assert float(error) == pytest.approx(0.1, rel=0.15)
         assert torch.equal(defense.infer(X, IDS), asked)
         assert torch.equal(defense.rng.get_state(), before)
 
@@ -82,7 +82,7 @@ def test_it_says_how_strong_its_noise_is():
     bottom = linear(200, 6)
     found = bound("laplace", bottom, epsilon=0.5).diagnose(X, IDS)
     assert found["noise_deviation"] == pytest.approx(2 * math.sqrt(2), rel=0.03)
-    signal = bottom(X).var(0, correction=0).mean()
+    signal = bottom(X).detach().var(0, correction=0).mean()
     assert found["signal_to_noise_db"] == pytest.approx(float(10 * torch.log10(signal / 8)), abs=0.3)
     deviation = bound("laplace", bottom, epsilon=0.5).noise_std(bottom(X), X)
     assert float(deviation) == pytest.approx(2 * math.sqrt(2))
