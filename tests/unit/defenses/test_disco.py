@@ -34,6 +34,7 @@ def rows(count: int = ROWS) -> torch.Tensor:
     return torch.rand(count, 1, 4, 4, generator=generator(2))
 
 
+@pytest.mark.slow
 def test_it_keeps_to_the_contract():
     check_defense("disco", {"pruner": "deep", "loss": "l1", "adversary": "weak", "ratio": 0.9})
 
@@ -112,17 +113,18 @@ def test_a_pruner_that_cares_leaves_its_adversary_less():
             shown = x.expand(-1, 4, -1, -1)
             return self.scale * torch.cat([shown, torch.full_like(shown, 0.5)], 1)
 
-    shown, x, ids = {}, rows(64), torch.arange(64)
+    shown, read, x, ids = {}, {}, rows(), torch.arange(ROWS)
     for trade_off in (0.0, 1.0):
-        defense = Disco(DiscoOptions(trade_off=trade_off, ratio=0.5, adversary="weak", lr=3e-3))
+        defense = Disco(DiscoOptions(trade_off=trade_off, ratio=0.5, adversary="weak", lr=1e-2))
         bottom = Half()
         defense.bind(bottom, torch.optim.SGD(bottom.parameters(), lr=1e-6), generator(1))
-        for step in range(60):
+        for step in range(80):
             payload, context = defense.forward(x, ids, step)
             defense.backward(context, torch.zeros_like(payload))
         shown[trade_off] = defense._held_gate(bottom(x), x)[:, :4].mean().item()
-        assert 0 < defense.diagnose(x, ids)["proxy_mse"] < 0.2
+        read[trade_off] = defense.diagnose(x, ids)["proxy_mse"]
     assert shown[1.0] < shown[0.0] - 0.2
+    assert read[1.0] > 2 * read[0.0]
 
 
 def test_the_risk_meter_sees_the_bottom_behind_its_gates():
@@ -174,5 +176,6 @@ def test_the_deep_pruner_is_the_rest_of_a_resnet():
     assert net[-1].in_features == 512
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_the_undisturbed_one(tmp_path):
     assert_resumes({"name": "disco", "adversary": "weak"}, tmp_path)

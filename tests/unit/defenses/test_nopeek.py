@@ -37,9 +37,8 @@ def taught(defense: NoPeek, steps: int, grad: torch.Tensor, local_steps: int = 1
     return defense.diagnose(x, ids)["dcor"]
 
 
-@pytest.mark.parametrize("settings", [{}, {"form": "convex", "weight": 0.5}])
-def test_it_keeps_to_the_contract(settings):
-    check_defense("nopeek", settings)
+def test_it_keeps_to_the_contract():
+    check_defense("nopeek", {"form": "convex", "weight": 0.5})
 
 
 def test_the_penalty_lowers_the_distance_correlation():

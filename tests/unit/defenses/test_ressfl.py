@@ -57,11 +57,13 @@ def read_afresh(defense: ResSFL, x: torch.Tensor, others: torch.Tensor, steps: i
     return likeness(decoder.read(asked), others).item()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{"bottleneck": 2, "interval": 2, "steps": 2}, {"decoder": "medium"}], ids=str)
 def test_it_keeps_to_the_contract(settings):
     check_defense("ressfl", settings)
 
 
+@pytest.mark.slow
 def test_transfer_keeps_to_the_contract(monkeypatch):
     pictures = torch.randint(256, (32, 3, 8, 12), generator=generator(4)).byte()
     labels = torch.arange(32) % 3
@@ -85,7 +87,7 @@ def test_a_scarce_payload_is_given_what_shows_least():
             bottom = nn.Sequential(nn.Linear(6, 2))
         defense = ResSFL(ResSFLOptions(strength=strength, threshold=0.0, lr=1e-2))
         defense.bind(bottom, torch.optim.Adam(bottom.parameters(), lr=1e-2), generator(1))
-        taught(defense, 150, x)
+        taught(defense, 100, x)
         read[strength] = read_afresh(defense, x, others)
     assert read[1e-9] > 0.4
     assert read[1.0] < 0.2
@@ -93,7 +95,7 @@ def test_a_scarce_payload_is_given_what_shows_least():
 
 def test_the_decoder_reads_less_of_a_bottom_that_hides():
     x, ids = rows(), torch.arange(ROWS)
-    plain, hidden = (taught(bound(strength=strength), 40, x).diagnose(x, ids) for strength in (1e-9, 3.0))
+    plain, hidden = (taught(bound(strength=strength), 20, x).diagnose(x, ids) for strength in (1e-9, 3.0))
     assert hidden["decoder_ssim"] < plain["decoder_ssim"] - 0.05
 
 
@@ -101,7 +103,7 @@ def test_what_reads_worse_than_the_threshold_costs_nothing():
     defense, x = bound(strength=2.0, threshold=0.99), rows()
     assert defense.penalty(defense.bottom(x), x).item() == 0
     defense = bound(strength=2.0, threshold=0.0)
-    taught(defense, 20, x)
+    taught(defense, 5, x)
     r = defense.bottom(x)
     defense.adversary.decoder.eval()
     expected = 2.0 * ssim(defense.adversary.read(r), x).mean().item()
