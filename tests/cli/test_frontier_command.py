@@ -1,4 +1,4 @@
-"""`veracausa frontier`: trains, attacks, writes its tables and a page, goes on where it was, and refuses in a sentence."""
+"""`veracausa frontier`: trains, attacks, writes tables and a page, goes on where it was, and refuses in a sentence."""
 
 from __future__ import annotations
 

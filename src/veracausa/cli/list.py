@@ -23,6 +23,7 @@ class What(StrEnum):
     attacks = "attacks"
     label_attacks = "label_attacks"
     runs = "runs"
+    matrix = "matrix"
     all = "all"
 
 
@@ -31,14 +32,22 @@ def list_(
     folder: Annotated[Path, typer.Option("--in", help="The folder that holds the runs.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print it as one line of JSON.")] = False,
 ) -> None:
-    """List data sets, models, defenses and attacks with their settings, and runs."""
+    """List data sets, models, defenses and attacks with their settings, and runs; `matrix`: what runs with what.
+
+    The matrix is found out by tiny trials, which take some seconds.
+    """
     from veracausa.cli import console
 
+    if what is What.matrix:
+        from veracausa.cli import matrix
+
+        matrix.show(as_json)
+        return
     found: dict[str, list[dict[str, Any]]] = {}
     for kind in What if what is What.all else (what,):
         if kind is What.runs:
             found[kind.value] = _runs(folder)
-        elif kind is not What.all:
+        elif kind not in (What.all, What.matrix):
             found[kind.value] = [_entry(_registry(kind), name) for name in _registry(kind).names()]
     if as_json:
         console.print_json_line(found)

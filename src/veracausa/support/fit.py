@@ -1,4 +1,4 @@
-"""What runs with what: found out by asking and by tiny trials, never typed."""
+"""Whether a job can run at all, without running it."""
 
 from __future__ import annotations
 
