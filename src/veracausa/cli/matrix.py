@@ -25,10 +25,12 @@ def show(as_json: bool) -> None:
     notes = _Notes()
     defenses, attacks, surrogates = found["defenses"], found["attacks"], found["surrogates"]
     names = list(next(iter(defenses.values())))
-    half = names.index("1 party")
+    half = names.index("overlap")
     _print("defenses", defenses, names[:half], notes)
     _print("", defenses, names[half:], notes)
-    _print("attacks", attacks, [name for name in next(iter(attacks.values())) if name != "granted"], notes)
+    told = ("granted", "needs")
+    _print("attacks", attacks, [name for name in next(iter(attacks.values())) if name not in told], notes)
+    _print("", attacks, ["needs"], notes)
     # Each says in its own words that it is for other rows: one look at the table says as much.
     _print("surrogates of CausShield", surrogates, list(next(iter(surrogates.values()))), None)
     for number, why in enumerate(notes.reasons, 1):
