@@ -42,3 +42,29 @@ def test_a_federation_on_a_gpu_is_the_joint_graph(graphs, model, precision, tmp_
     for key, value in reference.model.top.state_dict().items():
         torch.testing.assert_close(top[key], value.cpu(), rtol=tolerance, atol=tolerance)
     assert reference.step == 5
+
+
+@pytest.mark.parametrize("graphs", [True, False])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_layers_of_a_defense_and_adapters_run_on_a_gpu(graphs, precision, tmp_path, monkeypatch):
+    """Without noise, two passes from a CUDA graph or not give the weights that the CPU gives."""
+    monkeypatch.setenv("VERACAUSA_CACHE", str(tmp_path))
+    data = image_data(2, rows=76)
+    defense = {"name": "noisy_bottleneck", "noise": 0.0, "decomposition": 0.1, "surrogate": {"name": "none"}}
+    plain = job_for(data, {"name": "convnet", "cut": 6}, batch_size=16, optimizer={"name": "sgd", "lr": 0.01})
+    plain = load_job(plain.model_dump(mode="json", exclude_none=True) | {"defense": defense})
+    found = {}
+    for device in ("cuda", "cpu"):
+        settings = [f"device={device}", f"precision={precision}", f"cuda_graphs={str(graphs).lower()}"]
+        job = load_job(plain, [f"runtime.{setting}" for setting in settings])
+        names = [*data.passive, data.active]
+        (tmp_path / device).mkdir()
+        programs = {n: TrainedSteps(n, [(job, data.parties[n], Schema.of(data))], tmp_path / device) for n in names}
+        Launch("threads", 60, device=device).run(programs)
+        states = {n: decode_tree((tmp_path / device / f"0-{n}").read_bytes()) for n in names}
+        found[device] = {**states["active"]["adapters"], "bottom": states["passive_1"]["bottom"]}
+    tolerance = 2e-2 if precision == "bf16" else 1e-3
+    for part, weights in found["cpu"].items():
+        for key, value in weights.items():
+            if value.is_floating_point() and "running" not in key:
+                torch.testing.assert_close(found["cuda"][part][key], value, rtol=tolerance, atol=tolerance)

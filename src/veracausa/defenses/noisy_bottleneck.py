@@ -21,7 +21,7 @@ from veracausa.defenses.causshield.losses import decomposition, off_diagonal_wei
 from veracausa.defenses.causshield.options import SurrogateChoice
 from veracausa.defenses.causshield.surrogates import surrogates
 from veracausa.defenses.causshield.surrogates.collect import SurrogateSet, collect, resolve
-from veracausa.defenses.draws import ByRow, Draws, Fresh
+from veracausa.defenses.draws import ByRow, Draws
 from veracausa.defenses.exchange_budget import ExchangeBudget, accounted_deviation
 from veracausa.defenses.noise import NoiseDefense
 from veracausa.errors import InputError
@@ -182,10 +182,10 @@ class NoisyBottleneck(NoiseDefense):
         return made
 
     def _inference_draws(self, x: Tensor) -> Draws:
-        if self._asked is not None:  # for an audit, also where the noise belongs to the row
-            return Fresh(int(torch.randint(2**62, (), generator=self._asked)), x.device)
-        # By row; accounted, by the state of the bottom too: the same noise on two states would cancel in a difference.
-        return ByRow(self.seed + (self.updates if self.options.noise_mode == "accounted" else 0), x)
+        if self.options.noise_mode == "accounted" and self._asked is None:
+            # By row and state of the bottom: the same noise on two states would cancel in their difference.
+            return ByRow(self.seed + self.updates, x)
+        return super()._inference_draws(x)
 
     def diagnose(self, x: Tensor, ids: Tensor) -> dict[str, float]:
         """Signal and noise, how even the channels are, and the most bits that one payload of these rows can carry."""
