@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
@@ -36,6 +37,9 @@ SurrogateChoice = Annotated[SerializeAsAny[Options], BeforeValidator(_surrogate)
 
 class CausShieldOptions(Options):
     """Settings of CausShield; those not given come from the profile, a file beside this module."""
+
+    swept: ClassVar[tuple[str, ...]] = ("iterations",)
+    sweep: ClassVar[Mapping[str, tuple[Any, ...]]] = {"iterations": (1, 5, 10, 20, 30)}
 
     name: str = "causshield"
     profile: str = "recommended"
