@@ -78,7 +78,9 @@ class Adaptation:
         self._one_pass = not _has_batch_statistics(self.generator)
         self._views: TwoViews | None = None
         self.objective = self.plain_objective
-        if compiled and options.sampler == "gumbel_topk_st":
+        # Compiled, the products of a reading with more dimensions than samples end at a misaligned address (H200).
+        narrow = self.reading == "channel" or self.count <= rows
+        if compiled and narrow and options.sampler == "gumbel_topk_st":
             self._compile()
         self.loss = torch.zeros((), device=self.device)
         self._graphs = graphs and self.device.type == "cuda"
