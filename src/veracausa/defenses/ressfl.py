@@ -16,7 +16,7 @@ from veracausa.data.vertical import Part
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Context, Defense, Progress, unheard
 from veracausa.defenses.proxy_adversary import ProxyAdversary, Strength, likeness, payload_of
-from veracausa.defenses.source_task import Expert, Reading, load_strips, train_expert
+from veracausa.defenses.source_task import Expert, Reading, check_fits, load_strips, train_expert
 from veracausa.errors import InputError
 from veracausa.models.dry_pass import evaluating, written
 from veracausa.registry import Options
@@ -95,12 +95,18 @@ class ResSFL(Defense):
         """Whether there was any exchange."""
 
     def check(self, shape: tuple[int, ...]) -> None:
-        """Refuse to pretrain for rows that no picture has strips of."""
-        if self.options.source is not None and len(shape) != 3:
+        """Refuse to pretrain for rows that the source's pictures have no strips of."""
+        source = self.options.source
+        if source is None:
+            return
+        if len(shape) != 3:
             raise InputError(
                 f'defense.mode = "transfer" pretrains on pictures, and rows of shape {written(shape) or "none"} are '
                 'none; use mode = "inline"'
             )
+        channels, side = source.picture()
+        if side is not None:  # else it is known when the files are read
+            check_fits((channels, side, side), shape, f"defense.source = {source.name!r}")
 
     def layers(self, shape: tuple[int, ...]) -> nn.Module | None:
         """The bottleneck: one convolution, or one linear layer, without an activation."""

@@ -66,15 +66,21 @@ def strips_like(pictures: Tensor, row: tuple[int, ...], where: str) -> Tensor:
     mostly convolutions.
     """
     channels, height, width = pictures.shape[1:]
-    if channels != row[0] or row[1] > height or row[2] > width:
-        raise InputError(
-            f"{where} has pictures of {written(pictures.shape[1:])}, which hold no strip of {written(row)} as the "
-            "party's rows are; name a source with as many channels and pictures at least as large"
-        )
+    check_fits((channels, height, width), row, where)
     down, across = height // row[1], width // row[2]
     cut = pictures[:, :, : down * row[1], : across * row[2]]
     cut = cut.reshape(len(pictures), channels, down, row[1], across, row[2])
     return cut.permute(0, 2, 4, 1, 3, 5).reshape(-1, *row)
+
+
+def check_fits(picture: tuple[int, int, int], row: tuple[int, ...], where: str) -> None:
+    """Refuse a source whose pictures hold no strip of the party's shape."""
+    channels, height, width = picture
+    if channels != row[0] or row[1] > height or row[2] > width:
+        raise InputError(
+            f"{where} has pictures of {written(picture)}, which hold no strip of {written(row)} as the party's rows "
+            "are; name a source with as many channels and pictures at least as large"
+        )
 
 
 def train_expert(

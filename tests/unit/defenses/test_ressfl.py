@@ -71,7 +71,7 @@ def test_transfer_keeps_to_the_contract(monkeypatch):
         "veracausa.defenses.ressfl.load_strips",
         lambda source, row: (strips_like(pictures, row, "toy"), labels.repeat_interleave(2), 3),
     )
-    check_defense("ressfl", TRANSFER, toys=("maps",))
+    check_defense("ressfl", {**TRANSFER, "source": {"name": "cifar10"}}, toys=("maps",))
 
 
 def test_a_scarce_payload_is_given_what_shows_least():
@@ -214,6 +214,8 @@ def test_settings_that_do_not_go_together_are_refused():
         ResSFLOptions(mode="transfer", source={"name": "digit"})
     with pytest.raises(InputError, match="use mode"):
         ResSFL(ResSFLOptions(**TRANSFER)).check((7,))
+    with pytest.raises(InputError, match="name a source"):
+        ResSFL(ResSFLOptions(**TRANSFER)).check((3, 8, 4))
     options = ResSFLOptions(**TRANSFER)
     assert ResSFLOptions.model_validate(options.model_dump(mode="json")) == options
 
