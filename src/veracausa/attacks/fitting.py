@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from veracausa.attacks.base import Progress
+from veracausa.attacks.captured import captured, forget
+from veracausa.attacks.stepping import precision
 from veracausa.errors import RunError
 from veracausa.metrics.images import ssim
 from veracausa.registry import Options
@@ -25,7 +27,6 @@ _SSIM_WEIGHT = 0.1
 _STEPS_AN_EPOCH = 32
 _SMALLEST_BATCH = 16
 _ROWS_AT_ONCE = 512
-_REHEARSALS = 3
 
 
 class FitOptions(Options):
@@ -98,8 +99,7 @@ def fit_decoder(
     # Another draw than the one learnt from first: what a draw has in common must not help on the held-out pairs.
     other = pairs.payloads if fresh is None else fresh().to(device, kind)
     held_payloads, held_rows = other[held].clone(), pairs.rows[held]
-    step_type = _GraphedStep if device.type == "cuda" else _EagerStep
-    step = step_type(decoder, pairs, batch, options)
+    step = _Step(decoder, pairs, batch, options)
     best, best_epoch = math.inf, 0
     best_weights = {name: value.clone() for name, value in decoder.state_dict().items()}
     for epoch in range(options.epochs):
@@ -128,7 +128,7 @@ def fit_decoder(
 def held_out_mse(decoder: nn.Module, payloads: Tensor, rows: Tensor) -> float:
     """The decoder's error in eval mode."""
     total = torch.zeros((), device=rows.device)
-    with torch.no_grad(), _precision(rows.device):
+    with torch.no_grad(), precision(rows.device):
         for some, wanted in zip(torch.split(payloads, _ROWS_AT_ONCE), torch.split(rows, _ROWS_AT_ONCE), strict=True):
             total += (decoder(some.float()).float() - wanted).square().sum()
     return float(total) / rows.numel()
@@ -140,87 +140,53 @@ class _Pairs:
     rows: Tensor
 
 
-class _EagerStep:
-    """One training step at a time."""
-
-    def __init__(self, decoder: nn.Module, pairs: _Pairs, batch: int, options: FitOptions) -> None:
-        self.decoder, self.pairs, self.options = decoder, pairs, options
-        self.optimizer = torch.optim.AdamW(decoder.parameters(), lr=options.lr, weight_decay=options.weight_decay)
-
-    def __call__(self, chosen: Tensor, rate: float) -> None:
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        self.optimizer.zero_grad(set_to_none=True)
-        guess = self.decoder(self.pairs.payloads[chosen])
-        reconstruction_loss(guess, self.pairs.rows[chosen], self.options.loss).backward()  # type: ignore[no-untyped-call]
-        self.optimizer.step()
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-
-class _GraphedStep:
-    """The same step, captured once and replayed: choosing the batch, forward, backward and optimiser in one launch.
+class _Step:
+    """A training step: choosing the batch, forward, backward and optimiser; on a GPU one launch of a captured graph.
 
     A decoder for small strips is a few hundred kernels of some microseconds; launched one by one, a GPU mostly waits.
     """
 
     def __init__(self, decoder: nn.Module, pairs: _Pairs, batch: int, options: FitOptions) -> None:
         device = pairs.rows.device
-        decoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.decoder, self.pairs, self.options = decoder, pairs, options
-        self.chosen = torch.zeros(batch, dtype=torch.int64, device=device)
-        self.chosen.copy_(torch.arange(batch, device=device))
-        # Rehearsals at rate 0: AdamW then moves no weight.
-        still = torch.zeros((), device=device)
+        self.chosen = torch.arange(batch, device=device)
+        on_gpu = device.type == "cuda"
+        # Rehearsals of a capture at rate 0: AdamW then moves no weight. A graph reads the rate from a tensor.
+        still = torch.zeros((), device=device) if on_gpu else options.lr
         self.optimizer = torch.optim.AdamW(
-            decoder.parameters(), lr=still, weight_decay=options.weight_decay, capturable=True, fused=True
+            decoder.parameters(), lr=still, weight_decay=options.weight_decay, capturable=on_gpu, fused=on_gpu or None
         )
-        self.rate: Tensor = self.optimizer.param_groups[0]["lr"]  # the optimiser may have taken a copy
-        # A capture runs on a stream of its own; that its gradients then meet weights of the usual one is meant.
-        torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
         decoder.train()
-        buffers = [(buffer, buffer.clone()) for buffer in decoder.buffers()]
-        stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(stream):
-            for _ in range(_REHEARSALS):
-                self._step()
-        torch.cuda.current_stream(device).wait_stream(stream)
-        self.graph = torch.cuda.CUDAGraph()
-        self.optimizer.zero_grad(set_to_none=True)  # the gradients must come from the graph's own memory
-        with torch.cuda.graph(self.graph):
-            self._step()
-        # What the rehearsals left must not count as training.
-        for buffer, before in buffers:
-            buffer.copy_(before)
-        for state in self.optimizer.state.values():
-            for value in state.values():
-                if isinstance(value, Tensor):
-                    value.zero_()
+        if on_gpu:
+            decoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            # A capture runs on a stream of its own; that its gradients then meet weights of the usual one is meant.
+            torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
+        self.run: Callable[[], None] | None = captured(self._step, device, list(decoder.buffers()))
+        if on_gpu:
+            forget(self.optimizer)
 
     def __call__(self, chosen: Tensor, rate: float) -> None:
+        assert self.run is not None
         self.chosen.copy_(chosen)
-        self.rate.fill_(rate)
-        self.graph.replay()
+        for group in self.optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+        self.run()
 
     def close(self) -> None:
         """Give the graph's memory back."""
         self.optimizer.zero_grad(set_to_none=True)
-        self.graph.reset()
+        self.run = None
 
     def _step(self) -> None:
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)  # the gradients must come from the graph's own memory
         payloads = self.pairs.payloads.index_select(0, self.chosen).float()
-        if payloads.ndim == 4:
+        if payloads.is_cuda and payloads.ndim == 4:
             payloads = payloads.contiguous(memory_format=torch.channels_last)
-        with _precision(payloads.device):
+        with precision(payloads.device):
             guess = self.decoder(payloads)
         rows = self.pairs.rows.index_select(0, self.chosen)
         reconstruction_loss(guess.float(), rows, self.options.loss).backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
-
-
-def _precision(device: torch.device) -> torch.autocast:
-    # Without the weight cache: a graph must not depend on copies that an earlier pass left.
-    return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda", cache_enabled=False)

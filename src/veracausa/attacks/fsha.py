@@ -9,7 +9,7 @@ meanwhile, so the accuracy of such a run says nothing of an honest one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -20,8 +20,17 @@ from veracausa.attacks import attacks
 from veracausa.attacks.base import AdversaryView, Exchange, Grant
 from veracausa.attacks.conditioned import ConditionedDecoder
 from veracausa.attacks.discriminators import embedding_discriminator
-from veracausa.attacks.live.view import LiveAttack
-from veracausa.attacks.stepping import adam, built, captured_training, descend, filled, forged, genuine, precision
+from veracausa.attacks.stepping import (
+    SteppingAttack,
+    adam,
+    built,
+    captured_training,
+    descend,
+    filled,
+    forged,
+    genuine,
+    precision,
+)
 from veracausa.errors import InputError
 from veracausa.registry import Options
 
@@ -47,7 +56,7 @@ class FSHAOptions(Options):
 
 
 @attacks.register("fsha", FSHAOptions)
-class FSHA(LiveAttack):
+class FSHA(SteppingAttack):
     """Steers the victim's model into the space of the attacker's own autoencoder, whose decoder then reads it."""
 
     needs = Grant.ARCHITECTURE | Grant.AUXILIARY | Grant.TAMPER
@@ -73,7 +82,7 @@ class FSHA(LiveAttack):
         self.modules, self.optimizers = [self.pilot, self.decoder, self.judge], [self.encoding, self.judging]
         self.figures = torch.zeros(3, device=self.device)
         self.exchanges = self.batch = 0
-        self.step: Callable[[], None] | None = None
+        self.step = None
 
     def tamper(self, gradient: Tensor, exchange: Exchange) -> Tensor:
         """∂ of the adversarial loss by the payload; the honest gradient is not looked at."""
@@ -114,24 +123,6 @@ class FSHA(LiveAttack):
     def notes(self) -> Mapping[str, float]:
         victim, judge, decoded = self.figures.tolist()
         return {"exchanges": float(self.exchanges), "victim_loss": victim, "judge_loss": judge, "decoder_mse": decoded}
-
-    def state(self) -> dict[str, Any]:
-        return {
-            "modules": [module.state_dict() for module in self.modules],
-            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
-            "exchanges": self.exchanges,
-            "batch": self.batch,
-            "figures": self.figures.clone(),
-        }
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        for module, kept in zip(self.modules, state["modules"], strict=True):
-            module.load_state_dict(kept)
-        for optimizer, kept in zip(self.optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(kept)
-        self.exchanges, self.batch = state["exchanges"], state["batch"]
-        self.figures.copy_(state["figures"])
-        self.step = None  # a captured step reads from the optimisers' old memory
 
     def _step(self) -> None:
         rows = self.rows.index_select(0, self.chosen)

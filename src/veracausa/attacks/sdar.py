@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -20,8 +20,18 @@ from veracausa.attacks import attacks
 from veracausa.attacks.base import AdversaryView, Exchange, Grant
 from veracausa.attacks.conditioned import ConditionedDecoder, RowDiscriminator
 from veracausa.attacks.discriminators import embedding_discriminator
-from veracausa.attacks.live.view import LiveAttack, LiveView
-from veracausa.attacks.stepping import adam, built, captured_training, descend, filled, forged, genuine, precision
+from veracausa.attacks.live.view import LiveView
+from veracausa.attacks.stepping import (
+    SteppingAttack,
+    adam,
+    built,
+    captured_training,
+    descend,
+    filled,
+    forged,
+    genuine,
+    precision,
+)
 from veracausa.errors import InputError
 from veracausa.registry import Options
 
@@ -59,7 +69,7 @@ class Simulated:
 
 
 @attacks.register("sdar", SDAROptions)
-class SDAR(LiveAttack):
+class SDAR(SteppingAttack):
     """Simulates the victim's model beside the honest training, and decodes its payloads by the simulation's decoder."""
 
     needs = Grant.ARCHITECTURE | Grant.LABELS | Grant.LABELLED_AUXILIARY
@@ -98,7 +108,7 @@ class SDAR(LiveAttack):
         self.optimizers = [self.simulating, self.judging, self.decoding, self.row_judging]
         self.figures = torch.zeros(3, device=self.device)
         self.exchanges = self.batch = 0
-        self.step: Callable[[], None] | None = None
+        self.step = None
 
     def observe(self, exchange: Exchange) -> None:
         """One training step of all networks beside this exchange; the top model has learnt from it or will."""
@@ -141,24 +151,6 @@ class SDAR(LiveAttack):
     def notes(self) -> Mapping[str, float]:
         task, told, decoded = self.figures.tolist()
         return {"exchanges": float(self.exchanges), "task_loss": task, "judge_loss": told, "decoder_mse": decoded}
-
-    def state(self) -> dict[str, Any]:
-        return {
-            "modules": [module.state_dict() for module in self.modules],
-            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
-            "exchanges": self.exchanges,
-            "batch": self.batch,
-            "figures": self.figures.clone(),
-        }
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        for module, kept in zip(self.modules, state["modules"], strict=True):
-            module.load_state_dict(kept)
-        for optimizer, kept in zip(self.optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(kept)
-        self.exchanges, self.batch = state["exchanges"], state["batch"]
-        self.figures.copy_(state["figures"])
-        self.step = None  # a captured step reads from the optimisers' old memory
 
     def _simulated(self, rows: Tensor, bottom: Callable[[torch.Generator], nn.Module]) -> Simulated:
         simulator = bottom(self.view.rng).to(self.device).train()

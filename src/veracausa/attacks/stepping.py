@@ -2,15 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from veracausa.attacks.captured import captured, forget
+from veracausa.attacks.live.view import LiveAttack
 from veracausa.models.dropout import bind_dropout
 from veracausa.seeding import drawing_from
+
+
+class SteppingAttack(LiveAttack):
+    """A live attack that trains several networks at once, a step an exchange; this is what a resume needs of it."""
+
+    modules: Sequence[nn.Module]
+    optimizers: Sequence[torch.optim.Optimizer]
+    figures: Tensor
+    """Losses of the last step, for the notes."""
+    exchanges: int = 0
+    batch: int = 0
+    """The rows of the first exchange: the size of every step."""
+    step: Callable[[], None] | None = None
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "modules": [module.state_dict() for module in self.modules],
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "exchanges": self.exchanges,
+            "batch": self.batch,
+            "figures": self.figures.clone(),
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        for module, kept in zip(self.modules, state["modules"], strict=True):
+            module.load_state_dict(kept)
+        for optimizer, kept in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(kept)
+        self.exchanges, self.batch = state["exchanges"], state["batch"]
+        self.figures.copy_(state["figures"])
+        self.step = None  # a captured step reads from the optimisers' old memory
 
 
 def built(make: Callable[[], nn.Module], rng: torch.Generator, device: torch.device) -> nn.Module:
