@@ -58,8 +58,8 @@ class UnSplitOptions(Options):
     """Targets at once, at most; fewer where they would not fit into memory."""
     reuse_clone: bool = True
     """The clone of one batch begins the next; with independent clones each begins anew."""
-    post: Literal["auto", "minmax", "none"] = "auto"
-    """Stretch each guessed picture to [0, 1]; `auto` does so in colour alone."""
+    post: Literal["minmax", "none"] = "minmax"
+    """Stretch each guessed picture to [0, 1], as an attacker would who knows that pictures have black and white."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """On a GPU; a CPU computes in float32."""
 
@@ -183,7 +183,7 @@ def finished(rows: Tensor, pictures: bool, post: str) -> Tensor:
     """Guessed rows as they are handed over: pictures stretched to [0, 1] where `post` asks for it, then clamped."""
     if not pictures:
         return rows
-    if post == "minmax" or (post == "auto" and rows.shape[1] > 1):
+    if post == "minmax":
         low, high = rows.flatten(1).amin(1), rows.flatten(1).amax(1)
         width = high - low
         low, width = (values.view(-1, *[1] * (rows.ndim - 1)) for values in (low, width))
