@@ -1,0 +1,122 @@
+"""Directed graphs as matrices, row = cause and column = effect: is it a DAG, its order, and the cut that makes one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from veracausa.errors import InputError
+
+Adjacency = NDArray[np.bool_]
+
+
+def as_adjacency(matrix: ArrayLike, name: str = "adjacency") -> Adjacency:
+    """A square matrix as booleans: True where an entry is not zero."""
+    square = np.asarray(matrix)
+    if square.ndim != 2 or square.shape[0] != square.shape[1]:
+        raise InputError(f"{name}: a graph is a square matrix, this has shape {square.shape}; give one row a column")
+    return square != 0
+
+
+def topological_order(adjacency: ArrayLike) -> list[int] | None:
+    """The nodes with every cause before its effects, the lowest number first; None if there is a cycle."""
+    edges = as_adjacency(adjacency)
+    waiting = edges.sum(axis=0)
+    ready, order = [int(node) for node in np.flatnonzero(waiting == 0)], []
+    while ready:
+        node = min(ready)
+        ready.remove(node)
+        order.append(node)
+        for effect in np.flatnonzero(edges[node]):
+            waiting[effect] -= 1
+            if waiting[effect] == 0:
+                ready.append(int(effect))
+    return order if len(order) == len(edges) else None
+
+
+def is_acyclic(adjacency: ArrayLike) -> bool:
+    """Whether no path leads from a node back to itself; an entry on the diagonal is such a path."""
+    return topological_order(adjacency) is not None
+
+
+def thresholded(strength: ArrayLike, threshold: float) -> Adjacency:
+    """The edges at least as strong as the threshold, before any cycle is broken; never the diagonal."""
+    strong = np.abs(np.asarray(strength, dtype=float))
+    edges = (strong >= threshold) & (strong > 0)
+    np.fill_diagonal(edges, False)
+    return edges
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A DAG cut out of strengths, beside what it was cut from."""
+
+    adjacency: Adjacency
+    before: Adjacency
+    """The edges above the threshold, before the constraints and before any cycle was broken."""
+    was_acyclic: bool
+    """Whether `before` was a DAG already."""
+
+
+def cut(
+    strength: ArrayLike,
+    threshold: float,
+    required: ArrayLike | None = None,
+    forbidden: ArrayLike | None = None,
+) -> Cut:
+    """The DAG of `greedy_cut`, with the graph before it."""
+    before = thresholded(strength, threshold)
+    return Cut(greedy_cut(strength, threshold, required, forbidden), before, is_acyclic(before))
+
+
+def greedy_cut(
+    strength: ArrayLike,
+    threshold: float,
+    required: ArrayLike | None = None,
+    forbidden: ArrayLike | None = None,
+) -> Adjacency:
+    """The edges from the strongest down to the threshold, leaving out each that would close a cycle.
+
+    Required edges come first, whatever their strength; forbidden ones never come. Equally strong edges are taken in
+    the order of their rows and columns.
+    """
+    strong = np.abs(np.asarray(strength, dtype=float))
+    d = len(as_adjacency(strong, "strength"))
+    if not np.isfinite(strong).all():
+        raise InputError("strength: some entries are not numbers; the fit diverged, lower its learning rate")
+    must, never = constraints(d, required, forbidden)
+    # reaches[i, j]: a path leads from i to j. Kept closed, so that asking for a cycle is one look.
+    reaches = np.eye(d, dtype=bool)
+    adjacency = np.zeros((d, d), dtype=bool)
+
+    def insert(cause: int, effect: int) -> None:
+        adjacency[cause, effect] = True
+        reaches[:] |= np.outer(reaches[:, cause], reaches[effect])
+
+    for cause, effect in np.argwhere(must):
+        insert(int(cause), int(effect))
+    allowed = thresholded(strong, threshold) & ~never & ~must
+    candidates = np.argwhere(allowed)
+    for cause, effect in candidates[np.argsort(-strong[allowed], kind="stable")]:
+        if not reaches[effect, cause]:
+            insert(int(cause), int(effect))
+    return adjacency
+
+
+def constraints(d: int, required: ArrayLike | None, forbidden: ArrayLike | None) -> tuple[Adjacency, Adjacency]:
+    """Both sets of edges as (d, d) booleans, refused where they contradict each other or themselves."""
+    none = np.zeros((d, d), dtype=bool)
+    must = none if required is None else as_adjacency(required, "required")
+    never = none if forbidden is None else as_adjacency(forbidden, "forbidden")
+    for name, edges in (("required", must), ("forbidden", never)):
+        if edges.shape != (d, d):
+            raise InputError(f"{name}: shape {edges.shape} for a graph of {d} columns; give a ({d}, {d}) matrix")
+    both = np.argwhere(must & never)
+    if len(both):
+        cause, effect = both[0]
+        raise InputError(f"edge {cause} -> {effect} is required and forbidden; remove it from one of the two")
+    if not is_acyclic(must):
+        raise InputError("required: the edges form a cycle, which no DAG can hold; remove one of them")
+    return must, never
