@@ -4,7 +4,7 @@ READY := .venv/.ready
 # Two workers, because two cores are what the suite is planned for.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
 
-.PHONY: demo test test-slow lint format clean
+.PHONY: demo test test-slow smoke lint format clean
 
 $(READY): pyproject.toml tools/install
 	tools/install
@@ -18,6 +18,12 @@ test: $(READY)
 
 test-slow: $(READY)
 	$(PYTEST) -m "slow or browser"
+
+# Every published table and figure once, tiny, on the CPU; from scratch, so that nothing old is taken for done.
+smoke: $(READY)
+	rm -rf build/smoke
+	mkdir -p build/smoke
+	cd build/smoke && ../../$(BIN)/veracausa reproduce all --scale smoke
 
 lint: $(READY)
 	$(BIN)/ruff check .

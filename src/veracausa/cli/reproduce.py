@@ -30,6 +30,9 @@ def reproduce(
     cells: Annotated[
         Path, typer.Option("--cells", help="Where trainings and attacks are kept, for all experiments together.")
     ] = Path("runs/cells"),
+    panel: Annotated[
+        list[str] | None, typer.Option("--panel", metavar="NAME", help="Only this data set of it; repeatable.")
+    ] = None,
     workers: Annotated[
         int | None, typer.Option("--workers", min=1, help="Cells at once; default: one on a GPU, else one a core.")
     ] = None,
@@ -51,23 +54,24 @@ def reproduce(
     names = list(known_experiments()) if name == "all" else [name]
     if name == "all" and out is not None:
         raise InputError("--out is for one experiment; `all` writes each into results/NAME/SCALE")
-    for each in names:  # what is wrong in any file is said before the first training
+    for each in names:  # what is wrong in any file is said before torch is even imported
         load_experiment(each, scale)
     from veracausa.cli import console
-    from veracausa.reproduce.run import deadline
-    from veracausa.reproduce.run import reproduce as run
+    from veracausa.reproduce.run import deadline, reproduce_all
 
-    until = deadline(limit)
-    done = []
-    for each in names:
-        if len(names) > 1:
-            console.err.print(f"{each}", markup=False)
-        found = run(
-            each, scale, out, cells=cells, workers=workers, until=until, overrides=settings or (), tell=_Lines(each)
-        )
-        done.append(found)
-        if not as_json:
-            _print(found, brief=len(names) > 1)
+    done = reproduce_all(
+        names,
+        scale,
+        out,
+        cells=cells,
+        panels=panel or (),
+        workers=workers,
+        until=deadline(limit),
+        overrides=settings or (),
+        tell=_tell,
+    )
+    for found in () if as_json else done:
+        _print(found, brief=len(names) > 1)
     if as_json:
         console.print_json_line(
             [
@@ -123,7 +127,7 @@ def _print(found: Reproduction, brief: bool) -> None:
     for panel in () if brief else found.tables:
         table = Table(title=escape(panel.label), title_justify="left", box=None, pad_edge=False)
         for number, title in enumerate(head(found.experiment, panel)):
-            table.add_column(escape(title), justify="right" if number else "left")
+            table.add_column(escape(title), justify="right" if number else "left", no_wrap=not number)
         for texts in body(found.experiment, panel):
             table.add_row(*map(escape, texts))
         console.out.print(table)
@@ -132,21 +136,16 @@ def _print(found: Reproduction, brief: bool) -> None:
     console.out.print(f"Report: {found.out / 'report.html'}", markup=False, soft_wrap=True)
 
 
-class _Lines:
+def _tell(cell: Cell, seconds: float, progress: Progress) -> None:
     """A line for every cell that is finished."""
+    from veracausa.cli import console
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __call__(self, cell: Cell, seconds: float, progress: Progress) -> None:
-        from veracausa.cli import console
-
-        defense = cell.job.defense.name
-        what = f"trained {defense}" if cell.reading is None else f"{cell.reading.name} on {defense}"
-        about = f"{what}, {cell.job.data.name}, cut {cell.job.model.cut}, seed {cell.job.seed}"
-        problem = progress.failed.get(cell.key) or progress.unfit.get(cell.key)
-        ended = f"failed: {problem}" if problem else f"{seconds:.1f} s"
-        console.err.print(f"[{progress.finished}/{progress.total}] {about}: {ended}", markup=False, soft_wrap=True)
+    defense = cell.job.defense.name
+    what = f"trained {defense}" if cell.reading is None else f"{cell.reading.name} on {defense}"
+    about = f"{what}, {cell.job.data.name}, cut {cell.job.model.cut}, seed {cell.job.seed}"
+    problem = progress.reasons.get(cell.key)
+    ended = f"not done: {problem}" if problem else f"{seconds:.1f} s"
+    console.err.print(f"[{progress.finished}/{progress.total}] {about}: {ended}", markup=False, soft_wrap=True)
 
 
 def _seconds(text: str) -> float:

@@ -18,6 +18,8 @@ from veracausa.runs.figures import PAGE, Ink, bare, plain, svg_text
 
 PRINT = Ink("#22262b", "#d9dde2", ("#2563a8", "#c2571a", "#2f7d5b", "#7b4fa3", "#a8842c", "#5b6670"))
 MARKERS = "osD^vPX*<>"
+WHOLE: dict[Any, Any] = {"savefig.bbox": "tight", "savefig.pad_inches": 0.06}
+"""The file is as large as what was drawn: names of defenses are long."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,8 @@ class Drawing:
         """As an inline SVG element that follows the page's colours."""
         canvas = Canvas(figsize=self.size, layout="constrained")
         self.draw(canvas.add_subplot(), PAGE)
-        return svg_text(canvas, self.title)
+        with mpl.rc_context(WHOLE):
+            return svg_text(canvas, self.title)
 
 
 def write_figure(drawings: Sequence[Drawing]) -> tuple[bytes, bytes]:
@@ -44,9 +47,9 @@ def write_figure(drawings: Sequence[Drawing]) -> tuple[bytes, bytes]:
     for place, drawing in enumerate(drawings):
         drawing.draw(canvas.add_subplot(grid[place]), PRINT)
     svg, png = io.BytesIO(), io.BytesIO()
-    with mpl.rc_context({"svg.hashsalt": "veracausa"}):
+    with mpl.rc_context({**WHOLE, "svg.hashsalt": "veracausa"}):
         canvas.savefig(svg, format="svg", metadata={"Date": None})
-    canvas.savefig(png, format="png", dpi=150)
+        canvas.savefig(png, format="png", dpi=150)
     return svg.getvalue(), png.getvalue()
 
 
@@ -199,30 +202,39 @@ def _draw_lines(
 
 def bars_of_times(title: str, seconds: Mapping[str, float]) -> Drawing:
     """Milliseconds on a scale of powers of ten: what a defense adds spans many of them."""
+    floor = min((value for value in seconds.values() if value > 0), default=1e-3) / 2
 
     def draw(axes: Axes, ink: Ink) -> None:
         _frame(axes, ink, title)
         places = list(range(len(seconds)))
-        axes.barh(places, [1e3 * value for value in seconds.values()], height=0.6, color=ink.series[0])
         axes.set_xscale("log")
+        widths = [1e3 * max(value - floor, 0.0) for value in seconds.values()]
+        axes.barh(places, widths, left=1e3 * floor, height=0.6, color=ink.series[0])
         axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.set_yticks(places, [plain(name) for name in seconds])
         axes.invert_yaxis()
         axes.grid(axis="x", color=ink.rule, linewidth=0.8)
         for place, value in zip(places, seconds.values(), strict=True):
             axes.annotate(
-                f"{1e3 * value:.3g} ms",
-                (1e3 * value, place),
+                f"{milliseconds(value)} ms" if value > 0 else "nothing that shows",
+                (1e3 * max(value, floor), place),
                 (4, 0),
                 textcoords="offset points",
                 va="center",
                 fontsize=8.5,
                 color=ink.text,
             )
-        axes.margins(x=0.18)
+        axes.margins(x=0.02)
         _name(axes, ink, "milliseconds, on a scale of powers of ten", "")
 
     return Drawing(title, (6.8, 1.0 + 0.3 * len(seconds)), draw)
+
+
+def milliseconds(seconds: float) -> str:
+    """Three digits, thousands apart."""
+    value = 1e3 * seconds
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def _frame(axes: Axes, ink: Ink, title: str) -> None:

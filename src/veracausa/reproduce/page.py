@@ -10,7 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from veracausa.reproduce.cells import Cells
-from veracausa.reproduce.experiment import Experiment
+from veracausa.reproduce.experiment import COSINE, Experiment
 from veracausa.reproduce.figures import Drawing, drawings_of, write_figure
 from veracausa.reproduce.gallery import galleries
 from veracausa.reproduce.plan import Point
@@ -112,7 +112,7 @@ def footnotes(experiment: Experiment, tables: Sequence[PanelTable], progress: Pr
     most = max((value.seeds for value in values), default=0)
     counted = "± is the spread over seeds" if most > 1 else "One seed"
     notes = [f"{counted}; the spread over images is another number, in table.csv."]
-    if experiment.attacks_used:
+    if any(name != COSINE for name in experiment.attacks_used):
         notes.append(
             "Leakage: 0 % is no better than the best guess without the payload, 100 % a perfect copy. The rows `no "
             "payload` are such guesses."

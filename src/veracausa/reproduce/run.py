@@ -1,67 +1,82 @@
-"""From an experiment's name to its table, figures and page."""
+"""From experiments' names to their tables, figures and pages."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from veracausa.errors import InputError
+from veracausa.registry import did_you_mean
 from veracausa.reproduce.cells import Cells
 from veracausa.reproduce.experiment import Experiment, load_experiment
 from veracausa.reproduce.page import write_results
 from veracausa.reproduce.plan import Cell, Point, points
-from veracausa.reproduce.schedule import Progress, Tell, default_workers, run_cells
+from veracausa.reproduce.schedule import Progress, Tell, Workers, run_cells
 from veracausa.reproduce.table import PanelTable, gather, works
 
 CELLS = Path("runs/cells")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Reproduction:
-    """What `reproduce` leaves behind."""
+    """One experiment on its way: what it is, where it is written, its grid, and what came of it."""
 
     experiment: Experiment
     out: Path
-    tables: list[PanelTable]
+    grid: list[Point]
     progress: Progress
+    tables: list[PanelTable]
 
 
-def reproduce(
-    name: str,
+def reproduce(name: str, scale: str = "smoke", out: str | Path | None = None, **how: object) -> Reproduction:
+    """Run what is missing of an experiment at a scale, and write its table, figures and page into `out`."""
+    return reproduce_all([name], scale, out, **how)[0]  # type: ignore[arg-type]
+
+
+def reproduce_all(
+    names: Sequence[str],
     scale: str = "smoke",
     out: str | Path | None = None,
     *,
     cells: str | Path = CELLS,
+    panels: Sequence[str] = (),
     workers: int | None = None,
     until: float | None = None,
     overrides: Sequence[str] = (),
     tell: Tell = lambda cell, seconds, progress: None,
-) -> Reproduction:
-    """Run what is missing of an experiment at a scale, and write its table, figures and page into `out`.
+) -> list[Reproduction]:
+    """Run what is missing of all these experiments together, and write each into results/NAME/SCALE (one: into `out`).
 
-    Cells are shared between experiments and kept under `cells`. `until` (`time.monotonic`) is when no more are begun;
-    the same call goes on from there. `overrides` (`a.b=c`) are laid over every job.
+    Cells are shared between experiments and kept under `cells`. `panels` are those to run, if not all that the scale
+    has. `until` (`time.monotonic`) is when no more cells are begun; the same call goes on from there. `overrides`
+    (`a.b=c`) are laid over every job.
     """
-    experiment = load_experiment(name, scale)
-    place = Path(out) if out is not None else Path("results") / experiment.name / scale
     store = Cells(Path(cells))
-    if experiment.bench is not None:
-        from veracausa.reproduce.times import reproduce_times
+    found = []
+    for name in names:
+        experiment = _with_panels(load_experiment(name, scale), panels)
+        place = Path(out) if out is not None else Path("results") / experiment.name / scale
+        grid = list(points(experiment, experiment.show, overrides))
+        found.append(Reproduction(experiment, place, grid, Progress(0), []))
+    with Workers(workers) as pool:
+        progress = run_cells(_cells(found), store, pool, until, tell)
+        for each in found:
+            for panel in _failing(each.experiment, each.grid, store):
+                variant, each.experiment = each.experiment.with_fallback(panel)
+                each.grid += points(each.experiment, [variant], overrides)
+        progress = progress.and_then(run_cells(_cells(found), store, pool, until, tell))
+    for each in found:
+        if each.experiment.bench is not None:  # last, when nothing else takes the machine's time
+            from veracausa.reproduce.times import reproduce_times
 
-        progress = reproduce_times(experiment, store.root, place, overrides, until)
-        return Reproduction(experiment, place, [], progress)
-    workers = workers or default_workers()
-    grid = list(points(experiment, experiment.show, overrides))
-    progress = run_cells(_cells(grid), store, workers, until, tell)
-    for panel in _failing(experiment, grid, store):
-        variant, experiment = experiment.with_fallback(panel)
-        rest = list(points(experiment, [variant], overrides))
-        progress = progress.and_then(run_cells(_cells(rest), store, workers, until, tell))
-        grid += rest
-    tables = gather(experiment, grid, store, {**progress.unfit, **progress.failed})
-    write_results(experiment, grid, tables, store, progress, place)
-    return Reproduction(experiment, place, tables, progress)
+            each.progress = reproduce_times(each.experiment, store.root, each.out, until)
+            continue
+        each.progress = progress.of(_cells([each]), store)
+        each.tables = gather(each.experiment, each.grid, store, progress.reasons)
+        write_results(each.experiment, each.grid, each.tables, store, each.progress, each.out)
+    return found
 
 
 def deadline(seconds: float | None) -> float | None:
@@ -69,17 +84,21 @@ def deadline(seconds: float | None) -> float | None:
     return None if seconds is None else time.monotonic() + seconds
 
 
-def _cells(grid: Sequence[Point]) -> list[Cell]:
-    return [cell for point in grid for cell in point.cells]
+def _with_panels(experiment: Experiment, panels: Sequence[str]) -> Experiment:
+    for panel in panels:
+        if panel not in experiment.panels:
+            raise InputError(f"{experiment.name}: no panel is named {panel!r}{did_you_mean(panel, experiment.panels)}")
+    return experiment.model_copy(update={"show": tuple(panels)}) if panels else experiment
+
+
+def _cells(found: Iterable[Reproduction]) -> list[Cell]:
+    return [cell for each in found for point in each.grid for cell in point.cells]
 
 
 def _failing(experiment: Experiment, grid: Sequence[Point], store: Cells) -> list[str]:
     """The panels where the attack reads nothing though nothing is defended: another cut must show what it can do."""
     if experiment.fallback is None or experiment.axis is not None:  # an axis shows more than one cut already
         return []
-    found = []
-    for panel in experiment.show:
-        undefended = [point for point in grid if point.panel == panel and point.row == "none"]
-        if works(undefended, experiment.fallback.attack, store) is False:
-            found.append(panel)
-    return found
+    undefended = {panel: [p for p in grid if p.panel == panel and p.row == "none"] for panel in experiment.show}
+    attack = experiment.fallback.attack
+    return [panel for panel, at_none in undefended.items() if works(at_none, attack, store) is False]

@@ -31,18 +31,50 @@ class Progress:
     unfit: dict[str, str] = field(default_factory=dict)
     """Key -> why a cell cannot be run at all: an attack that does not fit what is sent."""
 
-    def and_then(self, other: Progress) -> Progress:
-        """Both together."""
-        return Progress(
-            self.total + other.total,
-            self.finished + other.finished,
-            self.stopped or other.stopped,
-            {**self.failed, **other.failed},
-            {**self.unfit, **other.unfit},
-        )
+    def and_then(self, later: Progress) -> Progress:
+        """What two rounds over the same and more cells come to."""
+        stopped = self.stopped or later.stopped
+        return Progress(later.total, later.finished, stopped, self.failed | later.failed, self.unfit | later.unfit)
+
+    def of(self, some: Iterable[Cell], cells: Cells) -> Progress:
+        """How far these of the cells are."""
+        unique = {cell.key: cell for cell in some}
+        finished = sum(cells.finished(cell) for cell in unique.values())
+        failed = {key: reason for key, reason in self.failed.items() if key in unique}
+        unfit = {key: reason for key, reason in self.unfit.items() if key in unique}
+        left = finished + len(failed) + len(unfit) < len(unique)
+        return Progress(len(unique), finished, self.stopped and left, failed, unfit)
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Why some have no result."""
+        return {**self.unfit, **self.failed}
 
 
 Tell = Callable[[Cell, float, Progress], None]
+
+
+class Workers:
+    """As many processes as cells may run in at once, started when the first are needed; one: this process itself."""
+
+    def __init__(self, count: int | None = None) -> None:
+        self.count = count or default_workers()
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    @property
+    def pool(self) -> ProcessPoolExecutor:
+        if self._pool is None:
+            threads = max(1, usable_cores() // self.count)
+            context = multiprocessing.get_context("spawn")  # a fork would share the threads of a started torch
+            self._pool = ProcessPoolExecutor(self.count, context, initializer=_quiet, initargs=(threads,))
+        return self._pool
 
 
 def default_workers() -> int:
@@ -52,20 +84,20 @@ def default_workers() -> int:
     return 1 if torch.cuda.is_available() else min(MOST_WORKERS, usable_cores())
 
 
-def run_cells(wanted: Iterable[Cell], cells: Cells, workers: int, until: float | None, tell: Tell) -> Progress:
+def run_cells(wanted: Iterable[Cell], cells: Cells, workers: Workers, until: float | None, tell: Tell) -> Progress:
     """Run all that is not finished; `until` is the time (`time.monotonic`) after which no cell is begun."""
     unique = {cell.key: cell for cell in wanted}
     todo = [cell for cell in _in_order(unique.values()) if not cells.finished(cell)]
     progress = Progress(len(unique), len(unique) - len(todo))
-    if workers <= 1 or len(todo) <= 1:
-        for cell in todo:
-            if late(until):
-                progress.stopped = True
-                break
-            if not _in_vain(cell, progress):
-                _settle(cell, partial(run_cell, cell, cells), progress, tell)
-    elif todo:
-        _in_parallel(todo, cells, min(workers, len(todo)), until, progress, tell)
+    if workers.count > 1 and len(todo) > 1:
+        _in_parallel(todo, cells, workers, until, progress, tell)
+        return progress
+    for cell in todo:
+        if late(until):
+            progress.stopped = True
+            break
+        if not _in_vain(cell, progress):
+            _settle(cell, partial(run_cell, cell, cells), progress, tell)
     return progress
 
 
@@ -85,30 +117,27 @@ def _in_order(cells: Iterable[Cell]) -> Iterator[Cell]:
 
 
 def _in_parallel(
-    todo: list[Cell], cells: Cells, workers: int, until: float | None, progress: Progress, tell: Tell
+    todo: list[Cell], cells: Cells, workers: Workers, until: float | None, progress: Progress, tell: Tell
 ) -> None:
     waiting = list(todo)
     running: dict[Future[float], Cell] = {}
     pending = {cell.key for cell in todo if cell.reading is None}
-    threads = max(1, usable_cores() // workers)
-    context = multiprocessing.get_context("spawn")  # a fork would share the threads of a started torch
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_quiet, initargs=(threads,)) as pool:
-        while waiting or running:
-            if waiting and late(until):
-                progress.stopped, waiting = True, []
-            for cell in list(waiting):
-                if len(running) >= workers:
-                    break
-                # One that waits for its training would only hold a worker.
-                if (training := cell.training) is None or training.key not in pending:
-                    waiting.remove(cell)
-                    running[pool.submit(run_cell, cell, cells)] = cell
-            done, _ = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                cell = running.pop(future)
-                _settle(cell, future.result, progress, tell)
-                pending.discard(cell.key)
-                waiting = [other for other in waiting if not _in_vain(other, progress)]
+    while waiting or running:
+        if waiting and late(until):
+            progress.stopped, waiting = True, []
+        for cell in list(waiting):
+            if len(running) >= workers.count:
+                break
+            # One that waits for its training would only hold a worker.
+            if (training := cell.training) is None or training.key not in pending:
+                waiting.remove(cell)
+                running[workers.pool.submit(run_cell, cell, cells)] = cell
+        done, _ = wait(running, return_when=FIRST_COMPLETED)
+        for future in done:
+            cell = running.pop(future)
+            _settle(cell, future.result, progress, tell)
+            pending.discard(cell.key)
+            waiting = [other for other in waiting if not _in_vain(other, progress)]
 
 
 def _settle(cell: Cell, result: Callable[[], float], progress: Progress, tell: Tell) -> None:
