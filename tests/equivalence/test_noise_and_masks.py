@@ -6,9 +6,11 @@ import math
 from typing import Any
 
 import pytest
+import torch
 
 import veracausa
 from resumed import JOB, assert_resumes
+from veracausa.defenses.draws import ByRow
 from veracausa.testing import check_defense
 
 NOISE_AND_MASKS: dict[str, dict[str, Any]] = {
@@ -91,3 +93,26 @@ def test_parties_in_processes_send_what_parties_in_threads_send(name, tmp_path):
     first, second = ({p.parent.name: p.read_bytes() for p in run.path.glob("parties/*/model.*")} for run in runs)
     assert len(first) == 3
     assert first == second
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", NOISE_AND_MASKS)
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_run_on_a_gpu_measures_itself(name, precision, tmp_path):
+    runtime = {"device": "cuda", "precision": precision, "channels_last": precision == "bf16"}
+    run = veracausa.train({**JOB, "runtime": runtime, "defense": NOISE_AND_MASKS[name]}, out=tmp_path / "run")
+    found = [line for line in run.metrics if line["event"] == "defense"]
+    assert found
+    for line in found:
+        assert all(value is not None for value in line["diagnostics"].values())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_rows_noise_is_the_same_on_a_gpu():
+    x = torch.rand(32, 3, 8, 4, generator=torch.Generator().manual_seed(0))
+    here, there = ByRow(5, x), ByRow(5, x.cuda())
+    assert torch.equal(here.keys, there.keys.cpu())
+    torch.testing.assert_close(here.normal(32, 100), there.normal(32, 100).cpu(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(here.laplace(32, 100), there.laplace(32, 100).cpu(), rtol=1e-4, atol=1e-4)
