@@ -35,7 +35,9 @@ from veracausa.errors import InputError
 from veracausa.registry import Options
 
 _ROWS_AT_ONCE = 512
-_RATES = {"wgan": (1e-5, 1e-4), "bce": (1e-4, 1e-4)}
+_RATE = 1e-3
+_SLOWER = {"wgan": 1.0, "bce": 10.0}
+"""How much slower than the victim the discriminator learns: one by cross-entropy that wins drives the victim off."""
 
 
 class FSHAOptions(Options):
@@ -44,9 +46,10 @@ class FSHAOptions(Options):
     penalty: float = Field(500.0, ge=0)
     """The gradient penalty's weight; `wgan` only."""
     lr_autoencoder: float | None = Field(None, gt=0)
-    """Adam's, for pilot and decoder; unset: 1e-5 for `wgan`, 1e-4 for `bce`, made for 10,000 exchanges and more."""
+    """Adam's, for pilot and decoder; unset: the victim's own rate, 1e-3 where that is not Adam. The victim must not
+    outrun the space that it is to be drawn into."""
     lr_discriminator: float | None = Field(None, gt=0)
-    """Adam's; unset: 1e-4."""
+    """Adam's; unset: the victim's rate for `wgan`, a tenth of it for `bce`."""
     grad_scale: float = Field(1.0, gt=0)
     """What the victim's gradient is multiplied by: an SGD victim hardly moves for a small one."""
     repeats: int = Field(1, ge=1)
@@ -76,9 +79,9 @@ class FSHA(SteppingAttack):
         self.decoder = built(decoder, view.rng, self.device)
         judge = embedding_discriminator if options.form == "bce" else critic
         self.judge = built(lambda: judge(shape), view.rng, self.device)
-        rates = _RATES[options.form]
-        self.encoding = adam([self.pilot, self.decoder], options.lr_autoencoder or rates[0], self.device)
-        self.judging = adam([self.judge], options.lr_discriminator or rates[1], self.device)
+        rate = getattr(view, "victim_rate", None) or _RATE
+        self.encoding = adam([self.pilot, self.decoder], options.lr_autoencoder or rate, self.device)
+        self.judging = adam([self.judge], options.lr_discriminator or rate / _SLOWER[options.form], self.device)
         self.modules, self.optimizers = [self.pilot, self.decoder, self.judge], [self.encoding, self.judging]
         self.figures = torch.zeros(3, device=self.device)
         self.exchanges = self.batch = 0

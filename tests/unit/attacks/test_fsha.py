@@ -122,6 +122,15 @@ def test_on_a_gpu_the_step_is_replayed(form: str) -> None:
     assert attack.notes()["decoder_mse"] < 1
 
 
+@pytest.mark.parametrize(("form", "slower"), [("wgan", 1), ("bce", 10)])
+def test_it_learns_as_fast_as_its_victim_unless_told_otherwise(form: str, slower: float) -> None:
+    for known, rate in ((2e-4, 2e-4), (None, 1e-3)):
+        attack = FSHA(FSHAOptions(name="fsha", form=form, channels=4, blocks=0))
+        attack.begin(toys.Toy().view(victim_rate=known))
+        rates = [optimizer.param_groups[0]["lr"] for optimizer in (attack.encoding, attack.judging)]
+        assert rates == pytest.approx([rate, rate / slower])
+
+
 def test_it_says_what_it_lacks() -> None:
     toy = toys.Toy()
     with pytest.raises(InputError, match="tamper"):

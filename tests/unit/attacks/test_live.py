@@ -200,3 +200,15 @@ def test_asking_the_top_model_leaves_no_trace():
 def test_a_live_run_in_processes_is_the_same(tmp_path, hijacked):
     run = run_live({**JOB, "runtime": {**JOB["runtime"], "link": "processes"}}, URVFL, "passive_1", tmp_path / "run")
     assert same(state_of(run, "urvfl"), state_of(hijacked, "urvfl"))
+
+
+def test_an_active_party_that_holds_features_itself_attacks_too(tmp_path) -> None:
+    job = {**JOB, "partition": {"active_has_features": True}, "checkpoints": {}}
+    sdar = attacks.options("sdar")(name="sdar", blocks=0, channels=4)
+    run = run_live(job, [PCAT, sdar], "passive_1", tmp_path / "run", auxiliary=64, victims=8)
+    data = load(run.job).parties["passive_1"]
+    for name in ("pcat", "sdar"):
+        attack = restored(run, name, "passive_1")
+        assert attack.notes()["exchanges"] == run.summary["rounds"]
+        guess = attack.reconstruct(torch.zeros(2, *attack.view.payload_shape), torch.arange(2))
+        assert guess.shape == (2, *data.shape)

@@ -67,6 +67,7 @@ class Knowledge:
         rows = passive.pop(self.victim)
         shape = tuple(rows.shape[1:])
         built = build_defended(self.job, self.victim, shape, self.schema.outputs, seeding.generator(0))
+        optimizer = self.job.training.optimizer
         grants = _GRANTED if self.auxiliary_labels is None else _GRANTED | Grant.LABELLED_AUXILIARY
         return LiveView(
             grants=grants,
@@ -84,6 +85,7 @@ class Knowledge:
             defense=self._defense,
             progress=progress,
             predict=_Predict(top, held.get(self.job.parties.active)),
+            victim_rate=optimizer.lr if optimizer.name == "adam" else None,
             others=passive,
             other_bottoms={name: self._bottom(name, tuple(rows.shape[1:]), device) for name, rows in passive.items()},
         )

@@ -27,6 +27,8 @@ class LiveView(AdversaryView):
     """The view of an active party that trains."""
 
     predict: Predict | None = None
+    victim_rate: float | None = None
+    """The learning rate of the victim's Adam, which the agreed job says; None where its optimiser is another."""
     others: Mapping[str, Tensor] = field(default_factory=dict)
     """Auxiliary rows of the other passive parties, of the same people as `auxiliary`."""
     other_bottoms: Mapping[str, Callable[[torch.Generator], nn.Module]] = field(default_factory=dict)
