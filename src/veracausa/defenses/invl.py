@@ -80,15 +80,13 @@ class InvL(NoiseDefense):
     def forward(self, x: Tensor, ids: Tensor, step: int) -> tuple[Tensor, Context]:
         draws = self._training_draws(x)
         if self.options.space == "data":
-            noisy = x + self._drawn(self._clean(x), x, draws, learning=True).view_as(x)
-            return Defense.forward(self, noisy, ids, step)
+            return Defense.forward(self, self._noisy_rows(x, draws, learning=True), ids, step)
         payload, context = Defense.forward(self, x, ids, step)
         return payload + self._drawn(payload, x, draws, learning=True).view_as(payload), context
 
     def infer(self, x: Tensor, ids: Tensor) -> Tensor:
         if self.options.space == "data":
-            noisy = x + self._drawn(self._clean(x), x, self._inference_draws(x)).view_as(x)
-            return Defense.infer(self, noisy, ids)
+            return Defense.infer(self, self._noisy_rows(x, self._inference_draws(x)), ids)
         return super().infer(x, ids)
 
     def noise(self, r: Tensor, x: Tensor, draws: Draws) -> Tensor:
@@ -105,6 +103,13 @@ class InvL(NoiseDefense):
                 return strength.square() * spread.power(jacobian.jtu(u.to(r.dtype)).to(u.dtype))
 
         return power
+
+    def _noisy_rows(self, x: Tensor, draws: Draws, learning: bool = False) -> Tensor:
+        r = x  # nobody looks at it where the directions do not matter
+        if self.options.form == "svd" or self.options.adaptive != "none":
+            with torch.no_grad():
+                r = self.transmitted(x, torch.arange(len(x)))
+        return x + self._drawn(r, x, draws, learning).view_as(x)
 
     # How strong, and in which directions.
 
@@ -136,16 +141,14 @@ class InvL(NoiseDefense):
 
     def _spread(self, r: Tensor, x: Tensor, factors: Tensor | None) -> Spread:
         shape = self.options.shape
-        if self.options.space == "data":
-            if factors is None:  # all directions of the row: the three shapes are one
-                return Diagonal(torch.ones_like(x.flatten(1)))
-            variances = factors.square().sum(2)
-        elif shape == "spectral":
+        if self.options.space == "data" and factors is None:  # all directions of the row: the three shapes are one
+            return Diagonal(torch.ones_like(x.flatten(1)))
+        if shape == "spectral":
             return Products(self, x, r) if factors is None else Factors(factors)
-        else:
+        if factors is None:
             variances = row_norms(self, self.options, self.seed, x, r).flatten(1).square()
-        if shape == "spectral" and factors is not None:
-            return Factors(factors)
+        else:
+            variances = factors.square().sum(2)
         if shape == "isotropic":
             variances = variances.mean(1, keepdim=True).expand_as(variances)
         return Diagonal(variances.sqrt())
@@ -175,11 +178,6 @@ class InvL(NoiseDefense):
             self.mean_risk = before + (risk.mean() - before) / min(self.batches, _REMEMBERED)
         mean = self.mean_risk.to(risk.device) if self.batches else risk.mean()
         return risk / mean.clamp_min(1e-6)
-
-    def _clean(self, x: Tensor) -> Tensor:
-        """The payloads of rows without noise."""
-        with torch.no_grad():
-            return self.transmitted(x, torch.arange(len(x)))
 
     def state(self) -> dict[str, Any]:
         if self.options.adaptive == "none":
