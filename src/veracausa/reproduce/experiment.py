@@ -96,6 +96,8 @@ class Bench(Section):
     precision: Literal["fp32", "bf16"] = "fp32"
     width: int | None = Field(None, ge=1)
     compiled: bool = False
+    names: tuple[str, ...] = ()
+    """Only these defenses."""
     quick: bool = False
     """Noise in place of pictures, small batches, one repeat: to see that it runs."""
 
@@ -210,7 +212,7 @@ def known_experiments() -> dict[str, Path]:
     for root in roots():
         for path in sorted(root.rglob("*.toml"), key=_in_order):
             name = path.relative_to(root).with_suffix("").as_posix()
-            if not path.name.startswith("_") and name not in found and "item" in _tree(path):
+            if not path.name.startswith("_") and name not in found and "item" in _read(path):
                 found[name] = path
     return found
 
@@ -258,11 +260,16 @@ def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, A
     return merged
 
 
-def _tree(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> dict[str, Any]:
     try:
-        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not valid TOML: {error}") from None
+
+
+def _tree(path: Path) -> dict[str, Any]:
+    """The file over what it extends."""
+    tree = _read(path)
     base = tree.pop("extends", None)
     if base is None:
         return tree

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,9 @@ def reproduce_times(experiment: Experiment, cells: Path, out: Path, until: float
 def _measured(bench: Bench) -> list[BenchRow]:
     from veracausa.bench.causshield import run
 
-    return _quickly(bench) if bench.quick else run(bench.repeats, "auto", bench.precision, bench.compiled, bench.width)
+    if bench.quick:
+        return _quickly(bench)
+    return run(bench.repeats, "auto", bench.precision, bench.compiled, bench.width, bench.names or None)
 
 
 def _quickly(bench: Bench) -> list[BenchRow]:
@@ -62,13 +65,14 @@ def _quickly(bench: Bench) -> list[BenchRow]:
         }
     )
     dataset = data_for(job, Workload({}, 64, (3, 32, 32), None))
-    timed = _Bench(job, dataset, Effort(repeats=1, warm_up=0, enough=0.0, rows=2, offline_rows=32))
+    timed = _Bench(job, dataset, replace(Effort.on(gpu=False), repeats=1, warm_up=0, enough=0.0))
     # Without what is made once before the training: that alone would take longer than all the rest.
     return [
         timed.exchange(f"{name}, {way}" if way else name, {"name": name, **variant.settings}, variant)
-        for name in defenses.names()
+        for name in bench.names or defenses.names()
         if name != "none"
         for way, variant in variants_of(name).items()
+        if not variant.long
     ]
 
 
