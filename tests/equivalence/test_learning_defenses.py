@@ -8,6 +8,8 @@ import pytest
 import torch
 from trained_steps import image_data, job_for, table_data, train_all
 
+import veracausa
+from resumed import JOB
 from veracausa.config import load_job
 from veracausa.data.overlap import restrict
 from veracausa.runs.tree import flatten, same
@@ -81,3 +83,9 @@ def test_half_precision(tmp_path, name):
     tensors = flatten(states["passive_1"])[0]
     assert all(tensor.isfinite().all() for tensor in tensors.values())
     assert not any(tensor.dtype == torch.bfloat16 for tensor in tensors.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_saved_run_predicts_as_it_was_measured(tmp_path, name):
+    run = veracausa.train({**JOB, "defense": {"name": name, **QUICK[name]}}, out=tmp_path / "run")
+    assert run.predict().scores["accuracy"] == pytest.approx(run.summary["accuracy"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -16,7 +15,7 @@ from veracausa import seeding
 from veracausa.data.vertical import Part
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Context, Defense, Progress, unheard
-from veracausa.defenses.proxy_adversary import ProxyAdversary, Strength, payload_of
+from veracausa.defenses.proxy_adversary import Precision, ProxyAdversary, Strength, device_of, payload_of, precision_of
 from veracausa.defenses.score_net import Depth, score_net
 from veracausa.models.dry_pass import evaluating
 from veracausa.registry import Options
@@ -59,13 +58,19 @@ class _Filter:
     """The pruner, its Adam, and the adversary it works against."""
 
     def __init__(
-        self, options: DiscoOptions, payload: tuple[int, ...], row: tuple[int, ...], seed: int, device: torch.device
+        self,
+        options: DiscoOptions,
+        payload: tuple[int, ...],
+        row: tuple[int, ...],
+        seed: int,
+        device: torch.device,
+        precision: Precision,
     ) -> None:
         with seeding.drawing_from(seeding.generator(seed, "pruner")):
             pruner = score_net(payload, payload[0], options.pruner)
         self.pruner = pruner.to(device)
         self.optimizer = torch.optim.Adam(self.pruner.parameters(), lr=options.lr, fused=True)
-        self.adversary = ProxyAdversary(payload, row, options.adversary, options.lr, seed, device)
+        self.adversary = ProxyAdversary(payload, row, options.adversary, options.lr, seed, device, precision)
 
     def state(self) -> dict[str, Any]:
         return {
@@ -175,7 +180,7 @@ class Disco(Defense):
     # Parts.
 
     def _gate(self, r: Tensor, x: Tensor) -> Tensor:
-        with getattr(self.run_bottom, "precision", nullcontext)():
+        with precision_of(self.run_bottom)():
             scores = self._parts(r, x).pruner(r.detach())
         return soft_gate(scores.float(), self.options.ratio, self.options.sharpness)
 
@@ -194,10 +199,8 @@ class Disco(Defense):
         return self.filter
 
     def _build(self, payload: tuple[int, ...], row: tuple[int, ...]) -> None:
-        weight = next(self.bottom.parameters(), None)
-        device = weight.device if weight is not None else torch.device("cpu")
-        self.filter = _Filter(self.options, payload, row, self.seed, device)
-        self.filter.adversary.precision = getattr(self.run_bottom, "precision", nullcontext)
+        device, precision = device_of(self.bottom), precision_of(self.run_bottom)
+        self.filter = _Filter(self.options, payload, row, self.seed, device, precision)
 
     def state(self) -> dict[str, Any]:
         return {"seed": self.seed, "filter": None if self.filter is None else self.filter.state()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,8 @@ from veracausa.models.dry_pass import evaluating
 Strength = Literal["weak", "medium", "strong"]
 Loss = Callable[[Tensor, Tensor], Tensor]
 """From guess and rows to what the decoder minimises."""
+Precision = Callable[[], AbstractContextManager[Any]]
+"""Makes the context in which networks run."""
 
 _PICTURES = {"weak": (conv_decoder, 0, 16), "medium": (residual_decoder, 2, 32), "strong": (residual_decoder, 4, 64)}
 _TABLES = {"weak": (0, 64), "medium": (1, 128), "strong": (2, 256)}
@@ -33,9 +35,19 @@ def decoder_of(strength: Strength, payload: tuple[int, ...], row: tuple[int, ...
 
 def payload_of(bottom: nn.Module, row: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of what the bottom gives for one row."""
-    weight = next(bottom.parameters(), None)
     with evaluating(bottom), torch.no_grad():
-        return tuple(bottom(torch.zeros(1, *row, device=None if weight is None else weight.device)).shape[1:])
+        return tuple(bottom(torch.zeros(1, *row, device=device_of(bottom))).shape[1:])
+
+
+def device_of(bottom: nn.Module) -> torch.device:
+    """Where its weights lie."""
+    weight = next(bottom.parameters(), None)
+    return torch.device("cpu") if weight is None else weight.device
+
+
+def precision_of(runner: Callable[[Tensor], Tensor]) -> Precision:
+    """The precision that the job wants its models run in, as the bottom's runner knows it."""
+    return cast(Precision, getattr(runner, "precision", nullcontext))
 
 
 def likeness(guess: Tensor, rows: Tensor) -> Tensor:
@@ -64,7 +76,7 @@ class ProxyAdversary:
         lr: float,
         seed: int,
         device: torch.device,
-        precision: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        precision: Precision = nullcontext,
     ) -> None:
         with seeding.drawing_from(seeding.generator(seed, "proxy adversary")):
             decoder = decoder_of(strength, payload, row)

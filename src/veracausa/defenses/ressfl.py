@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -15,7 +15,14 @@ from veracausa.data.sources import datasets
 from veracausa.data.vertical import Part
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Context, Defense, Progress, unheard
-from veracausa.defenses.proxy_adversary import ProxyAdversary, Strength, likeness, payload_of
+from veracausa.defenses.proxy_adversary import (
+    ProxyAdversary,
+    Strength,
+    device_of,
+    likeness,
+    payload_of,
+    precision_of,
+)
 from veracausa.defenses.source_task import Expert, Reading, check_fits, load_strips, train_expert
 from veracausa.errors import InputError
 from veracausa.models.dry_pass import evaluating, written
@@ -129,8 +136,7 @@ class ResSFL(Defense):
         super().bind(bottom, optimizer, rng, runner)
         # At strength 0 nothing is drawn: the party is then to the last bit an undefended one.
         self.seed = int(torch.randint(2**62, (), generator=rng)) if self._learns or self.options.source else 0
-        weight = next(bottom.parameters(), None)
-        self.device = weight.device if weight is not None else torch.device("cpu")
+        self.device = device_of(bottom)
 
     @property
     def _learns(self) -> bool:
@@ -155,7 +161,7 @@ class ResSFL(Defense):
                 batch_size=self.options.source_batch,
                 lr=self.options.source_lr,
                 seed=self.seed,
-                precision=self._precision,
+                precision=precision_of(self.run_bottom),
                 progress=progress,
             )
 
@@ -222,10 +228,6 @@ class ResSFL(Defense):
 
     # Parts.
 
-    @property
-    def _precision(self) -> Any:
-        return getattr(self.run_bottom, "precision", nullcontext)
-
     def _reader(self, r: Tensor, x: Tensor) -> ProxyAdversary:
         if self.adversary is None:
             self._build(tuple(r.shape[1:]), tuple(x.shape[1:]))
@@ -233,10 +235,8 @@ class ResSFL(Defense):
         return self.adversary
 
     def _build(self, payload: tuple[int, ...], row: tuple[int, ...]) -> None:
-        options = self.options
-        self.adversary = ProxyAdversary(
-            payload, row, options.decoder, options.lr, self.seed, self.device, self._precision
-        )
+        options, precision = self.options, precision_of(self.run_bottom)
+        self.adversary = ProxyAdversary(payload, row, options.decoder, options.lr, self.seed, self.device, precision)
 
     def state(self) -> dict[str, Any]:
         return {

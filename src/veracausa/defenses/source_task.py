@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +15,7 @@ from veracausa import seeding
 from veracausa.data.images import ImageOptions, Images
 from veracausa.data.sources import datasets
 from veracausa.defenses.base import Progress, unheard
-from veracausa.defenses.proxy_adversary import ProxyAdversary, likeness, payload_of
+from veracausa.defenses.proxy_adversary import Precision, ProxyAdversary, likeness, payload_of
 from veracausa.defenses.score_net import score_net
 from veracausa.errors import InputError
 from veracausa.models.dry_pass import written
@@ -94,7 +92,7 @@ def train_expert(
     batch_size: int,
     lr: float,
     seed: int,
-    precision: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    precision: Precision = nullcontext,
     progress: Progress = unheard,
 ) -> Expert:
     """Train a copy of the bottom with a head of its own on labelled pixels (uint8), against a strong decoder.
