@@ -33,21 +33,23 @@ class Variant:
     that of its quicker sibling, and is not reckoned: what noise there is would be multiplied."""
     once_an_epoch: bool = False
     """Whether one exchange an epoch takes longer, so that its share falls on every other."""
+    long: bool = False
+    """Whether it is left out on a CPU, where it would take as long as all others."""
 
 
-def _causshield(**settings: Any) -> Variant:
+def _causshield(long: bool = False, **settings: Any) -> Variant:
     amortised = settings.get("scope") in ("offset", "epoch")
     chosen = {"profile": "paper", "schedule": "const", "surrogate": _SURROGATE, **settings}
-    return Variant(chosen, once_an_epoch=amortised)
+    return Variant(chosen, once_an_epoch=amortised, long=long)
 
 
 VARIANTS: Mapping[str, Mapping[str, Variant]] = {
     "causshield": {
         "M = 30": _causshield(iterations=30),
-        "M = 20": _causshield(iterations=20),
+        "M = 20": _causshield(long=True, iterations=20),
         "M = 1": _causshield(iterations=1),
         "scope offset, M = 5 (recommended)": _causshield(iterations=5, scope="offset"),
-        "scope epoch, M = 30": _causshield(iterations=30, scope="epoch"),
+        "scope epoch, M = 30": _causshield(long=True, iterations=30, scope="epoch"),
     },
     "soteria": {
         "estimated": Variant({"norms": "hutchinson"}),
@@ -69,13 +71,21 @@ VARIANTS: Mapping[str, Mapping[str, Variant]] = {
 """Where a defense has several ways to run; every other is timed as it comes."""
 
 
-OFFLINE: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
-    "causshield": {"surrogates of its own kind": {"profile": "paper"}},
-    "ressfl": {"pretraining, 10 epochs": {"mode": "transfer", "source": {"name": "cifar10"}, "source_epochs": 1}},
+@dataclass(frozen=True)
+class Once:
+    """What a defense makes before the first exchange, timed for one epoch of its training."""
+
+    settings: Mapping[str, Any]
+    epochs: int
+    """What one would train; the rest is reckoned."""
+
+
+OFFLINE: Mapping[str, Mapping[str, Once]] = {
+    "causshield": {"lab surrogates, 20 epochs": Once({"surrogate": {"name": "lab", "epochs": 1}}, 20)},
+    "ressfl": {
+        "pretraining, 10 epochs": Once({"mode": "transfer", "source": {"name": "cifar10"}, "source_epochs": 1}, 10)
+    },
 }
-"""What is made once, before the first exchange; with settings that make less of it, the rest is reckoned."""
-_EPOCHS = 10
-"""Of the pretraining; one is timed."""
 
 
 def variants_of(name: str) -> Mapping[str, Variant]:
@@ -94,12 +104,14 @@ class Effort:
     rows: int
     """Of a batch, for those that are reckoned from a few."""
     offline_rows: int
-    """Training rows that what is made once is made of; the rest is reckoned."""
+    """Training rows that what is made once is made of, and twice as many; the rest is reckoned."""
+    long: bool
+    """Whether there is time for everything."""
 
     @classmethod
     def on(cls, gpu: bool) -> Effort:
         """As many repeats as give a steady median on a GPU; on a CPU what two minutes allow."""
-        return cls(20, 5, float("inf"), 16, 4096) if gpu else cls(5, 1, 1.5, 2, 128)
+        return cls(20, 5, float("inf"), 16, 4096, True) if gpu else cls(5, 1, 1.5, 2, 32, False)
 
 
 def defense_rows(job: Job, dataset: VerticalDataset, effort: Effort, names: Sequence[str] | None = None) -> list[Row]:
@@ -110,12 +122,13 @@ def defense_rows(job: Job, dataset: VerticalDataset, effort: Effort, names: Sequ
         bench.exchange(f"{name}, {way}" if way else name, {"name": name, **variant.settings}, variant)
         for name in wanted
         for way, variant in variants_of(name).items()
+        if effort.long or not variant.long
     ]
     offline = [
         row
         for name in wanted
-        for what, settings in OFFLINE.get(name, {}).items()
-        if (row := bench.offline(f"{name}, {what}", {"name": name, **settings})) is not None
+        for what, once in OFFLINE.get(name, {}).items()
+        if (row := bench.offline(f"{name}, {what}", {"name": name, **once.settings}, once.epochs)) is not None
     ]
     return [*exchanges, *offline]
 
@@ -155,35 +168,36 @@ class _Bench:
         }
         return Row(f"defense {label}", base + sum(extra), "no defense", base, details)
 
-    def offline(self, label: str, defense: Mapping[str, Any]) -> Row | None:
+    def offline(self, label: str, defense: Mapping[str, Any], epochs: int) -> Row | None:
         """What is made once, beside an undefended epoch of this party; None where its data is not at hand.
 
-        From two small numbers of rows, so that what does not grow with them is counted once.
+        From one epoch on two small numbers of rows, so that what does not grow with them is not multiplied by them.
         """
         whole, few = len(self.data.train), min(self.effort.offline_rows, len(self.data.train) // 2)
         try:
             small, large = (self._prepared(defense, rows) for rows in (few, 2 * few))
         except InputError:
             return None
-        seconds = small + max(0.0, large - small) / few * (whole - few)
+        seconds = epochs * (small + max(0.0, large - small) / few * (whole - few))
         (usual,) = _alternating((self.plain,), self.effort)
         case = f"once: {label}, {whole} rows (reckoned from {2 * few})"
         return Row(case, seconds, "an epoch, no defense", self.steps * sum(usual))
 
     def _prepared(self, defense: Mapping[str, Any], rows: int) -> float:
-        tree, epochs = dict(defense), 1
+        tree = dict(defense)
         if "source" in tree:
-            tree["source"], epochs = {**tree["source"], "train": rows}, _EPOCHS
+            tree["source"] = {**tree["source"], "train": rows}
         made = self._made(tree, self.batch, rows)
         # What was made before is kept on disk; it says what it took then.
-        return epochs * float(made.defense.gates().get("seconds", made.prepared))
+        return float(made.defense.gates().get("seconds", made.prepared))
 
     def _made(self, defense: Mapping[str, Any], batch: int, rows: int | None = None) -> _Exchange:
         tree = self.job.model_dump(mode="json", exclude_none=True)
         job = load_job({**tree, "defense": dict(defense)})
         train = self.data.train
         assert train.features is not None
-        count = min(rows or max(batch, self.effort.offline_rows), len(train))
+        # So many that no measurement begins another epoch.
+        count = min(rows or batch * (self.effort.warm_up + self.effort.repeats + 3), len(train))
         few = replace(train, length=count, features=train.features[:count], index=None)
         return _Exchange(job, replace(self.data, train=few), self.outputs, batch)
 
@@ -228,7 +242,7 @@ def _alternating(sides: Sequence[_Exchange], effort: Effort) -> list[list[float]
         for side, times in zip(sides, taken, strict=True):
             times.append(side.once())
             spent += sum(times[-1])
-        if spent > effort.enough and number:
+        if spent > effort.enough and (number or spent > 2 * effort.enough):
             break
     kept = [times[effort.warm_up :] or times[-1:] for times in taken]
     return [[median([measured[part] for measured in times]) for part in (0, 1)] for times in kept]
