@@ -19,12 +19,14 @@ from veracausa.registry import Options
 
 _ROWS = 1024
 """About how many rows are in the bottom at once."""
+_WORTH = 4
+"""How many times the products of an estimate exact norms of vectors may take: layers of vectors are cheap."""
 
 
 class SensitivityOptions(Options):
     norms: Literal["auto", "exact", "hutchinson"] = "auto"
     """How ‖∂r_j/∂x‖ is found: exactly, by as many Jacobian products as a row or its payload has values, or estimated
-    from `probes` products. auto: exact for vectors and where it takes no more products, else estimated."""
+    from `probes` products. auto: exact where it takes no more products, for vectors up to four times as many."""
     probes: int = Field(32, ge=1)
     """Random directions of an estimate; the squares of the norms then have a relative deviation of √(2/probes)."""
 
@@ -40,7 +42,8 @@ def jacobian_of(defense: Defense, x: Tensor, r: Tensor) -> Iterator[RowJacobian]
 def row_norms(defense: Defense, options: SensitivityOptions, seed: int, x: Tensor, r: Tensor) -> Tensor:
     """‖∂r_j/∂x‖ in the shape of `r`; the same for the same rows and weights."""
     with jacobian_of(defense, x, r) as jacobian:
-        few = r.ndim == 2 or min(jacobian.inputs, jacobian.outputs) <= options.probes
+        dearest = options.probes * (_WORTH if r.ndim == 2 else 1)
+        few = min(jacobian.inputs, jacobian.outputs) <= dearest
         if options.norms == "exact" or (options.norms == "auto" and few):
             norms = exact_row_norms(jacobian)
         else:

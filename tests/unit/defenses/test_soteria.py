@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from bound_defense import bound, linear, rows, small_conv
+from veracausa.defenses.sensitivity import row_norms
 
 IDS = torch.arange(6)
 
@@ -58,6 +59,16 @@ def test_estimated_masks_come_near_the_exact_ones_and_are_the_same_every_time():
     again = bound("soteria", small_conv(), fraction=0.5, norms="hutchinson", probes=4)
     assert torch.equal(again.infer(x, IDS), again.infer(x, IDS))
     assert torch.equal(again.infer(x, IDS)[2:4], again.infer(x[2:4], IDS[2:4])), "a mask depends on the batch"
+
+
+@pytest.mark.parametrize(("outputs", "inputs", "exact"), [(20, 600, True), (200, 20, True), (200, 200, False)])
+def test_auto_is_exact_where_that_is_cheap(outputs, inputs, exact):
+    bottom, x = linear(outputs, inputs), rows(3, inputs)
+    auto, always = (
+        row_norms(d, d.options, d.seed, x, bottom(x))
+        for d in (bound("soteria", bottom, norms=norms) for norms in ("auto", "exact"))
+    )
+    assert torch.allclose(auto, always, rtol=1e-4) is exact
 
 
 def test_the_mask_is_held_for_the_gradient_and_for_the_risk_meter():
