@@ -127,7 +127,7 @@ class _Trials:
             except OutOfTime as error:
                 self.passed.append(Passed(setting, str(error)))
                 return False
-            except VeracausaError as error:
+            except (VeracausaError, RuntimeError) as error:  # the latter is PyTorch's, such as a full GPU
                 if setting.defense == UNDEFENDED:
                     raise
                 self.passed.append(Passed(setting, f"failed: {error}"))
