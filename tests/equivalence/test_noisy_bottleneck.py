@@ -26,7 +26,13 @@ JOB = {
     "checkpoints": {"every_steps": 1, "keep": 99},
     "risk": {"samples": 4, "rank": 4},
     "runtime": {"device": "cpu", "cpu_threads": 1},
-    "defense": {"name": "noisy_bottleneck", "noise_mode": "accounted", "decomposition": 0.1, "channels": 4},
+    "defense": {
+        "name": "noisy_bottleneck",
+        "noise_mode": "accounted",
+        "decomposition": 0.1,
+        "channels": 4,
+        "exchanges": 3,
+    },
 }
 
 
@@ -65,8 +71,7 @@ def test_every_mode_with_local_steps_and_missing_rows(tmp_path, mode):
     for states in train_all(jobs, "threads", tmp_path):
         assert set(states["active"]["adapters"]) >= {"passive_1", "passive_2"}
         if mode == "accounted":  # twice each: once an epoch, what was computed in local steps never left the party
-            crossed = states["passive_1"]["defense"]["crossed"]
-            assert crossed.tolist() == [2] * 24
+            assert states["passive_1"]["defense"]["asked"].tolist() == [2] * 24
 
 
 def test_in_bf16_it_trains(tmp_path):
@@ -102,10 +107,10 @@ def test_its_diagnostics_and_risk_are_in_the_metrics(trained):
     lines = [line for line in trained.metrics if line["event"] == "defense" and line["party"] == "passive_1"]
     assert [line["epoch"] for line in lines] == [1, 2, 3]
     for line in lines:
-        assert line["diagnostics"]["noise_deviation"] == pytest.approx(2.0, rel=0.25)  # √(3 + 1), of 256 values
+        assert line["diagnostics"]["noise_deviation"] == pytest.approx(3**0.5, rel=0.2)  # √3, of 256 values
         assert line["diagnostics"]["capacity_bits"] > 0
         assert 0 <= line["risk"]["invre"] <= 1
-    assert lines[-1]["diagnostics"]["silenced"] == 1.0
+    assert lines[-1]["diagnostics"]["spent"] == 1.0
 
 
 def test_an_attacker_learns_with_noise_of_its_own_and_reads_what_was_sent(trained):

@@ -186,7 +186,8 @@ class Scene:
         if not (self.victim.random or self.victim.by_batch):
             return 1
         most = MOST_DRAWS_BY_BATCH if self.victim.by_batch else MOST_DRAWS
-        seen = max(1, round(self.moment * self.job.training.epochs))
+        exchanges = round(self.moment * self.job.training.epochs)
+        seen = max(1, self.victim.party.defense.observations(exchanges))
         return getattr(options, "average", None) or min(most, seen)
 
     def _blind(self, split: Split, positions: Tensor) -> dict[str, Tensor]:

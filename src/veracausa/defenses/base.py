@@ -152,6 +152,10 @@ class Defense:
         """Whether two training exchanges send different payloads for one row: noise, or a mask drawn at random."""
         return False
 
+    def observations(self, exchanges: int) -> int:
+        """How many different payloads so many training exchanges show of one row, where the defense is `random`."""
+        return exchanges
+
     @contextmanager
     def redrawing(self, rng: torch.Generator) -> Iterator[None]:
         """Inside the block `infer` draws its noise from `rng`, anew at each call, noise that belongs to a row included.

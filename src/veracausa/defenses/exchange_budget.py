@@ -24,24 +24,31 @@ def accounted_deviation(noise: float, exchanges: int) -> float:
 
 
 class ExchangeBudget:
-    """Counts how often each training row has crossed."""
+    """Counts how often each training row was asked for: `each` of `planned` times, evenly, it may have a new payload.
 
-    def __init__(self, each: int) -> None:
-        self.each = each
-        self.crossed = torch.zeros(0, dtype=torch.int32)
+    Where that is every time, a row has a new payload `each` times and then no more.
+    """
+
+    def __init__(self, each: int, planned: int = 0) -> None:
+        self.each, self.planned = each, max(each, planned)
+        self.asked = torch.zeros(0, dtype=torch.int64)
 
     def spend(self, ids: Tensor) -> Tensor:
-        """Which of these rows may cross once more, on the CPU; they are counted. An id may come several times."""
+        """Which of these rows get a new payload, on the CPU; all are counted. An id may come several times."""
         ids = ids.cpu()
-        if len(ids) and (missing := int(ids.max()) + 1 - len(self.crossed)) > 0:
-            self.crossed = torch.cat([self.crossed, torch.zeros(missing, dtype=torch.int32)])
-        allowed = self.crossed[ids] + _earlier(ids) < self.each
-        self.crossed.index_add_(0, ids[allowed], torch.ones(int(allowed.sum()), dtype=torch.int32))
-        return allowed
+        if len(ids) and (missing := int(ids.max()) + 1 - len(self.asked)) > 0:
+            self.asked = torch.cat([self.asked, torch.zeros(missing, dtype=torch.int64)])
+        before = self.asked[ids] + _earlier(ids)
+        self.asked.index_add_(0, ids, torch.ones_like(ids))
+        return self._spent_after(before + 1) > self._spent_after(before)
 
     def spent(self) -> float:
-        """The share of rows that may not cross any more."""
-        return float((self.crossed >= self.each).float().mean()) if len(self.crossed) else 0.0
+        """The share of rows that get no new payload any more."""
+        return float((self._spent_after(self.asked) == self.each).float().mean()) if len(self.asked) else 0.0
+
+    def _spent_after(self, asked: Tensor) -> Tensor:
+        """How many new payloads a row has had when it was asked for so often: ⌈each · asked / planned⌉."""
+        return -(-self.each * asked.clamp(max=self.planned) // self.planned)
 
 
 def _earlier(ids: Tensor) -> Tensor:

@@ -46,7 +46,8 @@ class NoisyBottleneckOptions(Options):
     difference of two payloads removes it while the bottom trains. accounted: new at every exchange, and so much that
     all exchanges of a row together tell what one at `noise` would."""
     exchanges: int = Field(0, ge=0)
-    """For accounted: how often a row may cross, inference included; 0: once an epoch, and once more afterwards."""
+    """For accounted: how many payloads a row may have, inference included; 0: one an epoch, and one more afterwards.
+    With fewer, each needs less noise; in between a row's last payload is sent again, bit for bit, and tells nothing."""
     clip: float = Field(2.0, ge=0)
     """The largest root mean square of one row's payload, beside an average of 1; 0: none."""
     decomposition: float = Field(0.0, ge=0)
@@ -63,7 +64,7 @@ class NoisyBottleneckOptions(Options):
 
 @dataclass
 class _Partly(Context):
-    """A context of which some rows sent nothing: their gradient is dropped."""
+    """A context some of whose rows sent nothing: their gradient is dropped."""
 
     sent: Tensor | None = None
 
@@ -86,6 +87,8 @@ class NoisyBottleneck(NoiseDefense):
         """How often the bottom has learnt: what is asked at inference of one bottom gets one draw of noise."""
         self.exchanges = options.exchanges or 2
         self.budget = ExchangeBudget(self.exchanges - 1)
+        self.last: Tensor | None = None
+        """The last payload of every row, where rows are asked for more often than they may have a new one."""
 
     # Before the first exchange.
 
@@ -97,7 +100,7 @@ class NoisyBottleneck(NoiseDefense):
 
     def plan(self, exchanges: int) -> None:
         self.exchanges = self.options.exchanges or exchanges + 1
-        self.budget.each = self.exchanges - 1  # the last is for inference
+        self.budget = ExchangeBudget(self.exchanges - 1, exchanges)  # the last is for inference
 
     def layers(self, shape: tuple[int, ...]) -> nn.Module:
         options = self.options
@@ -134,6 +137,9 @@ class NoisyBottleneck(NoiseDefense):
     def random(self) -> bool:
         return self.options.noise_mode != "fixed" and self.options.noise > 0
 
+    def observations(self, exchanges: int) -> int:
+        return min(exchanges, self.exchanges) if self.options.noise_mode == "accounted" else exchanges
+
     def protect(self, r: Tensor, x: Tensor, ids: Tensor) -> Tensor:
         return capped(r, self.options.clip)
 
@@ -144,16 +150,28 @@ class NoisyBottleneck(NoiseDefense):
         return r.new_full((), self.deviation) if self.options.noise else None
 
     def forward(self, x: Tensor, ids: Tensor, step: int) -> tuple[Tensor, Context]:
-        """The noisy payload; zeros, which say nothing, for rows that have crossed as often as was planned."""
+        """The noisy payload; accounted, for rows that may have no new one their last, or zeros, which say nothing."""
         self._ids = ids
         payload, context = super().forward(x, ids, step)
         if self.options.noise_mode != "accounted":
             return payload, context
-        allowed = self.budget.spend(ids)
-        if allowed.all():
+        new = self.budget.spend(ids)
+        repeating = self.budget.each < self.budget.planned
+        if new.all() and not repeating:
             return payload, context
-        sent = allowed.to(payload.device).view(-1, *[1] * (payload.ndim - 1))
+        sent = new.to(payload.device).view(-1, *[1] * (payload.ndim - 1))
+        if repeating:
+            return self._repeated(payload, ids.to(payload.device), sent), context
         return torch.where(sent, payload, 0.0), _Partly(**vars(context), sent=sent)
+
+    def _repeated(self, payload: Tensor, ids: Tensor, new: Tensor) -> Tensor:
+        """The new payloads, and the last ones of the other rows; they are kept."""
+        missing = len(self.budget.asked) - (0 if self.last is None else len(self.last))
+        more = payload.new_zeros(missing, *payload.shape[1:])
+        self.last = more if self.last is None else torch.cat([self.last, more])
+        payload = torch.where(new, payload, self.last[ids])
+        self.last[ids] = payload
+        return payload
 
     def backward(self, context: Context, grad: Tensor, local_steps: int = 1) -> None:
         sent = context.sent if isinstance(context, _Partly) else None
@@ -199,12 +217,15 @@ class NoisyBottleneck(NoiseDefense):
             "capacity_bits": capacity_bits(r[0].numel(), power, self.deviation),
         }
         if self.options.noise_mode == "accounted":
-            found["silenced"] = self.budget.spent()
+            found["spent"] = self.budget.spent()
         return found
 
     def state(self) -> dict[str, Any]:
-        return {**super().state(), "updates": self.updates, "crossed": self.budget.crossed}
+        kept = {"updates": self.updates, "asked": self.budget.asked, "last": self.last}
+        return {**super().state(), **kept}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         super().load_state(state)
-        self.updates, self.budget.crossed = state["updates"], state["crossed"].cpu()
+        self.updates, self.budget.asked = state["updates"], state["asked"].cpu()
+        device = next(self.bottom.parameters()).device
+        self.last = None if state["last"] is None else state["last"].to(device)

@@ -79,8 +79,19 @@ def test_the_other_modes_lose_to_the_attack_made_for_them(movement):
     assert fresh["differencing"] > 1e-4
 
 
+@given(each=st.integers(1, 9), planned=st.integers(1, 9))
+def test_new_payloads_are_spread_evenly_and_the_first_is_new(each, planned):
+    budget = ExchangeBudget(each, planned)
+    new = [bool(budget.spend(torch.tensor([0]))) for _ in range(20)]
+    times = max(each, planned)
+    assert sum(new) == sum(new[:times]) == each
+    assert new[0]
+    gaps = torch.tensor([i for i, one in enumerate(new) if one] + [times]).diff()
+    assert gaps.max() - gaps.min() <= 1
+
+
 @given(ids=st.lists(st.integers(0, 5), max_size=40), each=st.integers(1, 4))
-def test_nobody_crosses_more_often_than_planned(ids, each):
+def test_nobody_has_more_payloads_than_planned(ids, each):
     budget, crossed = ExchangeBudget(each), []
     for start in range(0, len(ids), 7):
         batch = torch.tensor(ids[start : start + 7])

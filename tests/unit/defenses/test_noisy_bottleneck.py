@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from pydantic import ValidationError
@@ -42,6 +44,7 @@ def bound(shape=(3, 6, 5), rows=32, **settings) -> tuple[NoisyBottleneck, torch.
     [
         {"noise_mode": "fixed", "kernel": 3},
         {"noise_mode": "accounted", "channels": 3},
+        {"noise_mode": "accounted", "exchanges": 2},
         {"decomposition": 0.1, "stride": 2, "channels": 3, "surrogate": {"name": "none"}},
         {"noise": 0.0, "clip": 0.0},
     ],
@@ -135,6 +138,7 @@ def test_which_noise_is_new_and_which_is_not():
 
 def test_a_row_that_has_crossed_as_planned_says_nothing_and_learns_nothing():
     defense, x = bound(noise_mode="accounted", exchanges=3)
+    defense.plan(2)
     few = torch.tensor([4, 4, 9, 4])
     payload, context = defense.forward(x[few], few, 0)
     assert (payload.flatten(1) != 0).any(1).tolist() == [True, True, True, False]
@@ -144,9 +148,25 @@ def test_a_row_that_has_crossed_as_planned_says_nothing_and_learns_nothing():
     only_silent[3] = 1
     defense.backward(context, only_silent)
     assert same(kept, defense.bottom.state_dict())
-    assert defense.diagnose(x, torch.arange(32))["silenced"] == pytest.approx(1 / 10)
+    assert defense.diagnose(x, torch.arange(32))["spent"] == pytest.approx(1 / 10)
     defense.forward(x[few[2:3]], few[2:3], 1)
     assert not defense.forward(x[few], few, 2)[0].any()
+
+
+def test_with_fewer_exchanges_a_rows_last_payload_is_repeated_and_still_teaches():
+    defense, x = bound(noise_mode="accounted", exchanges=3)
+    defense.plan(4)
+    assert defense.deviation == pytest.approx(3**0.5)
+    ids, sent = torch.arange(32), []
+    for step in range(5):
+        payload, context = defense.forward(x, ids, step)
+        sent.append(payload)
+        weight = defense.bottom[0].weight.clone()
+        defense.backward(context, torch.randn(payload.shape, generator=seeding.generator(step)))
+        assert not torch.equal(weight, defense.bottom[0].weight)
+    new = [not torch.equal(a, b) for a, b in itertools.pairwise(sent)]
+    assert new == [False, True, False, False]  # two of four are new, and whoever asks a fifth time hears nothing new
+    assert defense.diagnose(x, ids)["spent"] == 1.0
 
 
 def test_options_are_checked():
