@@ -13,7 +13,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from veracausa.reproduce.experiment import Experiment, Figure
-from veracausa.reproduce.table import SHARES, PanelTable, column_name, parted
+from veracausa.reproduce.table import NOT_WORKING, SHARES, PanelTable, Value, column_name, parted
 from veracausa.runs.figures import PAGE, Ink, bare, plain, svg_text
 
 PRINT = Ink("#22262b", "#d9dde2", ("#2563a8", "#c2571a", "#2f7d5b", "#7b4fa3", "#a8842c", "#5b6670"))
@@ -95,7 +95,7 @@ def _points(figure: Figure, table: PanelTable) -> list[_Mark]:
         x, y = line.values.get(figure.x), line.values.get(figure.y)
         if x is not None and y is not None and x.mean is not None and y.mean is not None:
             paper = (x.published[0], y.published[0]) if x.published and y.published else None
-            marks.append(_Mark(line.label, x.mean, y.mean, None, paper))
+            marks.append(_Mark(_marked(line.label, x, y), x.mean, y.mean, None, paper))
     return marks
 
 
@@ -106,12 +106,16 @@ def _bars(figure: Figure, table: PanelTable) -> list[_Mark]:
         if value is not None and (value.mean is not None or value.published):
             paper = (value.published[0], 0.0) if value.published else None
             mean = value.mean if value.mean is not None else 0.0
-            spread = value.over_seeds if value.over_seeds is not None else None
-            marks.append(_Mark(line.label, mean, 0.0, spread, paper))
+            marks.append(_Mark(_marked(line.label, value), mean, 0.0, value.over_seeds, paper))
     for guess, errors in table.trivial.items():
         if figure.y in errors and guess in ("grey", "class mean"):
             marks.append(_Mark(f"no payload: {guess}", errors[figure.y], 0.0))
     return marks
+
+
+def _marked(label: str, *values: Value) -> str:
+    """The label with the mark of a number that says nothing, because its attack fails undefended, too."""
+    return f"{label} {NOT_WORKING}" if any(value.works is False for value in values) else label
 
 
 def _lines(figure: Figure, table: PanelTable) -> dict[str, list[tuple[float, float]]]:
@@ -165,6 +169,7 @@ def _draw_bars(axes: Axes, ink: Ink, title: str, figure: Figure, marks: Sequence
     axes.invert_yaxis()
     axes.grid(axis="x", color=ink.rule, linewidth=0.8)
     _axis(axes.xaxis, figure.y)
+    axes.set_xlim(left=0, right=None if any(mark.x for mark in marks) else 1)
     _threshold(axes, ink, figure.threshold, upright=True)
 
 
