@@ -17,7 +17,7 @@ def as_adjacency(matrix: ArrayLike, name: str = "adjacency") -> Adjacency:
     square = np.asarray(matrix)
     if square.ndim != 2 or square.shape[0] != square.shape[1]:
         raise InputError(f"{name}: a graph is a square matrix, this has shape {square.shape}; give one row a column")
-    return square != 0
+    return np.asarray(square != 0)
 
 
 def topological_order(adjacency: ArrayLike) -> list[int] | None:
@@ -44,7 +44,7 @@ def is_acyclic(adjacency: ArrayLike) -> bool:
 def thresholded(strength: ArrayLike, threshold: float) -> Adjacency:
     """The edges at least as strong as the threshold, before any cycle is broken; never the diagonal."""
     strong = np.abs(np.asarray(strength, dtype=float))
-    edges = (strong >= threshold) & (strong > 0)
+    edges = np.asarray((strong >= threshold) & (strong > 0))
     np.fill_diagonal(edges, False)
     return edges
 

@@ -1,0 +1,190 @@
+"""The contract of every method of causal discovery: scikit-learn's, with pgmpy's names for what a fit leaves."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+
+from veracausa.discovery.columns import Collinear, Missing, Prepared, Unusable, prepare
+from veracausa.discovery.data import edges_between
+from veracausa.discovery.graphs import as_adjacency, constraints, cut
+from veracausa.errors import InputError
+from veracausa.metrics.graphs import graph_scores
+from veracausa.registry import did_you_mean
+
+if TYPE_CHECKING:
+    import networkx
+
+Array = NDArray[np.float64]
+Adjacency = NDArray[np.bool_]
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class CausalDiscovery(BaseEstimator):  # type: ignore[misc]
+    """Learns a DAG over the columns of a table. A method subclasses it as a dataclass and overrides `learn`."""
+
+    threshold: float = 0.3
+    """An edge weaker than this is left out."""
+    required: Any = None
+    """Edges the graph must have: pairs of column names, or a (d, d) matrix."""
+    forbidden: Any = None
+    standardise: bool = True
+    missing: Missing = "median"
+    constant: Unusable = "drop"
+    collinear: Collinear = "keep"
+    time_limit: float | None = None
+    """Seconds after which a fit ends with what it has; then the same seed may not give the same graph."""
+    seed: int = 0
+
+    # sklearn reads the parameters from __init__, which the dataclass writes; what a fit leaves ends in an underscore.
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn from a pandas or polars frame or an array, one row a case; `y` is ignored."""
+        values, names = as_table(X)
+        must, never = constraints(
+            len(names), as_edges(self.required, names, "required"), as_edges(self.forbidden, names, "forbidden")
+        )
+        ready = prepare(
+            values,
+            names,
+            standardise=self.standardise,
+            missing=self.missing,
+            constant=self.constant,
+            collinear=self.collinear,
+        )
+        self.history_: list[dict[str, float]] = []
+        self.notes_: tuple[str, ...] = ready.notes
+        self.n_features_in_ = len(names)
+        self.feature_names_in_ = np.array(names, dtype=object)
+        strengths = self.learn(ready, _clock(self.time_limit))
+        inside = np.ix_(ready.kept, ready.kept)
+        self.strengths_ = np.zeros((len(names), len(names)))
+        self.strengths_[inside] = np.abs(strengths)
+        np.fill_diagonal(self.strengths_, 0.0)
+        result = cut(self.strengths_, self.threshold, must, never)
+        self.adjacency_matrix_: Adjacency = result.adjacency
+        self.thresholded_: Adjacency = result.before
+        """The graph before cycles were broken, and whether it was a DAG."""
+        self.thresholded_is_dag_ = result.was_acyclic
+        return self
+
+    def learn(self, data: Prepared, time_is_up: Callable[[], bool]) -> Array:
+        """The strength of every edge, (d, d) with row = cause; to be overridden."""
+        raise NotImplementedError
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "adjacency_matrix_")
+
+    @property
+    def causal_graph_(self) -> networkx.DiGraph:
+        """The DAG with the columns' names; an edge's `strength` is the method's own measure."""
+        import networkx
+        from sklearn.utils.validation import check_is_fitted
+
+        check_is_fitted(self)
+        graph = networkx.DiGraph()
+        names = [str(name) for name in self.feature_names_in_]
+        graph.add_nodes_from(names)
+        for cause, effect in np.argwhere(self.adjacency_matrix_):
+            graph.add_edge(names[cause], names[effect], strength=float(self.strengths_[cause, effect]))
+        return graph
+
+    def score(self, true_graph: Any, metric: str = "shd") -> float:
+        """How far the learned graph is from the true one: `shd` (less is better), `f1`, `skeleton_f1` and others.
+
+        The true graph is a matrix, a networkx graph, or pairs of names.
+        """
+        from sklearn.utils.validation import check_is_fitted
+
+        check_is_fitted(self)
+        truth = as_edges(true_graph, tuple(str(name) for name in self.feature_names_in_), "true_graph")
+        if truth is None:
+            raise InputError("true_graph: is missing; give a matrix, a graph or pairs of column names")
+        row = graph_scores(truth, self.adjacency_matrix_)
+        if metric not in row:
+            raise InputError(f"metric = {metric!r}: no such metric{did_you_mean(metric, row)}")
+        return float(row[metric])
+
+    def _log(self, **figures: float) -> None:
+        self.history_.append({name: float(figure) for name, figure in figures.items()})
+
+
+def as_table(X: Any) -> tuple[Array, tuple[str, ...]]:
+    """Values and column names of a frame or an array; an array's columns are x0, x1, ..."""
+    columns = getattr(X, "columns", None)
+    if columns is not None:
+        names = tuple(str(name) for name in columns)
+        if len(set(names)) != len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InputError(f"X: two columns are named {twice!r}; rename one")
+        try:
+            values = np.stack([_numbers(X[name]) for name in columns], axis=1) if names else np.zeros((len(X), 0))
+        except (TypeError, ValueError):
+            bad = next(str(name) for name in columns if not _is_numeric(X[name]))
+            raise InputError(f"X: column {bad!r} holds no numbers; encode it first or leave it out") from None
+    else:
+        try:
+            values = np.asarray(X, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise InputError("X: an array of numbers is needed; encode words first") from None
+        if values.ndim != 2:
+            raise InputError(f"X: shape {values.shape} is no table; give rows and columns")
+        names = tuple(f"x{at}" for at in range(values.shape[1]))
+    if values.shape[1] < 2:
+        raise InputError(f"X: {values.shape[1]} column is too few for a graph; give at least 2")
+    return values, names
+
+
+def _numbers(column: Any) -> Array:
+    # pandas spells a missing value of its nullable types pd.NA, polars null: both have a way to nan.
+    array = column.to_numpy(dtype=np.float64, na_value=np.nan) if hasattr(column, "iloc") else column.to_numpy()
+    return np.asarray(array, dtype=np.float64)
+
+
+def _is_numeric(column: Any) -> bool:
+    try:
+        _numbers(column)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def as_edges(edges: Any, names: Sequence[str], what: str) -> Adjacency | None:
+    """Edges as a (d, d) matrix: from one, from a networkx graph, or from pairs of names or positions."""
+    if edges is None:
+        return None
+    if hasattr(edges, "edges"):
+        edges = list(edges.edges())
+    elif isinstance(edges, Mapping):
+        edges = [(cause, effect) for cause, effects in edges.items() for effect in effects]
+    if isinstance(edges, Iterable) and not isinstance(edges, np.ndarray):
+        edges = list(edges)
+    if isinstance(edges, np.ndarray) or (len(edges) and np.shape(edges) == (len(names), len(names)) != (2, 2)):
+        matrix = as_adjacency(edges, what)
+        if len(matrix) != len(names):
+            raise InputError(f"{what}: shape {matrix.shape} for {len(names)} columns; give one row a column")
+        return matrix
+    try:
+        pairs = [(_named(cause, names), _named(effect, names)) for cause, effect in edges]
+    except (TypeError, ValueError):
+        raise InputError(f"{what}: edges are pairs (cause, effect) of column names, or a matrix") from None
+    return edges_between(pairs, names, what)
+
+
+def _named(end: Any, names: Sequence[str]) -> str:
+    if isinstance(end, int | np.integer) and str(end) not in names and 0 <= end < len(names):
+        return names[int(end)]
+    return str(end)
+
+
+def _clock(limit: float | None) -> Callable[[], bool]:
+    """A question that becomes true after so many seconds."""
+    end = math.inf if limit is None else time.monotonic() + limit
+    return lambda: time.monotonic() > end

@@ -1,0 +1,71 @@
+"""A table of one's own, CSV or Parquet, and the true edges where somebody knows them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from pydantic import Field
+
+from veracausa.data.files import given_path
+from veracausa.data.table_files import read_table
+from veracausa.discovery.data import CausalData, CausalOptions, causal_data, edges_between
+from veracausa.errors import InputError
+from veracausa.registry import did_you_mean
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+class TableOptions(CausalOptions):
+    path: str
+    truth: str | None = None
+    """A CSV with the columns `source` and `target`, one true edge a line."""
+    id: str | None = None
+    """The column that names a row; it is no attribute."""
+    separator: str = ","
+    columns: tuple[str, ...] | None = None
+    """Only these; default: all but the id."""
+    categories: int = Field(20, ge=2)
+    """A column of words with more different ones than this is refused: it is a name, not a category."""
+    rows: int | None = Field(None, ge=2)
+
+
+@causal_data.register("table", TableOptions)
+def table(options: TableOptions) -> CausalData:
+    path = given_path(options.path, "data.path")
+    frame = read_table(path, options.separator)
+    for name in (*(options.columns or ()), *([options.id] if options.id else ())):
+        if name not in frame.columns:
+            raise InputError(f"{path}: no column {name!r}{did_you_mean(name, frame.columns)}")
+    names = options.columns or tuple(name for name in frame.columns if name != options.id)
+    notes: list[str] = []
+    values = np.stack([_numbers(frame[name], str(path), options.categories, notes) for name in names], axis=1)
+    truth = None
+    if options.truth is not None:
+        place = given_path(options.truth, "data.truth")
+        edges = read_table(place, text=("source", "target"))
+        if not {"source", "target"} <= set(edges.columns):
+            raise InputError(f"{place}: its columns are {', '.join(edges.columns)}; name them source,target")
+        truth = edges_between(edges.select("source", "target").rows(), names, str(place))
+    return CausalData(values, names, truth, tuple(notes)).head(options.rows)
+
+
+def _numbers(column: pl.Series, where: str, categories: int, notes: list[str]) -> np.ndarray:
+    import polars as pl
+
+    if column.dtype.is_numeric() or column.dtype == pl.Boolean:
+        return column.cast(pl.Float64).to_numpy().astype(np.float64)
+    if column.dtype != pl.String:
+        raise InputError(
+            f"{where}: column {column.name!r} holds {column.dtype}, not numbers; leave it out by `columns`"
+        )
+    words = sorted(column.drop_nulls().unique().to_list())
+    if len(words) > categories:
+        raise InputError(
+            f"{where}: column {column.name!r} holds {len(words)} different words, such as {words[0]!r}; "
+            "name it as `id`, leave it out by `columns`, or raise `categories`"
+        )
+    notes.append(f"{column.name}: words numbered from 0: {', '.join(words)}")
+    number = {word: float(at) for at, word in enumerate(words)}
+    return np.array([np.nan if word is None else number[word] for word in column.to_list()])
