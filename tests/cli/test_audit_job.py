@@ -158,6 +158,8 @@ def test_the_twin_leaks_and_the_noise_does_not(tmp_path: Path) -> None:
     assert [entry["moment"] for entry in told] == moments.to_list()
     table, page = (out / "audit.md").read_text(), (out / "report.html").read_text()
     assert "| mute |" in table
+    first = next(line for line in table.splitlines() if line.startswith("| inverse |"))
+    assert first.endswith(f" {inverse['seconds']:.0f} |")
     assert summary["verdict"] in page
     # The other half: the noise hides the rows from the active party, not the labels from passive_1.
     told = summary["label_attacks"]["gradient_direction"]

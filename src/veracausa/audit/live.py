@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from veracausa.attacks.live import restored, run_live
 from veracausa.audit.samples import choose
 from veracausa.audit.scene import Observer, Outcome, Scene
@@ -42,4 +44,6 @@ def attacked_live(
     data = dataset.parties[party]
     sample = choose(data, job.seed, auxiliary, victims)
     scene = Scene(job, dataset, Victim(watched, data, Schema.of(dataset)), sample)
-    return scene.read(attack, options, observer)
+    outcome = scene.read(attack, options, observer)
+    # It learnt while the victim trained, so that is its time, too.
+    return replace(outcome, seconds=outcome.seconds + float(watched.summary.get("seconds", 0.0)))

@@ -31,6 +31,7 @@ def audit_table(name: str, found: Mapping[str, Any], summary: Mapping[str, Any])
     for attack, entry in found["attacks"].items():
         works = {True: "yes", False: "no", None: "not known"}[entry.get("works")]
         without = entry.get("undefended", {}).get("leakage")
+        seconds = entry.get("seconds")
         for party, own in entry["parties"].items():
             for split in ("train", "test"):
                 if split in own:
@@ -40,8 +41,9 @@ def audit_table(name: str, found: Mapping[str, Any], summary: Mapping[str, Any])
                     cells += [_percent(scores["leakage"]), beside]
                     cells += [f"{scores['mse']:.4f}", f"{scores['blind_mse']:.4f} ({scores['blind']})"]
                     cells += [f"{scores[key]:.2f}" if key in scores else "" for key in ("psnr", "ssim")]
-                    # Learning and reading both splits, at all moments: once for the party, not once a split.
-                    cells += [f"{own['seconds']:.0f}" if split == "train" and "seconds" in own else ""]
+                    # Of the whole attack, all parties and moments: said once.
+                    cells.append(f"{seconds:.0f}" if seconds is not None else "")
+                    seconds = None
                     lines.append(_row(cells))
     lines += [
         "",
