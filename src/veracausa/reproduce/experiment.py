@@ -1,13 +1,13 @@
 """An experiment: one TOML file that says what a published table or figure shows, and at which scales to run it.
 
-`extends` names a file to build on; a scale is a set of settings laid over the rest of the file.
+`extends` names a file to build on; a scale is a set of settings laid over the rest of its file.
 """
 
 from __future__ import annotations
 
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -229,17 +229,24 @@ def load_experiment(name: str, scale: str) -> Experiment:
         if name not in known:
             raise InputError(f"no experiment is named {name!r}{did_you_mean(name, known)}")
         path, shown = known[name], name
-    return resolve(_tree(path), shown, scale, str(path))
+    *below, tree = _layers(path)
+    return resolve(tree, shown, scale, str(path), below)
 
 
-def resolve(tree: Mapping[str, Any], name: str, scale: str, where: str = "experiment") -> Experiment:
-    """The validated experiment from a file's content."""
-    scales = tree.get("scales", {})
-    if "item" not in tree:
+def resolve(
+    tree: Mapping[str, Any], name: str, scale: str, where: str = "experiment", below: Sequence[Mapping[str, Any]] = ()
+) -> Experiment:
+    """The validated experiment from a file's content over those `below` it, each with its settings of the scale."""
+    layers = [*below, tree]
+    scales = dict.fromkeys(known for layer in layers for known in layer.get("scales", {}))
+    if "item" not in tree and not any("item" in layer for layer in below):
         raise InputError(f"{where}: has no `item`, so it is no experiment; a job is run with `veracausa train`")
     if scale not in scales:
         raise InputError(f"{where}: no scale is named {scale!r}{did_you_mean(scale, scales)}")
-    whole = laid_over({key: value for key, value in tree.items() if key != "scales"}, scales[scale])
+    whole: dict[str, Any] = {}
+    for layer in layers:  # what a file says is stronger than what the one below it says of a scale
+        whole = laid_over(whole, {key: value for key, value in layer.items() if key not in ("scales", "extends")})
+        whole = laid_over(whole, layer.get("scales", {}).get(scale, {}))
     try:
         return Experiment.model_validate({**whole, "name": name, "scale": scale})
     except ValidationError as error:
@@ -267,15 +274,17 @@ def _read(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: not valid TOML: {error}") from None
 
 
-def _tree(path: Path) -> dict[str, Any]:
-    """The file over what it extends."""
+def _layers(path: Path) -> list[dict[str, Any]]:
+    """What the file builds on, the lowest first, and its own content last."""
     tree = _read(path)
-    base = tree.pop("extends", None)
+    base = tree.get("extends")
     if base is None:
-        return tree
-    if not (path.parent / base).is_file():
-        raise InputError(f"{path}: extends = {base!r}: no such file beside it")
-    return laid_over(_tree(path.parent / base), tree)
+        return [tree]
+    places = [path.parent / base, *(root / f"{base}.toml" for root in roots())]
+    found = next((place for place in places if place.is_file()), None)
+    if found is None:
+        raise InputError(f"{path}: extends = {base!r}: no such file beside it, and no such experiment")
+    return [*_layers(found), tree]
 
 
 def _in_order(path: Path) -> tuple[str, str, int, str]:

@@ -10,6 +10,7 @@ from veracausa.errors import InputError
 from veracausa.reproduce.experiment import SCALES, known_experiments, laid_over, load_experiment, resolve
 from veracausa.reproduce.plan import points
 
+FOLDER = Path(__file__).parents[3] / "experiments" / "causshield"
 NAMES = [
     *(f"causshield/{name}" for name in ("fig1a", "fig1b", "fig5", "fig6", "fig7", "fig8", "fig9", "fig10", "fig11")),
     *(f"causshield/{name}" for name in ("fig12", "fig13", "fig14", "table2", "table3")),
@@ -105,6 +106,27 @@ def test_a_typo_is_one_sentence(change: dict, said: str):
     with pytest.raises(InputError, match=said) as caught:
         resolve({**tree, **change}, "toy", "smoke")
     assert "\n" not in str(caught.value)
+
+
+def test_a_file_is_stronger_than_the_scales_of_the_one_it_extends(tmp_path: Path):
+    (tmp_path / "base.toml").write_text('item = "A"\ntitle = "base"\nseeds = 9\n[scales.smoke]\nseeds = 1\n')
+    mine = tmp_path / "mine.toml"
+    mine.write_text('extends = "base.toml"\ntitle = "mine"\n')
+    assert (load_experiment(str(mine), "smoke").seeds, load_experiment(str(mine), "smoke").title) == (1, "mine")
+    mine.write_text('extends = "base.toml"\nseeds = 4\n')
+    assert load_experiment(str(mine), "smoke").seeds == 4
+    mine.write_text('extends = "nobody.toml"\n')
+    with pytest.raises(InputError, match="no such file beside it"):
+        load_experiment(str(mine), "smoke")
+
+
+def test_the_example_of_the_manual_runs_the_rows_it_names(tmp_path: Path):
+    manual = (FOLDER.parents[1] / "docs" / "reproduce.md").read_text(encoding="utf-8")
+    example = manual.partition("```toml\n")[2].partition("```")[0]
+    (tmp_path / "mine.toml").write_text(example)
+    for scale in SCALES:
+        experiment = load_experiment(str(tmp_path / "mine.toml"), scale)
+        assert {point.row for point in points(experiment, experiment.show)} == {"none", "causshield", "mine"}
 
 
 def test_a_job_is_no_experiment(tmp_path: Path):
