@@ -114,8 +114,13 @@ class Effort:
         return cls(20, 5, float("inf"), 16, 4096, True) if gpu else cls(5, 1, 1.5, 2, 32, False)
 
 
-def defense_rows(job: Job, dataset: VerticalDataset, effort: Effort, names: Sequence[str] | None = None) -> list[Row]:
-    """A row for every defense and way to run it beside the same exchange undefended, and what is made once before."""
+def defense_rows(
+    job: Job, dataset: VerticalDataset, effort: Effort, names: Sequence[str] | None = None, offline: bool = True
+) -> list[Row]:
+    """A row for every defense and way to run it beside the same exchange undefended.
+
+    With `offline`, rows for what is made once before the first exchange follow.
+    """
     bench = _Bench(job, dataset, effort)
     wanted = [name for name in (defenses.names() if names is None else names) if name != "none"]
     exchanges = [
@@ -124,13 +129,15 @@ def defense_rows(job: Job, dataset: VerticalDataset, effort: Effort, names: Sequ
         for way, variant in variants_of(name).items()
         if effort.long or not variant.long
     ]
-    offline = [
+    if not offline:
+        return exchanges
+    once_before = [
         row
         for name in wanted
         for what, once in OFFLINE.get(name, {}).items()
         if (row := bench.offline(f"{name}, {what}", {"name": name, **once.settings}, once.epochs)) is not None
     ]
-    return [*exchanges, *offline]
+    return [*exchanges, *once_before]
 
 
 class _Bench:
