@@ -25,20 +25,22 @@ def score_net(shape: tuple[int, ...], outputs: int, depth: Depth = "lite") -> nn
     """
     if len(shape) != 3:
         return _mlp(math.prod(shape), outputs, depth)
-    channels = shape[0]
-    layers, channels = _lite(channels) if depth == "lite" else _deep(channels, max(shape[1:]))
+    build = _lite if depth == "lite" else _deep
+    layers, channels = build(shape[0], min(shape[1:]))
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, outputs))
 
 
-def _lite(channels: int) -> tuple[list[nn.Module], int]:
+def _stride(side: int) -> int:
+    # No step of two over a side of one pixel: on a CPU, bf16 leaves the unused weights' gradients unset there.
+    return 2 if side > 1 else 1
+
+
+def _lite(channels: int, side: int) -> tuple[list[nn.Module], int]:
     layers: list[nn.Module] = []
     for _ in range(_LITE_CONVOLUTIONS):
-        layers += [
-            nn.Conv2d(channels, _LITE_WIDTH, 3, 2, padding=1, bias=False),
-            nn.BatchNorm2d(_LITE_WIDTH),
-            nn.ReLU(),
-        ]
-        channels = _LITE_WIDTH
+        convolution = nn.Conv2d(channels, _LITE_WIDTH, 3, _stride(side), padding=1, bias=False)
+        layers += [convolution, nn.BatchNorm2d(_LITE_WIDTH), nn.ReLU()]
+        channels, side = _LITE_WIDTH, -(-side // 2)
     return layers, channels
 
 
@@ -47,7 +49,8 @@ def _deep(channels: int, side: int) -> tuple[list[nn.Module], int]:
     layers: list[nn.Module] = []
     while not layers or (channels < _WIDEST and side > 1):
         wider = min(2 * channels, max(_WIDEST, channels))
-        layers += [BasicBlock(channels, wider, 2), *(BasicBlock(wider, wider, 1) for _ in range(_BLOCKS - 1))]
+        layers += [BasicBlock(channels, wider, _stride(side))]
+        layers += [BasicBlock(wider, wider, 1) for _ in range(_BLOCKS - 1)]
         channels, side = wider, -(-side // 2)
     return layers, channels
 

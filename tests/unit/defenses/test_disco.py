@@ -163,10 +163,14 @@ def test_local_steps_repeat_all_three():
 
 
 @pytest.mark.parametrize("depth", ["lite", "deep"])
-@pytest.mark.parametrize("shape", [(6,), (4, 1, 1), (3, 7, 3), (600, 2, 2)], ids=str)
+@pytest.mark.parametrize("shape", [(6,), (4, 1, 1), (3, 7, 3), (16, 4, 1), (600, 2, 2)], ids=str)
 def test_a_score_net_suits_any_representation(shape, depth):
     net = score_net(shape, 5, depth)
-    assert net(torch.zeros(2, *shape)).shape == (2, 5)
+    with torch.autocast("cpu", torch.bfloat16):
+        scores = net(torch.randn(2, *shape, generator=generator(0)))
+    assert scores.shape == (2, 5)
+    scores.float().square().sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in net.parameters())
 
 
 def test_the_deep_pruner_is_the_rest_of_a_resnet():
