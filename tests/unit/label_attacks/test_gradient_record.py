@@ -14,7 +14,10 @@ from torch import nn
 from veracausa.defenses.none import Undefended
 from veracausa.errors import InputError
 from veracausa.label_attacks.record import GradientRecord, GradientRecorder, _numbered, recording
+from veracausa.label_attacks.returned import GradientsReturned, gradients_folder
 from veracausa.registry import Options
+from veracausa.runs.store import Store
+from veracausa.split.watcher import Meeting
 
 
 def rng(seed: int = 0) -> torch.Generator:
@@ -120,3 +123,20 @@ def test_broken_recordings_are_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(InputError, match="not a whole part"):
         list(record)
+
+
+def test_of_a_long_training_four_epochs_are_kept_evenly_spread(tmp_path: Path) -> None:
+    store = Store(tmp_path, "active")
+    watcher = GradientsReturned(epochs=8)(store)
+    held = {"bank": torch.ones(4, dtype=torch.bool)}
+    watcher.begin(Meeting(lambda payloads, own: torch.zeros(0), {"bank": (3,)}, held, steps=16))
+    for step in range(1, 17):
+        ids = torch.tensor([0, 1] if step % 2 else [2, 3])
+        watcher.saw(step, ids, {}, torch.zeros(2))
+        gradient = torch.ones(2, 3)
+        assert watcher.answer("bank", gradient) is gradient
+    watcher.close()
+    record = GradientRecord(gradients_folder(tmp_path, "bank"))
+    assert record.passes() == 4
+    steps = torch.cat([part.step for part in record])
+    assert steps.unique().tolist() == [0, 1, 4, 5, 10, 11, 14, 15]
