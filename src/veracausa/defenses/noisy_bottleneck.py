@@ -84,7 +84,7 @@ class NoisyBottleneck(NoiseDefense):
         self.surrogates: SurrogateSet | None = None
         self.index: Tensor | None = None
         self.updates = 0
-        """How often the bottom has learnt: what is asked at inference of one bottom gets one draw of noise."""
+        """How often the bottom has changed, if only in its statistics: each state of it has its noise at inference."""
         self.exchanges = options.exchanges or 2
         self.budget = ExchangeBudget(self.exchanges - 1)
         self.last: Tensor | None = None
@@ -152,6 +152,7 @@ class NoisyBottleneck(NoiseDefense):
     def forward(self, x: Tensor, ids: Tensor, step: int) -> tuple[Tensor, Context]:
         """The noisy payload; accounted, for rows that may have no new one their last, or zeros, which say nothing."""
         self._ids = ids
+        self.updates += 1
         payload, context = super().forward(x, ids, step)
         if self.options.noise_mode != "accounted":
             return payload, context
@@ -176,7 +177,6 @@ class NoisyBottleneck(NoiseDefense):
     def backward(self, context: Context, grad: Tensor, local_steps: int = 1) -> None:
         sent = context.sent if isinstance(context, _Partly) else None
         super().backward(context, grad if sent is None else torch.where(sent, grad, 0.0), local_steps)
-        self.updates += 1
 
     def penalty(self, r: Tensor, x: Tensor) -> Tensor | None:
         """The decomposition loss (Eq. 14 over the channels) between rows and their surrogates, before any noise."""
