@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 import veracausa
 from veracausa.audit.run import audit_run, strength_check
 from veracausa.audit.samples import choose, column_groups
+from veracausa.audit.usefulness import Whole
 from veracausa.cli.main import app
 from veracausa.data.load import load
 from veracausa.defenses import defenses
@@ -115,6 +116,14 @@ def test_an_undefended_run_leaks_and_everything_is_written(run: Path) -> None:
     assert (run / "report.html").is_file()
     assert Run(run).status["audit"]["state"] == "done"
     assert Image.open(run / "images/inverse-passive_1.png").size[0] > 100
+
+
+def test_usefulness_is_measured_on_the_model_that_predicts(run: Path) -> None:
+    trained = Run(run)
+    sent, clean, depths, logits = Whole(trained, load(trained.job)).test(torch.arange(40))
+    assert torch.allclose(sent, clean, atol=1e-5), "nothing is defended"
+    assert len(depths) == 3
+    assert torch.allclose(logits.softmax(1), trained.predict().outputs[:40], atol=1e-5)
 
 
 def test_it_prints_a_table_and_a_sentence(run: Path) -> None:

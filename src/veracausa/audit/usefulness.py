@@ -37,7 +37,7 @@ def measure_usefulness(run: Run, dataset: VerticalDataset, resume: bool = False)
     ids = everyone[torch.stack([part.present(everyone) for part in holders]).all(0)][:_MOST]
     if labels is None or len(ids) <= NEIGHBOURS:
         return
-    model = _Model(run, dataset)
+    model = Whole(run, dataset)
     transmitted, clean, stages, outputs = model.test(ids)
     try:
         found = causal_cosine(
@@ -58,7 +58,7 @@ def kept_usefulness(run: Run) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-class _Model:
+class Whole:
     """A finished run's whole model in one place, which only somebody who holds the folder has."""
 
     def __init__(self, run: Run, dataset: VerticalDataset) -> None:
