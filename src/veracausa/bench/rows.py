@@ -71,11 +71,11 @@ def print_rows(name: str, rows: Sequence[Row], json: bool) -> None:
     # The table goes to standard error when a machine reads standard output.
     console = Console(file=sys.stderr if json else sys.stdout)
     if not console.is_terminal:
-        console.width = 160  # a log has no edge to wrap at
+        console.width = 200  # a log has no edge to wrap at
     for number, group in enumerate(_alike(rows)):
         table = Table(title=f"bench {name}" if not number else None, box=None, pad_edge=False)
         for i, title in enumerate(_titles(group)):
-            table.add_column(title, justify="left" if i in (0, 2) else "right")
+            table.add_column(title, justify="left" if i in (0, 2) else "right", no_wrap=i == 0)
         for row in group:
             table.add_row(*_cells(row, group))
         console.print(table, *([""] if len(rows) > len(group) else []))

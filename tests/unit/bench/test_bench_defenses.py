@@ -43,6 +43,17 @@ class Sleeps(Defense):
         super().backward(context, grad, local_steps)
 
 
+class Adapts(Defense):
+    """Six seconds at the first exchange of an epoch."""
+
+    adapted_epoch = -1
+
+    def protect(self, r: torch.Tensor, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        Clock.now += 6 if self.adapted_epoch < 0 else 0
+        self.adapted_epoch = 0
+        return r
+
+
 class Prepares(Defense):
     def prepare(self, data: Any, progress: Any = None) -> None:
         Clock.now += 5 + 0.5 * len(data)
@@ -61,9 +72,10 @@ def sleepy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     defenses.names()
     defenses.register("sleeps", Options)(Sleeps)
     defenses.register("prepares", Options)(Prepares)
+    defenses.register("adapts", Options)(Adapts)
     yield
-    del defenses._entries["sleeps"]
-    del defenses._entries["prepares"]
+    for name in ("sleeps", "prepares", "adapts"):
+        del defenses._entries[name]
 
 
 def rows_for(*names: str, effort: Effort = SHORT) -> list[Row]:
@@ -85,6 +97,14 @@ def test_a_batch_reckoned_from_a_few_rows_says_so(sleepy: None, monkeypatch: pyt
     assert f"reckoned from 2 of {BATCH} rows" in row.case
     assert row.extra["extra forward ms"] == 2000
     assert row.extra["extra backward ms"] == 0
+
+
+def test_what_is_done_once_an_epoch_falls_on_all_its_exchanges(sleepy: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "VARIANTS", {"adapts": {"": Variant(once_an_epoch=True)}})
+    (row,) = rows_for("adapts")
+    assert row.extra["once an epoch ms"] == 6000
+    assert row.extra["extra forward ms"] == 6000 / 3
+    assert row.extra["extra s an epoch"] == 6
 
 
 def test_what_is_made_once_is_reckoned_for_all_rows_and_epochs(sleepy: None, monkeypatch: pytest.MonkeyPatch) -> None:
