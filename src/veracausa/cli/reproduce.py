@@ -130,7 +130,8 @@ def _print(found: Reproduction, brief: bool) -> None:
             table.add_column(escape(title), justify="right" if number else "left", no_wrap=not number)
         for texts in body(found.experiment, panel):
             table.add_row(*map(escape, texts))
-        console.out.print(table)
+        # A narrow terminal wraps long lines; cut numbers would be worse.
+        console.out.print(table, width=max(console.out.width, 140), crop=False)
     if state := state_of(found.progress):
         console.out.print(state, markup=False, soft_wrap=True)
     console.out.print(f"Report: {found.out / 'report.html'}", markup=False, soft_wrap=True)
