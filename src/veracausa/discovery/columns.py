@@ -111,7 +111,7 @@ def prepare(
     table = table[:, kept]
     kinds = [len(np.unique(column[:10_000])) for column in table.T]
     whole = [bool((column == np.round(column)).all()) for column in table.T]
-    for at, kind, integral in zip(kept, kinds, whole, strict=True):
+    for at, kind, integral in zip(kept.tolist(), kinds, whole, strict=True):
         if kind == 2 or (integral and kind <= DISCRETE):
             notes += (f"{names[at]}: discrete, {kind} different values, fitted as a number",)
     mean, scale = np.zeros(len(kept)), np.ones(len(kept))

@@ -101,7 +101,7 @@ def _mechanism(causes: Array, rng: np.random.Generator) -> Array:
 
 def _weights(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
     """Uniform in [-2, -0.5] and [0.5, 2]: no parent is without effect."""
-    return rng.uniform(0.5, 2, shape) * rng.choice([-1.0, 1.0], shape)
+    return np.asarray(rng.uniform(0.5, 2, shape) * rng.choice([-1.0, 1.0], shape))
 
 
 def _observe(mean: Array, cause: Array, rng: np.random.Generator, violation: Violation) -> Array:
@@ -111,8 +111,8 @@ def _observe(mean: Array, cause: Array, rng: np.random.Generator, violation: Vio
     if violation == "multiplicative":
         return np.asarray(mean * (1 + noise))
     if violation == "non_iid":
-        return mean + noise * np.logaddexp(0, cause) / np.log(2)
-    return mean + noise
+        noise = noise * np.logaddexp(0, cause) / np.log(2)
+    return np.asarray(mean + noise)
 
 
 def _notes(options: SyntheticOptions, d: int, edges: int) -> tuple[str, ...]:

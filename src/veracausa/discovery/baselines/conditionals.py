@@ -1,0 +1,73 @@
+"""One small network a column, all columns in one batched operation: the mean of each given the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+Activation = Callable[[Tensor], Tensor]
+
+
+class Conditionals(nn.Module):
+    """E[x_j | the other columns] for every j, with a learned variance each.
+
+    `first` is (d, d, h): `first[i, j]` maps column i into the hidden units of column j's own network. What stands on
+    the diagonal never counts.
+    """
+
+    off_diagonal: Tensor
+
+    def __init__(self, d: int, hidden: Sequence[int], activation: Activation, rng: torch.Generator) -> None:
+        super().__init__()
+
+        def uniform(fan_in: int, *shape: int) -> nn.Parameter:
+            return nn.Parameter((2 * torch.rand(shape, generator=rng) - 1) * fan_in**-0.5)
+
+        widths = [*hidden, 1]
+        self.activation = activation
+        self.first = uniform(d, d, d, widths[0])
+        self.biases = nn.ParameterList([nn.Parameter(torch.zeros(d, width)) for width in widths])
+        self.deeper = nn.ParameterList([uniform(before, d, before, after) for before, after in pairwise(widths)])
+        self.log_variance = nn.Parameter(torch.zeros(d))
+        self.register_buffer("off_diagonal", 1 - torch.eye(d))
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(n, d) means; the mask weighs the edges, (d, d) for all rows or (n, d, d) for each its own."""
+        if mask is not None and mask.ndim == 3:
+            z = torch.einsum("nij,ijh->njh", x[:, :, None] * mask * self.off_diagonal, self.first)
+        else:
+            weights = self.first * (self.off_diagonal if mask is None else self.off_diagonal * mask)[:, :, None]
+            z = torch.einsum("ni,ijh->njh", x, weights)
+        z = z + self.biases[0]
+        for weight, bias in zip(self.deeper, list(self.biases)[1:], strict=True):
+            z = torch.einsum("njh,jhk->njk", self.activation(z), weight) + bias
+        return z[:, :, 0]
+
+    def strengths(self) -> Tensor:
+        """(d, d) norms of the first layer; the tiny addend keeps the gradient at zero finite."""
+        return ((self.first**2).sum(2) + 1e-16).sqrt() * self.off_diagonal
+
+    def negative_log_likelihood(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Of Gaussian residuals, without the constant: summed over columns, mean over rows."""
+        return gaussian_loss(x, self(x, mask), self.log_variance)
+
+
+def gaussian_loss(x: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
+    """½ [(x − mean)² exp(−s) + s], summed over columns, mean over rows."""
+    return (0.5 * ((x - mean) ** 2 * torch.exp(-log_variance) + log_variance)).mean(0).sum()
+
+
+def batches(rows: int, size: int, rng: torch.Generator) -> list[Tensor]:
+    """The positions of one epoch in a fresh order; the last, smaller batch is left out."""
+    order = torch.randperm(rows, generator=rng)
+    return list(order.split(size))[: max(1, rows // size)]
+
+
+def gumbel_sigmoid(logits: Tensor, rows: int, rng: torch.Generator) -> Tensor:
+    """Hard 0/1 draws, one set a row, whose gradient is the soft draw's (straight through)."""
+    u = torch.rand((rows, *logits.shape), generator=rng).clamp(1e-6, 1 - 1e-6)
+    soft = torch.sigmoid(logits + torch.log(u) - torch.log1p(-u))
+    return (soft > 0.5).float() + soft - soft.detach()

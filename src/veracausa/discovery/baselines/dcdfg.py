@@ -1,0 +1,75 @@
+"""DCD-FG (Lopez et al. 2022): columns act on each other through a few factors, so the graph has a low rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from veracausa import seeding
+from veracausa.discovery.base import CausalDiscovery
+from veracausa.discovery.baselines import method
+from veracausa.discovery.baselines.conditionals import batches, gaussian_loss, gumbel_sigmoid
+from veracausa.discovery.baselines.edge_probabilities import descend
+from veracausa.discovery.columns import Prepared
+
+
+@method("dcdfg")
+@dataclass(kw_only=True, eq=False, repr=False)
+class DCDFG(CausalDiscovery):
+    """Strength = the largest probability, over the factors, of column -> factor -> column."""
+
+    threshold: float = 0.5
+    factors: int = 10
+    hidden: int = 16
+    sparsity: float = 0.1
+    epochs: int = 600
+    batch: int = 64
+    learning_rate: float = 2e-3
+    structure_rate: float = 2e-2
+    """Of the edges' log-odds, which have a longer way to go than weights."""
+
+    def learn(self, data: Prepared, time_is_up: Callable[[], bool]) -> NDArray[np.float64]:
+        x = torch.from_numpy(data.values).float()
+        d, m = x.shape[1], self.factors
+        rng = seeding.generator(self.seed, "dcdfg")
+
+        def uniform(fan_in: int, *shape: int) -> torch.Tensor:
+            return ((2 * torch.rand(shape, generator=rng) - 1) * fan_in**-0.5).requires_grad_(True)
+
+        encode, bend, decode = uniform(d, d, m, self.hidden), uniform(1, m, self.hidden), uniform(m, m, self.hidden, d)
+        bias = torch.zeros(d, requires_grad=True)
+        log_variance = torch.zeros(d, requires_grad=True)
+        # Each column starts as a likely cause of some factors and a likely effect of the others: a bipartite start
+        # that differs from pair to pair, as a symmetric one would never break its cycles.
+        into = torch.randn((d, m), generator=rng).requires_grad_(True)
+        out_of = torch.randn((m, d), generator=rng).requires_grad_(True)
+
+        def joint() -> torch.Tensor:
+            """(d, m, d): column i enters factor f, and f enters column j."""
+            return torch.sigmoid(into)[:, :, None] * torch.sigmoid(out_of)[None]
+
+        def loss(rows: torch.Tensor) -> torch.Tensor:
+            batch = x[rows]
+            enters, leaves = gumbel_sigmoid(into, len(rows), rng), gumbel_sigmoid(out_of, len(rows), rng)
+            hidden = torch.tanh(torch.einsum("nif,ifh->nfh", batch[:, :, None] * enters, encode) + bend)
+            mean = torch.einsum("nfj,nfh,fhj->nj", leaves, hidden, decode) + bias
+            edges = torch.sigmoid(into).sum() + torch.sigmoid(out_of).sum()
+            return gaussian_loss(batch, mean, log_variance) + self.sparsity * edges
+
+        descend(
+            loss,
+            lambda: joint().sum(1),
+            [encode, bend, decode, bias, log_variance],
+            [into, out_of],
+            epochs=self.epochs,
+            batches=lambda: batches(len(x), self.batch, rng),
+            learning_rate=self.learning_rate,
+            structure_rate=self.structure_rate,
+            time_is_up=time_is_up,
+            log=self._log,
+        )
+        return joint().detach().amax(1).double().numpy()

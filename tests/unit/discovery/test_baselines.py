@@ -1,0 +1,114 @@
+"""Published methods on a graph of four columns: each finds more than nothing, keeps the time and repeats itself."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from veracausa.discovery.baselines import build, methods
+from veracausa.discovery.baselines.augmented_lagrangian import augmented_lagrangian
+from veracausa.discovery.graphs import is_acyclic
+from veracausa.errors import InputError
+
+TRUTH = [("x0", "x1"), ("x1", "x3"), ("x2", "x3")]
+SMALL = {
+    "sortnregress": {},
+    "notears": {},
+    "notears-mlp": {"iterations": 30, "rounds": 3},
+    "nobears": {"iterations": 60, "rounds": 3, "learning_rate": 0.03},
+    "sdcd": {"epochs": 40, "batch": 100, "learning_rate": 0.03, "growth": 0.05},
+    "dcdi": {"epochs": 60, "batch": 16},
+    "dcdfg": {"epochs": 100, "batch": 16, "factors": 4},
+    "dagma": {"warm_iterations": 2000, "iterations": 4000},
+    "dagma-mlp": {"warm_iterations": 1000, "iterations": 2000},
+}
+QUICK = ("sortnregress", "notears", "notears-mlp", "nobears", "sdcd")
+"""The others take seconds each."""
+
+
+def each(*names: str):
+    return [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in names]
+
+
+@pytest.fixture(scope="module")
+def table() -> np.ndarray:
+    rng = np.random.default_rng(0)
+    noise = 0.3 * rng.normal(size=(400, 4))
+    a, c = rng.normal(size=(2, 400))
+    b = np.tanh(2 * a) + 0.3 * a + noise[:, 1]
+    return np.stack([a, b, c, np.sin(2 * c) + b**2 + noise[:, 3]], axis=1)
+
+
+def test_every_method_is_tried():
+    assert methods.names() == sorted(SMALL)
+
+
+def fitted(name: str, table: np.ndarray, **settings):
+    if name.startswith("dagma"):
+        pytest.importorskip("dagma")
+    return build(name, **(SMALL[name] | settings)).fit(table)
+
+
+@pytest.mark.parametrize("name", each(*SMALL))
+def test_it_beats_the_empty_graph_and_repeats(name, table):
+    before = table.copy()
+    method = fitted(name, table)
+    assert np.array_equal(table, before)
+    assert is_acyclic(method.adjacency_matrix_)
+    # The graph without edges has a distance of three.
+    assert method.score(TRUTH) < len(TRUTH)
+    assert method.score(TRUTH, "f1") > 0
+    assert np.array_equal(method.strengths_, fitted(name, table).strengths_)
+
+
+@pytest.mark.parametrize("name", each("nobears", "sdcd", "notears-mlp", "dcdi", "dcdfg", "dagma", "dagma-mlp"))
+def test_it_ends_when_its_time_is_up(name, table):
+    if name.startswith("dagma"):
+        pytest.importorskip("dagma")
+    began = time.monotonic()
+    method = build(name, time_limit=0.05).fit(table)
+    # The defaults take minutes; the factor is for a busy machine.
+    assert time.monotonic() - began < 20
+    assert is_acyclic(method.adjacency_matrix_)
+
+
+def test_sorting_by_variance_knows_when_there_is_nothing_to_sort_by(table):
+    raw = build("sortnregress").fit(table * [1, 3, 1, 9])
+    assert raw.score(TRUTH) <= 1
+    assert not raw.notes_
+    standard = build("sortnregress", standardise=True).fit(table)
+    assert "random" in standard.notes_[-1]
+    assert build("sortnregress", by="r2").fit(table).adjacency_matrix_.any()
+
+
+def test_linear_notears_finds_a_linear_graph():
+    rng = np.random.default_rng(1)
+    values = rng.normal(size=(1000, 4))
+    values[:, 1] += 1.5 * values[:, 0]
+    values[:, 3] += 1.2 * values[:, 1] - 1.5 * values[:, 2]
+    method = build("notears", standardise=False).fit(values)
+    assert method.score(TRUTH) == 0
+    assert method.strengths_[2, 3] == pytest.approx(1.5, abs=0.2)
+    assert method.thresholded_is_dag_
+
+
+def test_the_augmented_lagrangian_meets_its_constraint():
+    # min (x − 3)² under x = 1: each unconstrained minimum by Newton steps.
+    def solve(x: float, multiplier: float, penalty: float) -> tuple[float, float]:
+        for _ in range(100):
+            h, slope = x - 1, 1.0
+            x -= (2 * (x - 3) + (multiplier + penalty * h) * slope) / (2 + penalty)
+        return x, abs(x - 1)
+
+    seen: list[dict] = []
+    x = augmented_lagrangian(solve, 5.0, time_is_up=lambda: False, log=lambda **row: seen.append(row))
+    assert x == pytest.approx(1, abs=1e-6)
+    assert seen[-1]["h"] < 1e-6
+
+
+def test_a_package_that_is_not_there_is_named(monkeypatch, table):
+    monkeypatch.setitem(__import__("sys").modules, "dagma.linear", None)
+    with pytest.raises(InputError, match=r"`dagma` is missing; pip install 'veracausa\[baselines\]'"):
+        build("dagma").fit(table)
