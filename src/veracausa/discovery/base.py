@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator
 
 from veracausa.discovery.columns import Collinear, Missing, Prepared, Unusable, prepare
 from veracausa.discovery.data import edges_between
-from veracausa.discovery.graphs import as_adjacency, constraints, cut
+from veracausa.discovery.graphs import as_adjacency, constraints, cut, smallest_acyclic_threshold
 from veracausa.errors import InputError
 from veracausa.metrics.graphs import graph_scores
 from veracausa.registry import did_you_mean
@@ -30,8 +30,8 @@ Adjacency = NDArray[np.bool_]
 class CausalDiscovery(BaseEstimator):  # type: ignore[misc]
     """Learns a DAG over the columns of a table. A method subclasses it as a dataclass and overrides `learn`."""
 
-    threshold: float = 0.3
-    """An edge weaker than this is left out."""
+    threshold: float | Literal["acyclic"] = 0.3
+    """An edge weaker than this is left out; `acyclic`: the least threshold that leaves no cycle."""
     required: Any = None
     """Edges the graph must have: pairs of column names, or a (d, d) matrix."""
     forbidden: Any = None
@@ -68,7 +68,10 @@ class CausalDiscovery(BaseEstimator):  # type: ignore[misc]
         self.strengths_ = np.zeros((len(names), len(names)))
         self.strengths_[inside] = np.abs(strengths)
         np.fill_diagonal(self.strengths_, 0.0)
-        result = cut(self.strengths_, self.threshold, must, never)
+        least = smallest_acyclic_threshold(self.strengths_) if self.threshold == "acyclic" else self.threshold
+        self.threshold_ = least
+        """The threshold that was used."""
+        result = cut(self.strengths_, least, must, never)
         self.adjacency_matrix_: Adjacency = result.adjacency
         self.thresholded_: Adjacency = result.before
         """The graph before cycles were broken, and whether it was a DAG."""

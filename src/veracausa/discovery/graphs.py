@@ -49,6 +49,21 @@ def thresholded(strength: ArrayLike, threshold: float) -> Adjacency:
     return edges
 
 
+def smallest_acyclic_threshold(strength: ArrayLike) -> float:
+    """The least strength at which the edges as strong or stronger form a DAG; above all of them if none does."""
+    strong = np.abs(np.asarray(strength, dtype=float))
+    levels = np.unique(strong[thresholded(strong, 0.0)])
+    low, high = 0, len(levels)
+    # Fewer edges can not close a new cycle, so the levels that work lie all above those that do not.
+    while low < high:
+        middle = (low + high) // 2
+        if is_acyclic(thresholded(strong, levels[middle])):
+            high = middle
+        else:
+            low = middle + 1
+    return float(levels[low]) if low < len(levels) else float(np.nextafter(strong.max(initial=0.0), np.inf))
+
+
 @dataclass(frozen=True)
 class Cut:
     """A DAG cut out of strengths, beside what it was cut from."""

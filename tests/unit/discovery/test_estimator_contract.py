@@ -55,6 +55,14 @@ def test_what_a_fit_leaves():
     assert graph.edges["a", "b"]["strength"] == 0.9
 
 
+def test_the_least_threshold_without_a_cycle():
+    method = Fixed(threshold="acyclic").fit(TABLE)
+    # Strengths 0.9 and 0.5 close a cycle, so only the stronger is left.
+    assert method.threshold_ == 0.9
+    assert method.thresholded_is_dag_
+    assert method.adjacency_matrix_.sum() == 1
+
+
 def test_arrays_and_frames_give_the_same():
     array, frame = Fixed().fit(TABLE), Fixed().fit(pl.DataFrame(TABLE))
     assert np.array_equal(array.adjacency_matrix_, frame.adjacency_matrix_)

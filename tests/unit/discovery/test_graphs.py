@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from veracausa.discovery.graphs import cut, greedy_cut, is_acyclic, thresholded, topological_order
+from veracausa.discovery.graphs import (
+    cut,
+    greedy_cut,
+    is_acyclic,
+    smallest_acyclic_threshold,
+    thresholded,
+    topological_order,
+)
 from veracausa.errors import InputError
 
 
@@ -52,6 +59,14 @@ def test_cut_is_a_dag_that_keeps_the_constraints(problem):
         dag[cause, effect] = True
         assert not is_acyclic(dag)
         dag[cause, effect] = False
+
+
+@given(arrays(float, (4, 4), elements=st.integers(0, 5).map(float)))
+def test_the_smallest_acyclic_threshold_is_that(strength):
+    least = smallest_acyclic_threshold(strength)
+    assert is_acyclic(thresholded(strength, least))
+    weaker = strength[~np.eye(4, dtype=bool) & (strength > 0) & (strength < least)]
+    assert all(not is_acyclic(thresholded(strength, level)) for level in weaker)
 
 
 def test_stronger_edge_wins_and_the_cycle_is_told():

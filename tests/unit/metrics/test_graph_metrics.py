@@ -90,6 +90,16 @@ def test_variance_and_r2_of_a_chain():
     assert r2_given_others(values)[0] == pytest.approx(np.corrcoef(values[:, :2].T)[0, 1] ** 2, abs=0.01)
 
 
+def test_sortabilities_equal_the_published_code():
+    published = pytest.importorskip("CausalDisco.analytics")
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        truth = np.triu(rng.random((6, 6)) < 0.5, 1)
+        values = rng.normal(size=(100, 6)) @ (np.eye(6) + truth)
+        assert var_sortability(values, truth) == pytest.approx(published.var_sortability(values, truth.astype(float)))
+        assert r2_sortability(values, truth) == pytest.approx(published.r2_sortability(values, truth.astype(float)))
+
+
 def test_graphs_of_different_sizes_are_refused():
     with pytest.raises(InputError, match="can not be compared"):
         shd(CHAIN, np.zeros((2, 2)))

@@ -22,7 +22,7 @@ def augmented_lagrangian(
     """The state after h has come below the tolerance.
 
     `solve(state, multiplier, penalty)` minimises loss + multiplier · h + penalty / 2 · h², starting from the state, and
-    returns the new one with its h. The penalty grows tenfold until a round has cut h to a quarter; the multiplier follows.
+    returns the new one with its h. The penalty grows tenfold until a round has cut h to a quarter.
     """
     state, multiplier, penalty, h = start, 0.0, 1.0, math.inf
     for round_ in range(rounds):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
@@ -24,7 +25,7 @@ class Conditionals(nn.Module):
         super().__init__()
 
         def uniform(fan_in: int, *shape: int) -> nn.Parameter:
-            return nn.Parameter((2 * torch.rand(shape, generator=rng) - 1) * fan_in**-0.5)
+            return nn.Parameter((2 * torch.rand(shape, generator=rng) - 1) / math.sqrt(fan_in))
 
         widths = [*hidden, 1]
         self.activation = activation
@@ -44,7 +45,8 @@ class Conditionals(nn.Module):
         z = z + self.biases[0]
         for weight, bias in zip(self.deeper, list(self.biases)[1:], strict=True):
             z = torch.einsum("njh,jhk->njk", self.activation(z), weight) + bias
-        return z[:, :, 0]
+        means: Tensor = z.squeeze(2)
+        return means
 
     def strengths(self) -> Tensor:
         """(d, d) norms of the first layer; the tiny addend keeps the gradient at zero finite."""
@@ -63,7 +65,7 @@ def gaussian_loss(x: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
 def batches(rows: int, size: int, rng: torch.Generator) -> list[Tensor]:
     """The positions of one epoch in a fresh order; the last, smaller batch is left out."""
     order = torch.randperm(rows, generator=rng)
-    return list(order.split(size))[: max(1, rows // size)]
+    return list(torch.split(order, size))[: max(1, rows // size)]
 
 
 def gumbel_sigmoid(logits: Tensor, rows: int, rng: torch.Generator) -> Tensor:

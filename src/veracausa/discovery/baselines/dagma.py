@@ -54,18 +54,16 @@ class Dagma(CausalDiscovery):
         with _no_progress_bar("dagma.linear"):
             try:
                 # The package centres the array it is given in place.
-                return np.abs(
-                    model.fit(
-                        data.values.copy(),
-                        lambda1=self.sparsity,
-                        w_threshold=0.0,
-                        warm_iter=self.warm_iterations,
-                        max_iter=self.iterations,
-                    )
+                model.fit(
+                    data.values.copy(),
+                    lambda1=self.sparsity,
+                    w_threshold=0.0,
+                    warm_iter=self.warm_iterations,
+                    max_iter=self.iterations,
                 )
             except _OutOfTime:
                 self.notes_ += ("dagma: out of time; the graph of the last stage that was finished",)
-                return np.abs(model.W_est)
+        return np.asarray(model.W_est)
 
 
 @method("dagma-mlp")
@@ -107,13 +105,13 @@ class DagmaMLP(CausalDiscovery):
                     self.notes_ += ("dagma-mlp: out of time; the graph as it was then",)
         finally:
             torch.set_default_dtype(before)
-        return np.abs(network.fc1_to_adj())
+        return np.asarray(network.fc1_to_adj())
 
 
 @contextmanager
 def _no_progress_bar(module: str) -> Iterator[None]:
     """The package draws a bar on the user's terminal; give it one that is silent."""
-    package = importlib.import_module(module)
+    package: Any = importlib.import_module(module)
     drawn = package.tqdm
 
     def silent(*arguments: Any, **settings: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -38,7 +39,7 @@ class DCDFG(CausalDiscovery):
         rng = seeding.generator(self.seed, "dcdfg")
 
         def uniform(fan_in: int, *shape: int) -> torch.Tensor:
-            return ((2 * torch.rand(shape, generator=rng) - 1) * fan_in**-0.5).requires_grad_(True)
+            return ((2 * torch.rand(shape, generator=rng) - 1) / math.sqrt(fan_in)).requires_grad_(True)
 
         encode, bend, decode = uniform(d, d, m, self.hidden), uniform(1, m, self.hidden), uniform(m, m, self.hidden, d)
         bias = torch.zeros(d, requires_grad=True)

@@ -78,4 +78,4 @@ class NoBears(CausalDiscovery):
             penalty_limit=1e6,
         )
         moved = (powers * shape).sum(2).std(0)
-        return (weights.abs() * moved[:, None]).numpy()
+        return np.asarray((weights.abs() * moved[:, None]).numpy())

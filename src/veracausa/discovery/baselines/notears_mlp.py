@@ -45,12 +45,13 @@ class NoTearsMLP(CausalDiscovery):
         rest = [value for name, value in network.named_parameters() if name not in ("first", "log_variance")]
         block = network.first.numel()
         diagonal = np.broadcast_to(np.eye(d, dtype=bool)[:, :, None], network.first.shape).ravel()
+        bounds: list[tuple[float | None, float | None]]
         bounds = [(0.0, 0.0) if own else (0.0, None) for own in np.concatenate([diagonal, diagonal])]
         bounds += [(None, None)] * sum(value.numel() for value in rest)
 
         def spread(point: Array) -> None:
             first = torch.from_numpy(point[:block] - point[block : 2 * block])
-            values = torch.from_numpy(point[2 * block :]).split([value.numel() for value in rest])
+            values = torch.split(torch.from_numpy(point[2 * block :]), [value.numel() for value in rest])
             with torch.no_grad():
                 for parameter, value in zip((network.first, *rest), (first, *values), strict=True):
                     parameter.copy_(value.view_as(parameter))
@@ -66,7 +67,7 @@ class NoTearsMLP(CausalDiscovery):
                 h = _trace_exponential(network)
                 loss = 0.5 * ((x - network(x)) ** 2).mean(0).sum() + multiplier * h + 0.5 * penalty * h * h
                 loss = loss + 0.5 * self.decay * sum((value**2).sum() for value in (network.first, *network.deeper))
-                loss.backward()  # type: ignore[no-untyped-call]
+                loss.backward()
                 slope = _gradient(network.first)
                 pieces = [slope + self.sparsity, -slope + self.sparsity, *map(_gradient, rest)]
                 best[:] = [point.copy()]

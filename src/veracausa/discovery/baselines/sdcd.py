@@ -59,7 +59,7 @@ class SDCD(CausalDiscovery):
                         _, (slope,) = spectral(strengths.detach().double().numpy()[None])
                         loss = loss + weight * (torch.from_numpy(slope).float() * strengths).sum()
                     adam.zero_grad()
-                    loss.backward()  # type: ignore[no-untyped-call]
+                    loss.backward()
                     adam.step()
                 strengths = (network.strengths() * mask).detach()
                 self._log(stage=number, epoch=epoch, loss=total, acyclicity_weight=weight)
