@@ -117,6 +117,7 @@ def _print_list() -> None:
 
 
 def _print(found: Reproduction, brief: bool) -> None:
+    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
@@ -131,7 +132,7 @@ def _print(found: Reproduction, brief: bool) -> None:
         for texts in body(found.experiment, panel):
             table.add_row(*map(escape, texts))
         # A narrow terminal wraps long lines; cut numbers would be worse.
-        console.out.print(table, width=max(console.out.width, 140), crop=False)
+        Console(highlight=False, width=max(console.out.width, 220)).print(table)
     if state := state_of(found.progress):
         console.out.print(state, markup=False, soft_wrap=True)
     console.out.print(f"Report: {found.out / 'report.html'}", markup=False, soft_wrap=True)

@@ -137,7 +137,7 @@ def footnotes(experiment: Experiment, tables: Sequence[PanelTable], progress: Pr
             "either, so these numbers say nothing about a defense."
         )
     if any(compared(table, experiment.columns) for table in tables):
-        notes.append("What the paper only draws is not in its column: only printed numbers are.")
+        notes.append("Of the paper only printed numbers are here, not what it draws. In the figure they are hollow.")
     notes += list(experiment.footnotes)
     for table in tables:
         notes += [f"{table.label}: {note}." for note in table.notes]
@@ -191,10 +191,9 @@ def write_settings(experiment: Experiment, grid: Sequence[Point], out: Path) -> 
 
 
 def _shown(experiment: Experiment, table: PanelTable) -> dict[str, Any]:
-    substitute = table.substitute
     return {
         "label": table.label,
-        "substitute": substitute,
+        "substitute": table.substitute,
         "head": head(experiment, table),
         "body": list(body(experiment, table)),
         "guesses": len(table.trivial),
