@@ -168,12 +168,13 @@ def test_attacks_say_what_they_need_and_refuse_what_they_cannot_read() -> None:
 def test_an_audit_accepts_and_refuses_as_the_matrix_says(
     name: str, kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from veracausa.attacks.live import run as sitting_in
     from veracausa.audit import run as auditing
 
     job, data = defended.made("none", defended.Condition(job={"transcript": {"record": True}}), kind)
     job = job.model_copy(update={"checkpoints": job.checkpoints.model_copy(update={"moments": (0.0, 0.5)})})
-    monkeypatch.setattr(training, "load", lambda settings: data)
-    monkeypatch.setattr(auditing, "load", lambda settings: data)
+    for module in (training, auditing, sitting_in):
+        monkeypatch.setattr(module, "load", lambda settings: data)
     run = training.train(job, tmp_path / "run")
     known = attacks.options(name).model_fields
     small = {"epochs": 1, "channels": 4, "blocks": 0, "main": 1, "steps": 2, "batch_size": 4, "reading_epochs": 1}
