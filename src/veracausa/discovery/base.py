@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -24,16 +24,17 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 Adjacency = NDArray[np.bool_]
+Threshold = float | Literal["acyclic"]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class CausalDiscovery(BaseEstimator):  # type: ignore[misc]
     """Learns a DAG over the columns of a table. A method subclasses it as a dataclass and overrides `learn`."""
 
-    threshold: float | Literal["acyclic"] = 0.3
+    threshold: Threshold = 0.3
     """An edge weaker than this is left out; `acyclic`: the least threshold that leaves no cycle."""
     required: Any = None
-    """Edges the graph must have: pairs of column names, or a (d, d) matrix."""
+    """Edges the graph must have: pairs of column names, or a (d, d) array."""
     forbidden: Any = None
     standardise: bool = True
     missing: Missing = "median"
@@ -160,16 +161,16 @@ def _is_numeric(column: Any) -> bool:
 
 
 def as_edges(edges: Any, names: Sequence[str], what: str) -> Adjacency | None:
-    """Edges as a (d, d) matrix: from one, from a networkx graph, or from pairs of names or positions."""
+    """Edges as a (d, d) matrix: from such an array or frame, a networkx graph, or pairs of names or positions."""
     if edges is None:
         return None
     if hasattr(edges, "edges"):
         edges = list(edges.edges())
     elif isinstance(edges, Mapping):
         edges = [(cause, effect) for cause, effects in edges.items() for effect in effects]
-    if isinstance(edges, Iterable) and not isinstance(edges, np.ndarray):
-        edges = list(edges)
-    if isinstance(edges, np.ndarray) or (len(edges) and np.shape(edges) == (len(names), len(names)) != (2, 2)):
+    if hasattr(edges, "to_numpy"):
+        edges = edges.to_numpy()
+    if isinstance(edges, np.ndarray):
         matrix = as_adjacency(edges, what)
         if len(matrix) != len(names):
             raise InputError(f"{what}: shape {matrix.shape} for {len(names)} columns; give one row a column")
@@ -177,7 +178,7 @@ def as_edges(edges: Any, names: Sequence[str], what: str) -> Adjacency | None:
     try:
         pairs = [(_named(cause, names), _named(effect, names)) for cause, effect in edges]
     except (TypeError, ValueError):
-        raise InputError(f"{what}: edges are pairs (cause, effect) of column names, or a matrix") from None
+        raise InputError(f"{what}: edges are pairs (cause, effect) of column names, or an array") from None
     return edges_between(pairs, names, what)
 
 

@@ -95,6 +95,8 @@ def test_constraints_are_kept():
     assert method.adjacency_matrix_.tolist() == [[0, 0, 0], [1, 0, 0], [0, 0, 0]]
     with pytest.raises(InputError, match="no column 'x7'"):
         Fixed(required=[("x7", "x0")]).fit(TABLE)
+    with pytest.raises(InputError, match="required: edges are pairs"):
+        Fixed(required=[("x0", "x1"), ("x2",)]).fit(TABLE)
     with pytest.raises(InputError, match="form a cycle"):
         Fixed(required=[("x0", "x1"), ("x1", "x0")]).fit(TABLE)
 
@@ -105,6 +107,7 @@ def test_constraints_are_kept():
         [("x1", "x0"), ("x1", "x2")],
         np.array([[0, 0, 0], [1, 0, 1], [0, 0, 0]]),
         nx.DiGraph([("x1", "x0"), ("x1", "x2")]),
+        pl.DataFrame([[0, 1, 0], [0, 0, 0], [0, 1, 0]]),
         {"x1": ["x0", "x2"]},
     ],
 )

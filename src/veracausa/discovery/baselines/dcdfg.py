@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from veracausa import seeding
-from veracausa.discovery.base import CausalDiscovery
+from veracausa.discovery.base import CausalDiscovery, Threshold
 from veracausa.discovery.baselines import method
 from veracausa.discovery.baselines.conditionals import batches, gaussian_loss, gumbel_sigmoid
 from veracausa.discovery.baselines.edge_probabilities import descend
@@ -23,7 +23,7 @@ from veracausa.discovery.columns import Prepared
 class DCDFG(CausalDiscovery):
     """Strength = the largest probability, over the factors, of column -> factor -> column."""
 
-    threshold: float = 0.5
+    threshold: Threshold = 0.5
     factors: int = 10
     hidden: int = 16
     sparsity: float = 0.1

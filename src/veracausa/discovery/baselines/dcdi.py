@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch.nn.functional import leaky_relu
 
 from veracausa import seeding
-from veracausa.discovery.base import CausalDiscovery
+from veracausa.discovery.base import CausalDiscovery, Threshold
 from veracausa.discovery.baselines import method
 from veracausa.discovery.baselines.conditionals import Conditionals, batches, gumbel_sigmoid
 from veracausa.discovery.baselines.edge_probabilities import descend
@@ -23,7 +23,7 @@ from veracausa.discovery.columns import Prepared
 class DCDI(CausalDiscovery):
     """Strength = the probability of the edge. Gaussian likelihood with a learned variance (DCDI-G)."""
 
-    threshold: float = 0.5
+    threshold: Threshold = 0.5
     hidden: int = 16
     sparsity: float = 0.1
     epochs: int = 600

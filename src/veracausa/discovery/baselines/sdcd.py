@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from veracausa import seeding
 from veracausa.discovery.acyclicity import Spectral
-from veracausa.discovery.base import CausalDiscovery
+from veracausa.discovery.base import CausalDiscovery, Threshold
 from veracausa.discovery.baselines import method
 from veracausa.discovery.baselines.conditionals import Conditionals, batches
 from veracausa.discovery.columns import Prepared
@@ -23,7 +23,9 @@ from veracausa.discovery.graphs import is_acyclic
 class SDCD(CausalDiscovery):
     """Strength = the norm of a column's weights into the other's hidden units."""
 
-    threshold: float = 0.2
+    threshold: Threshold = 0.2
+    pruning: float = 0.2
+    """An edge weaker than this after the first stage is out; the constraint grows while stronger ones form a cycle."""
     hidden: int = 10
     sparsity: float = 0.01
     """Group lasso of the first stage."""
@@ -63,14 +65,14 @@ class SDCD(CausalDiscovery):
                     adam.step()
                 strengths = (network.strengths() * mask).detach()
                 self._log(stage=number, epoch=epoch, loss=total, acyclicity_weight=weight)
-                if growth and not is_acyclic((strengths >= self.threshold).numpy()):
+                if growth and not is_acyclic((strengths >= self.pruning).numpy()):
                     weight += growth
                 if time_is_up():
                     break
             return strengths
 
         first = stage(1, self.sparsity, 0.0)
-        mask = (first >= self.threshold).float()
+        mask = (first >= self.pruning).float()
         if time_is_up():
             self.notes_ += ("sdcd: out of time before the second stage",)
             return first.double().numpy()
