@@ -1,0 +1,172 @@
+"""The model in floating point, in one place: what the federation learns, but without shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veracausa.discovery import threshold as rules
+from veracausa.discovery.decoders import Decoders
+from veracausa.discovery.settings import Settings
+from veracausa.discovery.structure import Structure
+from veracausa.errors import RunError
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Progress = Callable[[float], None]
+
+
+@dataclass
+class Fit:
+    """What a training left, each with a leading axis of replicates."""
+
+    strengths: Array
+    """(R, d, d)."""
+    allowed: Mask
+    """The edges that the order leaves, or all that were not forbidden where there was no refit."""
+    thresholds: Array
+    held_out_loss: Array
+    """(R,): mean over the rows kept apart, of the chosen graph; nan where there are none."""
+    history: list[dict[str, float]] = field(default_factory=list)
+
+
+class FloatModel:
+    """Encoder and decoders of all attributes; `fit` trains, orders, refits and finds the threshold."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        d: int,
+        rng: np.random.Generator,
+        *,
+        binary: Mask | None = None,
+        required: Mask | None = None,
+        forbidden: Mask | None = None,
+        replicates: int = 1,
+    ) -> None:
+        self.settings, self.rng, self.d = settings, rng, d
+        binary = np.zeros(d, dtype=bool) if binary is None or not settings.bernoulli else binary
+        self.required = np.zeros((d, d), dtype=bool) if required is None else required
+        allowed = ~np.eye(d, dtype=bool)
+        if forbidden is not None:
+            allowed &= ~forbidden
+        self.structure = Structure(settings, np.repeat(allowed[None], replicates, 0), self.required)
+        h = settings.width
+        self.weights = rng.uniform(-1, 1, (replicates, d, d, h)) / (d * np.sqrt(h)) * allowed[None, :, :, None]
+        self.decoders = Decoders(
+            replicates, d, h, settings.depth, settings.activation, binary, settings.likelihood, rng
+        )
+
+    @property
+    def strengths(self) -> Array:
+        return np.sqrt(np.square(self.weights).sum(3))
+
+    def features(self, x: Array, weights: Array | None = None) -> Array:
+        """(R, d, n, h) of rows (R, n, d)."""
+        weights = self.weights if weights is None else weights
+        replicates, d, _, h = weights.shape
+        z: Array = (x @ weights.reshape(replicates, d, d * h)).reshape(replicates, -1, d, h).swapaxes(1, 2)
+        return z
+
+    def fit(
+        self,
+        train: Array,
+        held_out: Array,
+        progress: Progress = lambda share: None,
+        time_is_up: Callable[[], bool] = lambda: False,
+    ) -> Fit:
+        """Learn from rows (R, n, d); `held_out` rows choose the threshold and are not trained on."""
+        settings, history = self.settings, list[dict[str, float]]()
+        n = min(settings.batch, train.shape[1])
+        steps = train.shape[1] // n
+        # Batches are fixed sets of rows; only their order changes.
+        sets = self.rng.permutation(train.shape[1])[: steps * n].reshape(steps, n)
+        batches = [np.ascontiguousarray(train[:, rows]) for rows in sets]
+        for epoch in range(settings.epochs + settings.refit_epochs):
+            if epoch == settings.epochs:
+                self.structure.settle(self.strengths)
+                self._scale(self.structure.allowed.astype(float))
+            losses = self._epoch(batches)
+            if not np.isfinite(losses).all():
+                raise RunError(f"the fit diverged in epoch {epoch + 1}; lower its rate ({settings.rate})")
+            self.structure.end_epoch(self.strengths, epoch)
+            weight = self.structure.weight.mean() if self.structure.searching else 0.0
+            figures = {"loss": losses.mean(), "acyclicity": self.structure.value.mean(), "weight": weight}
+            history.append({"epoch": epoch + 1.0, **{name: float(value) for name, value in figures.items()}})
+            progress((epoch + 1) / (settings.epochs + settings.refit_epochs))
+            if time_is_up():
+                break
+        thresholds, losses = self._threshold(held_out)
+        return Fit(self.strengths, self.structure.allowed, thresholds, losses, history)
+
+    def _epoch(self, batches: list[Array]) -> Array:
+        settings = self.settings
+        every = len(batches) if settings.structure_every == "epoch" else min(settings.structure_every, len(batches))
+        total = np.zeros(len(self.weights))
+        for number, at in enumerate(self.rng.permutation(len(batches)), start=1):
+            total += self._step(batches[at])
+            if number % every == 0:
+                self._scale(self.structure.factors(self.strengths, every))
+        return total / len(batches)
+
+    def _step(self, x: Array) -> Array:
+        settings = self.settings
+        replicates, n, _ = x.shape
+        step = self.decoders.step(self.features(x), x.swapaxes(1, 2), settings.rate, self._decay)
+        gradient = x.swapaxes(1, 2) @ step.features.swapaxes(1, 2).reshape(replicates, n, -1)
+        self.weights -= settings.rate * self.structure.allowed[..., None] * gradient.reshape(self.weights.shape)
+        if settings.sparsity == "l1":
+            small = settings.rate * settings.sparsity_weight
+            self.weights = np.sign(self.weights) * np.maximum(np.abs(self.weights) - small, 0.0)
+        losses: Array = step.losses.sum(1)
+        return losses
+
+    @property
+    def _decay(self) -> float:
+        """The L2 penalty is on all weights, those of the decoders too."""
+        return 2 * self.settings.sparsity_weight if self.settings.sparsity == "l2" else 0.0
+
+    def _scale(self, factors: Array) -> None:
+        self.weights *= factors[..., None]
+
+    def held_out_loss(self, rows: Array, graphs: Mask | None = None) -> Array:
+        """(R,): the loss of rows (R, n, d), summed over attributes, with only the edges of `graphs`."""
+        weights = self.weights if graphs is None else self.weights * graphs[..., None]
+        losses: Array = self.decoders.losses(self.features(rows, weights), rows.swapaxes(1, 2)).sum(1)
+        return losses
+
+    def _threshold(self, rows: Array) -> tuple[Array, Array]:
+        settings, strengths, allowed = self.settings, self.strengths, self.structure.allowed
+        kept = rows.shape[1] > 0
+        found = np.zeros(len(strengths))
+        if settings.threshold == "mixture":
+            found[:] = [rules.mixture_threshold(b, a) for b, a in zip(strengths, allowed, strict=True)]
+        elif settings.threshold == "held_out" and kept:
+            sets = [
+                rules.candidates(b, a, self.required, settings.candidates)
+                for b, a in zip(strengths, allowed, strict=True)
+            ]
+            empty = self.decoders.losses_without_causes(rows.swapaxes(1, 2)).sum(1)
+            for replicate, (thresholds, graphs) in enumerate(sets):
+                losses = np.array([self._one(replicate, rows, graph) for graph in graphs])
+                chosen = rules.most_worthy(
+                    losses, graphs.sum((1, 2)), float(empty[replicate]), self.d, settings.edge_worth
+                )
+                found[replicate] = thresholds[chosen]
+        elif isinstance(settings.threshold, float):
+            found[:] = settings.threshold
+        final = np.stack(
+            [
+                rules.greedy_cut(np.where(a, b, 0.0), tau, self.required, ~a)
+                for a, b, tau in zip(allowed, strengths, found, strict=True)
+            ]
+        )
+        return found, self.held_out_loss(rows, final) if kept else np.full(len(strengths), np.nan)
+
+    def _one(self, replicate: int, rows: Array, graph: Mask) -> float:
+        mask = np.ones_like(self.structure.allowed)
+        mask[replicate] = graph
+        return float(self.held_out_loss(rows, mask)[replicate])

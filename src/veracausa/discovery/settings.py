@@ -1,0 +1,73 @@
+"""What may be chosen about VFedCD; a profile is a file of it."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from veracausa.registry import did_you_mean
+
+PROFILES = ("paper", "recommended")
+
+
+class Settings(BaseModel):
+    """Settings of a fit; those not given come from the profile."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    profile: str = "recommended"
+    width: int = Field(10, ge=1)
+    """h, the hidden units of one target attribute."""
+    depth: int = Field(1, ge=0)
+    """Layers between the first one and the read-out."""
+    activation: Literal["tanh", "sigmoid", "leaky_relu"] = "tanh"
+    likelihood: Literal["gaussian", "mse"] = "gaussian"
+    bernoulli: bool = True
+    """Attributes with two values get a Bernoulli likelihood."""
+    rate: float = Field(0.01, gt=0)
+    batch: int = Field(16, ge=1)
+    epochs: int = Field(200, ge=1)
+    refit_epochs: int = Field(200, ge=0)
+    """Epochs in the order that was found, without the acyclicity term; 0: cut the first fit."""
+    growth: float = Field(0.015, ge=0)
+    """γ, by how much the acyclicity term's weight grows in an epoch while the graph has cycles."""
+    ceiling: float | None = Field(None, gt=0)
+    halt: float = Field(0.1, gt=0)
+    """Edges stronger than this count when growth asks whether the graph is acyclic."""
+    acyclicity: Literal["spectral", "trace_exponential", "log_determinant"] = "spectral"
+    sparsity: Literal["group_lasso", "l1", "l2"] = "group_lasso"
+    sparsity_weight: float = Field(0.015, ge=0)
+    structure_every: int | Literal["epoch"] = 5
+    """Steps between two looks at the graph as a whole."""
+    threshold: float | Literal["held_out", "mixture"] = "held_out"
+    """The strength an edge must have: a number, or the rule that finds it."""
+    edge_worth: float = Field(0.4, ge=0)
+    """What an edge must add to the held-out likelihood, as a share of what an attribute gains from all its causes."""
+    candidates: int = Field(24, ge=2)
+    """How many graphs the rule `held_out` compares."""
+    held_out: float = Field(0.2, ge=0, lt=1)
+    """The share of rows that is kept for the held-out likelihood."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_profile(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        name = given.get("profile", cls.model_fields["profile"].default)
+        if name not in PROFILES:
+            raise ValueError(f"profile: no profile is named {name!r}{did_you_mean(str(name), PROFILES)}")
+        return {**profile(name), **given}
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Settings:
+        if self.threshold == "held_out" and not self.held_out:
+            raise ValueError("threshold: held_out needs rows that were kept apart; set held_out to 0.2 or so")
+        return self
+
+
+def profile(name: str) -> dict[str, Any]:
+    """The settings of a profile file."""
+    return tomllib.loads((Path(__file__).parent / "profiles" / f"{name}.toml").read_text(encoding="utf-8"))
