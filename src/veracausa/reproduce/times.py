@@ -50,10 +50,9 @@ def _measured(bench: Bench) -> list[BenchRow]:
 
 def _quickly(bench: Bench) -> list[BenchRow]:
     """The same rows of a tiny network on noise of CIFAR-10's shape, on the CPU."""
-    from veracausa.bench.defenses import Effort, _Bench, variants_of
+    from veracausa.bench.defenses import Effort, defense_rows
     from veracausa.bench.runtime import Workload, data_for
     from veracausa.config import load_job
-    from veracausa.defenses import defenses
 
     job = load_job(
         {
@@ -65,15 +64,9 @@ def _quickly(bench: Bench) -> list[BenchRow]:
         }
     )
     dataset = data_for(job, Workload({}, 64, (3, 32, 32), None))
-    timed = _Bench(job, dataset, replace(Effort.on(gpu=False), repeats=1, warm_up=0, enough=0.0))
+    effort = replace(Effort.on(gpu=False), repeats=1, warm_up=0, enough=0.0)
     # Without what is made once before the training: that alone would take longer than all the rest.
-    return [
-        timed.exchange(f"{name}, {way}" if way else name, {"name": name, **variant.settings}, variant)
-        for name in bench.names or defenses.names()
-        if name != "none"
-        for way, variant in variants_of(name).items()
-        if not variant.long
-    ]
+    return defense_rows(job, dataset, effort, bench.names or None, offline=False)
 
 
 def _write(experiment: Experiment, rows: Sequence[dict[str, Any]], machine: dict[str, Any], out: Path) -> None:
@@ -120,7 +113,7 @@ def _texts(row: dict[str, Any]) -> list[str]:
     seconds, plain = row["seconds"], row["against_seconds"]
     numbers = [milliseconds(value) for value in (seconds, plain, seconds - plain)]
     return [
-        row["case"].removeprefix(DEFENSE),
+        _label(row),
         numbers[0],
         row["against"],
         numbers[1],
