@@ -279,7 +279,7 @@ def _place(problem: ErrorDetails) -> list[str]:
 
 
 def _fields_at(section: list[str], tree: dict[str, Any]) -> list[str]:
-    registries: dict[str, Registry[Any]] = {"data": datasets, "model": models, "defense": defenses}
+    registries: dict[str, Registry[Any]] = {"data": datasets, "model": models, "defense": defenses, "source": datasets}
     if section and section[-1] == "surrogate":
         from veracausa.defenses.causshield.surrogates import surrogates
 

@@ -39,7 +39,10 @@ def test_help_imports_nothing_heavy() -> None:
     assert found.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("command", ["demo", "init", "train", "predict", "report", "list", "data", "doctor", "bench"])
+@pytest.mark.parametrize(
+    "command",
+    ["demo", "init", "train", "audit", "predict", "report", "list", "data", "doctor", "bench", "frontier", "reproduce"],
+)
 def test_every_command_has_help(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

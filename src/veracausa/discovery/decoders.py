@@ -65,7 +65,7 @@ class Decoders:
         shape = (replicates, targets)
 
         def uniform(*rest: int) -> Array:
-            return rng.uniform(-1, 1, (*shape, *rest)) / np.sqrt(width)
+            return np.asarray(rng.uniform(-1, 1, (*shape, *rest)) / np.sqrt(width))
 
         self.values: dict[str, Array] = {"bias": np.zeros((*shape, 1, width))}
         for layer in range(depth):
@@ -85,7 +85,7 @@ class Decoders:
     def predict(self, features: Array) -> Array:
         """(R, m, n): the expected attribute (for a binary one, its probability)."""
         mean = self._forward(features)[1][..., 0]
-        return np.where(self.binary[:, None], _sigmoid(mean), mean) if self.binary.any() else mean
+        return np.asarray(np.where(self.binary[:, None], _sigmoid(mean), mean) if self.binary.any() else mean)
 
     def losses(self, features: Array, target: Array) -> Array:
         """(R, m): the negative log-likelihood, mean over the rows, without its constant."""
@@ -95,7 +95,7 @@ class Decoders:
         """(R, m): the loss of standardised targets at their mean, and of binary ones at their share of ones."""
         share = np.clip(target.mean(2), 1e-6, 1 - 1e-6)
         entropy = -share * np.log(share) - (1 - share) * np.log(1 - share)
-        return np.where(self.binary, entropy, 0.5 * np.square(target).mean(2))
+        return np.asarray(np.where(self.binary, entropy, 0.5 * np.square(target).mean(2)))
 
     def step(self, features: Array, target: Array, rate: float, decay: float = 0.0) -> Step:
         """One step of gradient descent on a batch; `features` are (R, m, n, h), `target` is (R, m, n)."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from veracausa.discovery import threshold as rules
 from veracausa.discovery.decoders import Decoders
+from veracausa.discovery.graphs import greedy_cut
 from veracausa.discovery.settings import Settings
 from veracausa.discovery.structure import Structure
 from veracausa.errors import RunError
@@ -62,7 +63,7 @@ class FloatModel:
 
     @property
     def strengths(self) -> Array:
-        return np.sqrt(np.square(self.weights).sum(3))
+        return np.asarray(np.sqrt(np.square(self.weights).sum(3)))
 
     def features(self, x: Array, weights: Array | None = None) -> Array:
         """(R, d, n, h) of rows (R, n, d)."""
@@ -160,7 +161,7 @@ class FloatModel:
             found[:] = settings.threshold
         final = np.stack(
             [
-                rules.greedy_cut(np.where(a, b, 0.0), tau, self.required, ~a)
+                greedy_cut(np.where(a, b, 0.0), tau, self.required, ~a)
                 for a, b, tau in zip(allowed, strengths, found, strict=True)
             ]
         )

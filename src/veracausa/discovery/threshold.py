@@ -73,7 +73,7 @@ def _belongs_low(values: Array, *parts: float) -> Array:
     size, mean, deviation, other_size, other_mean, other_deviation = parts
     a = np.log(size / deviation) - 0.5 * ((values - mean) / deviation) ** 2
     b = np.log(other_size / other_deviation) - 0.5 * ((values - other_mean) / other_deviation) ** 2
-    return 1 / (1 + np.exp(np.clip(b - a, -50, 50)))
+    return np.asarray(1 / (1 + np.exp(np.clip(b - a, -50, 50))))
 
 
 def _widest_parting(values: Array) -> float:

@@ -17,6 +17,17 @@ DIAGNOSTICS = {
     "0: the defense changes nothing; high costs accuracy.",
     "cka": "How alike what is sent and the undefended representation are, but for a rotation. "
     "Near 1 keeps the accuracy; it says nothing about what leaks.",
+    "signal_to_noise_db": "The payload's variance between rows over the noise's power, in decibel. Lower hides more.",
+    "dcor": "How far distances between payloads follow distances between rows (distance correlation, biased upwards). "
+    "Lower is better; it is no bound on what a decoder reads.",
+    "skipped": "Steps that went without NoPeek's penalty, because it was not finite. 0 is wanted.",
+    "kept": "The share of channels whose gate is more than half open.",
+    "closed_gate": "What a closed gate still lets through. Lower is better: whoever scales it up can read it.",
+    "proxy_mse": "The error of the party's own adversary. Higher is better; another attacker may read more.",
+    "decoder_ssim": "How well the party's own decoder reads its payloads (SSIM). Lower is better; a fresh decoder may "
+    "read more.",
+    "decoder_r2": "The same for a table: R², 0 for a blind guess.",
+    "capacity_bits": "How many bits a payload can carry at most, by its power and its noise.",
     "correlation_diagonal": "How well each dimension agrees between a row and its surrogate. "
     "Higher is better: at 1 it ignores what the surrogate changed.",
     "correlation_off_diagonal": "How much different dimensions repeat each other. Lower is better.",
@@ -45,6 +56,8 @@ GATES = {
     "mean_absolute_change": "mean change of a value",
     "changed_share": "share of values that changed",
     "mean_standardised_change": "mean change of a value, in standard deviations of its column",
+    "source_accuracy": "accuracy on the public source it was pretrained on",
+    "source_ssim": "how well a strong decoder read it there (SSIM)",
     "out_of_gamut": "share of pixels that had to be clipped to what can be shown",
     "structure_lost": "the surrogates have lost the rows' structure",
     "colour_kept": "the surrogates have kept the rows' colour",

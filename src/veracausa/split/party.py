@@ -92,7 +92,7 @@ class PartyProgram:
             "bytes_sent": store.ledger.bytes_sent,
             "messages": store.ledger.messages,
             "shape": list(self.data.shape),
-            "rows": int(self.data.train.present_count()),
+            "rows": int(party.data.train.present_count()),
             "defense": "" if active else self.job.defense_of(self.data.name).name,
             "parameters": sum(p.numel() for module in modules for p in module.parameters()),
             "rounds": party.step,
