@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from veracausa.errors import InputError
 from veracausa.models.dry_pass import evaluating
 
 Predict = Callable[[Mapping[str, Tensor], Tensor | None], Tensor]
@@ -85,8 +86,14 @@ class Watchers(Watcher):
         return {"watchers": [watcher.state() for watcher in self.watchers]}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        for watcher, kept in zip(self.watchers, state["watchers"], strict=True):
-            watcher.load_state(kept)
+        kept = state.get("watchers", ())
+        if len(kept) != len(self.watchers):
+            raise InputError(
+                f"the run was begun with {len(kept)} watchers at the active party and is resumed with "
+                f"{len(self.watchers)}; resume it as it was begun (the same --attacks, with or without --no-labels)"
+            )
+        for watcher, one in zip(self.watchers, kept, strict=True):
+            watcher.load_state(one)
 
     def close(self) -> None:
         for watcher in self.watchers:
