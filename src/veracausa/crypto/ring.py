@@ -1,0 +1,87 @@
+"""Exact arithmetic in the prime field that all shares live in, on NumPy arrays of int64 between 0 and P.
+
+An element is cut into a high limb of 29 and a low limb of 30 bits. Products with small integers then stay exact in
+int64, and matrix products in float64, where BLAS is fast.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ring = NDArray[np.int64]
+Small = NDArray[np.float64]
+"""Small signed integers, kept as floats for the matrix products."""
+
+BITS = 59
+P = (1 << BITS) - 212991
+"""The largest prime below 2^59 that is 1 modulo 2·8192: number-theoretic transforms of that length exist."""
+DELTA = (1 << BITS) - P
+HALF = P // 2
+
+_LOW = 30
+_HIGH = BITS - _LOW
+_LOW_MASK = (1 << _LOW) - 1
+_HIGH_MASK = (1 << _HIGH) - 1
+
+
+def reduce(values: NDArray[np.int64]) -> Ring:
+    """Any int64 as an element."""
+    out: Ring = np.mod(values, P)
+    return out
+
+
+def add(a: Ring, b: Ring) -> Ring:
+    return reduce(a + b)
+
+
+def subtract(a: Ring, b: Ring) -> Ring:
+    return reduce(a - b)
+
+
+def centred(a: Ring) -> NDArray[np.int64]:
+    """Elements as signed integers between −P/2 and P/2."""
+    out: NDArray[np.int64] = np.where(a > HALF, a - P, a)
+    return out
+
+
+def limbs(a: Ring) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    return a >> _LOW, a & _LOW_MASK
+
+
+def joined(high: NDArray[np.int64], low: NDArray[np.int64]) -> Ring:
+    """high·2³⁰ + low, for limbs of any sign below 2⁶⁰."""
+    # 2^59 is DELTA here: what lies above comes back small.
+    return reduce((high >> _HIGH) * DELTA + ((high & _HIGH_MASK) << _LOW) + low)
+
+
+def scale(a: Ring, by: NDArray[np.int64] | int) -> Ring:
+    """Each element times an integer of at most 2³⁰ in magnitude."""
+    high, low = limbs(a)
+    return joined(high * by, low * by)
+
+
+def multiply(a: Ring, b: Ring) -> Ring:
+    """Element by element, both of full size."""
+    high, low = limbs(b)
+    return add(scale(scale(a, high), 1 << _LOW), scale(a, low))
+
+
+def total(a: Ring, axis: int) -> Ring:
+    """The sum over an axis of any length."""
+    high, low = limbs(a)
+    return joined(high.sum(axis), low.sum(axis))
+
+
+def matmul(small: Small, a: Ring) -> Ring:
+    """(n, k) small integers times (k, m) elements; the sum over k of the integers' bound must stay below 2²³."""
+    high, low = limbs(a)
+    product = small @ np.concatenate([high, low], axis=1).astype(np.float64)
+    whole = product.astype(np.int64)
+    columns = a.shape[1]
+    return joined(whole[:, :columns], whole[:, columns:])
+
+
+def small_matmul(a: Small, b: Small) -> NDArray[np.int64]:
+    """The product of two matrices of small integers whose entries stay below 2⁵³."""
+    return (a @ b).astype(np.int64)

@@ -1,0 +1,154 @@
+"""A party that holds attributes: it learns their decoders, and with the others the weights between all attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from veracausa.crypto import fixed_point
+from veracausa.crypto.draws import Draws
+from veracausa.discovery.decoders import Decoders
+from veracausa.discovery.federated import protocol
+from veracausa.discovery.federated.holder import Holder
+from veracausa.discovery.federated.plan import VALIDATOR, Plan
+from veracausa.discovery.federated.protocol import LOSSES, tensor
+from veracausa.runs.store import Store
+from veracausa.wire.link import Link
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+class AttributeParty:
+    """A straight program in step with the others: the plan says what is sent when, so nobody has to ask."""
+
+    def __init__(self, plan: Plan, name: str, values: Array, binary: Mask, allowed: Mask, draws: Draws) -> None:
+        self.plan, self.name, self.draws, self.allowed = plan, name, draws, allowed
+        settings, self.own = plan.settings, plan.own(name)
+        self.count, self.h = self.own.stop - self.own.start, settings.width
+        fixed = fixed_point.encode_columns(values, plan.names[self.own])
+        parts = [*plan.batches, *plan.held_out]
+        self.values = [np.ascontiguousarray(values[rows]) for rows in parts]
+        self.steps = len(plan.batches)
+        self.holder = Holder(plan, name, [np.ascontiguousarray(fixed[rows]) for rows in parts], draws)
+        rng = draws.generator("decoders")
+        binary = binary & settings.bernoulli
+        self.decoders = Decoders(
+            1, self.count, self.h, settings.depth, settings.activation, binary, settings.likelihood, rng
+        )
+        self.inner_allowed = allowed[self.own, self.own, None]
+        shape = (self.count, self.count, self.h)
+        self.inner = rng.uniform(-1, 1, shape) / (plan.d * np.sqrt(self.h)) * self.inner_allowed
+        """The weights between the party's own attributes: nobody else's business, so not shared."""
+        self.norms_kind, self.factors_kind = protocol.norms(plan, name), protocol.factors(plan, name)
+        self.candidates_kind = protocol.candidates(plan, name)
+        self.epoch = 0
+        self.loss = 0.0
+
+    def run(self, link: Link, store: Store | None = None) -> None:
+        """Take part from set-up to the last row that was kept apart."""
+        plan, holder = self.plan, self.holder
+        link.declare(self.norms_kind, self.factors_kind, self.candidates_kind, LOSSES, peer=VALIDATOR)
+        self.draws.begin(0)
+        holder.set_up(link)
+        if store is not None and store.start_step is not None:
+            self.load_state(store.load(store.start_step))
+        else:
+            holder.share_first_weights(link, self.allowed)
+        for epoch in range(self.epoch, plan.epochs):
+            self.draws.begin(epoch + 1)
+            rounding = self.draws.generator("rounding", epoch)
+            if epoch == plan.settings.epochs:
+                into, out = self._factors(link)
+                holder.restrict(into > 0, out > 0)
+                self.inner_allowed = (into[self.own] > 0)[..., None]
+                self.inner *= self.inner_allowed
+            for batch, look in plan.order(epoch):
+                self._step(link, batch, rounding)
+                if look:
+                    into, out = self._factors(link)
+                    holder.shrink(into, out)
+                    self.inner *= into[self.own, :, None]
+            holder.deliver(link)
+            self.epoch = epoch + 1
+            if store is not None and plan.keeps(self.epoch):
+                store.save(self.epoch, self.state())
+        self.draws.begin(plan.epochs + 1)
+        self._compare(link)
+
+    def _step(self, link: Link, batch: int, rounding: np.random.Generator) -> None:
+        settings = self.plan.settings
+        foreign = self.holder.features(link, batch)
+        x = self.values[batch]
+        decay = 2 * settings.sparsity_weight if settings.sparsity == "l2" else 0.0
+        gradient = np.zeros_like(foreign)
+        for local in range(self.plan.local_steps):
+            step = self.decoders.step(self._features(foreign, x, self.inner), x.T[None], settings.rate, decay)
+            by_feature = step.features[0].swapaxes(0, 1).reshape(len(x), -1)
+            self.inner -= settings.rate * self.inner_allowed * (x.T @ by_feature).reshape(self.inner.shape)
+            gradient += by_feature
+            if local == 0:
+                self.loss += float(step.losses.sum())
+        self.holder.descend(batch, fixed_point.encode_gradient(-settings.rate * gradient, rounding))
+
+    def _features(self, foreign: Array, x: Array, inner: Array) -> Array:
+        """(1, own, n, h): the opened part and the party's own."""
+        z = foreign + x @ inner.reshape(self.count, -1)
+        features: Array = z.reshape(len(x), self.count, self.h).swapaxes(0, 1)[None]
+        return features
+
+    def _factors(self, link: Link) -> tuple[Array, Array]:
+        """What the validator makes of the strengths: a factor for every block into and out of the own attributes."""
+        holder = self.holder
+        into, out = holder.norms(link) if self.plan.validator == "M2" else holder.weights(link)
+        sent = {"into": into, "out": out, "own": np.square(self.inner).sum(2)}
+        tensors = {name: tensor(array) for name, array in sent.items()}
+        link.send(VALIDATOR, self.norms_kind, holder.exchange, tensors, loss=self.loss)
+        self.loss = 0.0
+        received = link.receive(VALIDATOR, self.factors_kind, holder.exchange).tensors
+        return received["into"].numpy(), received["out"].numpy()
+
+    def _compare(self, link: Link) -> None:
+        """The held-out loss of each graph that the validator proposes; only sums leave."""
+        self._factors(link)
+        if not self.plan.held_out:
+            return
+        step = self.holder.exchange
+        proposed = link.receive(VALIDATOR, self.candidates_kind, step).tensors
+        losses = [
+            self._held_out_loss(link, graph)
+            for graph in zip(proposed["into"].numpy(), proposed["out"].numpy(), strict=True)
+        ]
+        rows = np.concatenate(self.values[self.steps :])
+        empty = float(self.decoders.losses_without_causes(rows.T[None]).sum())
+        link.send(VALIDATOR, LOSSES, step, {"losses": torch.tensor(losses, dtype=torch.float64)}, empty=empty)
+
+    def _held_out_loss(self, link: Link, graph: tuple[Mask, Mask]) -> float:
+        inner = self.inner * graph[0][self.own, :, None]
+        total, rows = 0.0, 0
+        for batch in range(self.steps, len(self.values)):
+            x = self.values[batch]
+            features = self._features(self.holder.features(link, batch, graph), x, inner)
+            total += float(self.decoders.losses(features, x.T[None]).sum()) * len(x)
+            rows += len(x)
+        return total / rows
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "epoch": self.epoch,
+            "holder": self.holder.state(),
+            "decoders": {name: tensor(value) for name, value in self.decoders.values.items()},
+            "inner": tensor(self.inner),
+            "inner_allowed": tensor(self.inner_allowed),
+            "loss": self.loss,
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self.epoch, self.loss = state["epoch"], state["loss"]
+        self.holder.load_state(state["holder"])
+        self.decoders.values = {name: value.numpy() for name, value in state["decoders"].items()}
+        self.inner, self.inner_allowed = state["inner"].numpy(), state["inner_allowed"].numpy()

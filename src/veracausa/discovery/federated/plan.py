@@ -1,0 +1,128 @@
+"""What every party of a federated discovery knows: who holds which attributes, and what is done when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veracausa.crypto.fixed_point import VALUE_LIMIT
+from veracausa.discovery.settings import Settings
+from veracausa.errors import InputError
+from veracausa.seeding import derive
+
+Rows = NDArray[np.int64]
+ValidatorMode = Literal["M1", "M2"]
+
+VALIDATOR = "validator"
+HELD_OUT_ROWS = 256
+"""Rows of one pass over the rows that were kept apart."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Public to all. Attributes are numbered party by party."""
+
+    settings: Settings
+    parties: tuple[str, ...]
+    sizes: tuple[int, ...]
+    names: tuple[str, ...]
+    rows: int
+    train_rows: int
+    """The first so many rows train, the others choose the threshold."""
+    order_seed: int
+    """Of the order of the rows, which all must agree on."""
+    encryption: str = "none"
+    validator: ValidatorMode = "M2"
+    """M2: it learns the norm of every block. M1: it gets all weights, and with any one target's features all data."""
+    local_steps: int = 1
+    checkpoint_every: int = 10
+    """Epochs."""
+
+    @property
+    def d(self) -> int:
+        return sum(self.sizes)
+
+    @property
+    def epochs(self) -> int:
+        return self.settings.epochs + self.settings.refit_epochs
+
+    def own(self, party: str) -> slice:
+        """The party's attributes among all."""
+        at = self.parties.index(party)
+        start = sum(self.sizes[:at])
+        return slice(start, start + self.sizes[at])
+
+    def foreign(self, party: str) -> NDArray[np.int64]:
+        """All others."""
+        own = self.own(party)
+        return np.delete(np.arange(self.d), np.arange(own.start, own.stop))
+
+    def among_foreign(self, party: str, peer: str) -> slice:
+        """Where the peer's attributes lie among those foreign to the party."""
+        own, others = self.own(party), self.own(peer)
+        before = own.stop - own.start if own.start < others.start else 0
+        return slice(others.start - before, others.stop - before)
+
+    def peers(self, party: str) -> tuple[str, ...]:
+        return tuple(name for name in self.parties if name != party)
+
+    @property
+    def batches(self) -> list[Rows]:
+        """Fixed sets of training rows: what was encrypted once serves every epoch. What is left over is not used."""
+        n = min(self.settings.batch, self.train_rows)
+        rng = np.random.default_rng(derive(self.order_seed, "batches"))
+        return list(rng.permutation(self.train_rows)[: self.train_rows // n * n].reshape(-1, n))
+
+    @property
+    def held_out(self) -> list[Rows]:
+        rows = np.arange(self.train_rows, self.rows)
+        return [rows[at : at + HELD_OUT_ROWS] for at in range(0, len(rows), HELD_OUT_ROWS)]
+
+    @property
+    def every(self) -> int:
+        """Steps from one look at the whole graph to the next."""
+        count = self.train_rows // min(self.settings.batch, self.train_rows)
+        wanted = self.settings.structure_every
+        return count if wanted == "epoch" else min(wanted, count)
+
+    def order(self, epoch: int) -> Iterator[tuple[int, bool]]:
+        """The batches of an epoch, each with whether the structure is looked at after it."""
+        n = min(self.settings.batch, self.train_rows)
+        count = self.train_rows // n
+        rng = np.random.default_rng(derive(self.order_seed, "order", epoch))
+        for number, batch in enumerate(rng.permutation(count).tolist(), start=1):
+            yield batch, number % self.every == 0
+
+    def keeps(self, epoch: int) -> bool:
+        """Whether there is a checkpoint after so many epochs."""
+        return epoch % self.checkpoint_every == 0 or epoch == self.epochs
+
+    def describe(self) -> dict[str, Any]:
+        """What must be the same for a run to go on."""
+        free = ("order_seed", "checkpoint_every", "settings")
+        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in free}
+        return own | self.settings.model_dump(mode="json")
+
+    def with_order(self, order_seed: int) -> Plan:
+        return replace(self, order_seed=order_seed)
+
+    def check(self) -> None:
+        """Refuse what shares can not do."""
+        if len(self.parties) < 2:
+            raise InputError("parties: a federation needs two at least; for one, fit without parties")
+        if VALIDATOR in self.parties:
+            raise InputError(f"parties: {VALIDATOR!r} is the name of the party that looks at the graph; choose another")
+        if self.settings.sparsity == "l1":
+            raise InputError(
+                "sparsity = 'l1': signs of single weights are not known to holders of shares; use 'group_lasso'"
+            )
+        if self.local_steps < 1:
+            raise InputError(f"local_steps = {self.local_steps}: at least one step is needed")
+        if self.d * VALUE_LIMIT * 2**7 >= 2**23:
+            raise InputError(f"{self.d} attributes are too many for exact products; at most 4095")
+        if self.train_rows < 2:
+            raise InputError(f"{self.train_rows} training rows are too few")

@@ -1,0 +1,229 @@
+"""One federated discovery with all parties here: from every party's columns to the strengths of all edges."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veracausa.crypto import fixed_point
+from veracausa.crypto.backends import make_encryption
+from veracausa.crypto.draws import make_draws
+from veracausa.discovery.federated.party import AttributeParty
+from veracausa.discovery.federated.plan import VALIDATOR, Plan, ValidatorMode
+from veracausa.discovery.federated.validator import Validator
+from veracausa.discovery.graphs import constraints
+from veracausa.discovery.settings import Settings
+from veracausa.errors import InputError, RunError, VeracausaError
+from veracausa.runs.atomic import write_whole
+from veracausa.runs.folder import check_free, locked
+from veracausa.runs.store import Store, common_step
+from veracausa.seeding import derive
+from veracausa.wire.launch import Launch, Notify
+from veracausa.wire.link import Link
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Observer = Callable[[Mapping[str, Any]], None]
+
+
+@dataclass
+class FederatedFit:
+    """What the validator says at the end, and what every party sent on the way. Attributes as `names` orders them."""
+
+    names: tuple[str, ...]
+    parties: dict[str, tuple[str, ...]]
+    """Each party's attributes."""
+    strengths: Array
+    allowed: Mask
+    """The edges that the order leaves, or all that were not forbidden where there was no refit."""
+    threshold: float
+    held_out_loss: float
+    history: list[dict[str, float]] = field(default_factory=list)
+    sent: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Bytes and messages of every party, the validator among them."""
+
+
+@dataclass
+class PartyProgram:
+    """One party, ready to be started in a thread or a process; only its own columns travel with it."""
+
+    plan: Plan
+    name: str
+    values: Array | None
+    """None: the validator."""
+    binary: Mask | None
+    allowed: Mask
+    required: Mask
+    seed: int | None
+    out: Path | None = None
+    start: int | None = None
+
+    def __call__(self, link: Link, notify: Notify) -> None:
+        try:
+            self._run(link, notify)
+        except (VeracausaError, OSError):
+            raise
+        except Exception as error:  # the reader must know whose
+            raise RunError(f"party {self.name!r} failed: {type(error).__name__}: {error}") from error
+
+    def _run(self, link: Link, notify: Notify) -> None:
+        store = None
+        if self.out is not None:
+            store = Store(self.out, self.name)
+            store.start_step = self.start
+            link.ledger = store.ledger
+        if self.values is None or self.binary is None:
+            validator = Validator(self.plan, self.allowed, self.required, notify)
+            validator.run(link, store)
+            result = {
+                "strengths": validator.strengths.tolist(),
+                "allowed": validator.structure.allowed[0].tolist(),
+                "threshold": validator.threshold,
+                "held_out_loss": validator.held_out_loss,
+                "history": validator.history,
+            }
+            notify({"event": "result", **result})
+        else:
+            draws = make_draws(self.seed, self.name)
+            AttributeParty(self.plan, self.name, self.values, self.binary, self.allowed, draws).run(link, store)
+        link.ledger.flush()
+        sent = {"bytes": link.ledger.bytes_sent, "messages": link.ledger.messages}
+        notify({"event": "finished", "party": self.name, **sent})
+
+
+def discover(
+    columns: Mapping[str, Array],
+    names: Sequence[str],
+    settings: Settings,
+    *,
+    binary: Mask | None = None,
+    required: Mask | None = None,
+    forbidden: Mask | None = None,
+    train_rows: int | None = None,
+    seed: int | None = None,
+    link: Literal["threads", "processes"] = "threads",
+    encryption: str = "none",
+    validator: ValidatorMode = "M2",
+    local_steps: int = 1,
+    timeout: float = 120.0,
+    checkpoint_every: int = 10,
+    out: Path | None = None,
+    resume: bool = False,
+    observer: Observer = lambda event: None,
+) -> FederatedFit:
+    """Learn the strengths of all edges between the parties' attributes, with every party a program of its own.
+
+    `columns` holds each party's (n, d_k) prepared values, the same rows in the same order; attributes are numbered
+    party by party, and `names`, `binary`, `required` and `forbidden` follow that order. The first `train_rows`
+    train (by default all but the settings' share), the others choose the threshold. A seed makes a simulation
+    repeatable, and its masks known to who has the seed; without one they come from the system. With `out`, the parties
+    leave checkpoints there, and `resume` goes on from them.
+    """
+    plan = _plan(columns, names, settings, train_rows, seed, encryption, validator, local_steps, checkpoint_every)
+    must, never = constraints(plan.d, required, forbidden)
+    allowed = ~np.eye(plan.d, dtype=bool) & ~never
+    two_valued = np.zeros(plan.d, dtype=bool) if binary is None else np.asarray(binary, dtype=bool)
+    for party, values in columns.items():
+        fixed_point.encode_columns(values, plan.names[plan.own(party)])  # refuse before anybody is started
+    start = None
+    if out is not None:
+        plan, start = _prepare_folder(out, plan, resume, seed)
+    programs = {
+        party: PartyProgram(plan, party, values, two_valued[plan.own(party)], allowed, must, seed, out, start)
+        for party, values in columns.items()
+    }
+    programs[VALIDATOR] = PartyProgram(plan, VALIDATOR, None, None, allowed, must, None, out, start)
+    result: dict[str, Any] = {}
+    sent: dict[str, dict[str, int]] = {}
+
+    def hear(event: Mapping[str, Any]) -> None:
+        if event["event"] == "result":
+            result.update(event)
+        elif event["event"] == "finished":
+            sent[event["party"]] = {"bytes": event["bytes"], "messages": event["messages"]}
+        else:
+            observer(event)
+
+    launch = Launch(link, timeout, cpu_threads=dict.fromkeys(programs, 1))
+    if out is None:
+        launch.run(programs, hear)
+    else:
+        with locked(out):
+            launch.run(programs, hear)
+    return FederatedFit(
+        plan.names,
+        {party: plan.names[plan.own(party)] for party in plan.parties},
+        np.array(result["strengths"]),
+        np.array(result["allowed"], dtype=bool),
+        result["threshold"],
+        result["held_out_loss"],
+        result["history"],
+        {name: sent[name] for name in programs},
+    )
+
+
+def _plan(
+    columns: Mapping[str, Array],
+    names: Sequence[str],
+    settings: Settings,
+    train_rows: int | None,
+    seed: int | None,
+    encryption: str,
+    validator: ValidatorMode,
+    local_steps: int,
+    checkpoint_every: int,
+) -> Plan:
+    rows = {party: len(values) for party, values in columns.items()}
+    if len(set(rows.values())) > 1:
+        raise InputError(f"parties: they hold different numbers of rows ({rows}); align them first")
+    sizes = tuple(values.shape[1] for values in columns.values())
+    if sum(sizes) != len(names):
+        raise InputError(f"names: {len(names)} for {sum(sizes)} columns; give one a column, party by party")
+    if min(sizes, default=0) < 1:
+        raise InputError(f"party {list(columns)[sizes.index(0)]!r} holds no column; leave it out")
+    count = next(iter(rows.values()))
+    if train_rows is None:
+        train_rows = count - round(count * settings.held_out)
+    make_encryption(encryption)
+    # Public: all parties see it. In a real run it comes from the system, once.
+    order_seed = secrets.randbits(63) if seed is None else derive(seed, "order")
+    plan = Plan(
+        settings, tuple(columns), sizes, tuple(names), count, train_rows, order_seed, encryption, validator,
+        local_steps, checkpoint_every,
+    )  # fmt: skip
+    plan.check()
+    return plan
+
+
+def _prepare_folder(out: Path, plan: Plan, resume: bool, seed: int | None) -> tuple[Plan, int | None]:
+    """Write the plan down, or go on with the one that is there; the step of the newest common checkpoint with it."""
+    described = plan.describe()
+    path = out / "plan.json"
+    if not resume:
+        check_free(out)
+        out.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps(described | {"order_seed": plan.order_seed}).encode())
+        return plan, None
+    if not path.is_file():
+        raise InputError(f"{out}: there is no discovery to go on with (no plan.json)")
+    before = json.loads(path.read_text(encoding="utf-8"))
+    order_seed = before.pop("order_seed")
+    for name, value in json.loads(json.dumps(described)).items():
+        if before.get(name) != value:
+            raise InputError(f"{out}: this discovery was started with another {name}; use a new folder")
+    if seed is not None and order_seed != plan.order_seed:
+        raise InputError(f"{out}: this discovery was started with another seed; use a new folder")
+    stores = [Store(out, name) for name in (*plan.parties, VALIDATOR)]
+    step = common_step(stores)
+    for store in stores:
+        store.forget_after(step or 0)
+        if step is None:
+            store.ledger.resume(0, 0)
+    return plan.with_order(order_seed), step

@@ -1,0 +1,169 @@
+"""The party that looks at the graph as a whole: it opens strengths, and says by how much each block shrinks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veracausa.crypto import ring
+from veracausa.crypto.fixed_point import WEIGHT_BITS, decode
+from veracausa.crypto.shares import NORM_BITS
+from veracausa.discovery import threshold as rules
+from veracausa.discovery.federated import protocol
+from veracausa.discovery.federated.plan import Plan
+from veracausa.discovery.federated.protocol import LOSSES, tensor
+from veracausa.discovery.graphs import greedy_cut
+from veracausa.discovery.structure import Structure
+from veracausa.errors import RunError
+from veracausa.runs.store import Store
+from veracausa.wire.launch import Notify
+from veracausa.wire.link import Link
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+BITS = WEIGHT_BITS + NORM_BITS
+
+
+class Validator:
+    """Holds no data. In mode M2 it sees the (d, d) strengths and sums of losses, nothing else."""
+
+    def __init__(self, plan: Plan, allowed: Mask, required: Mask, notify: Notify = lambda event: None) -> None:
+        self.plan, self.required, self.notify = plan, required, notify
+        self.structure = Structure(plan.settings, allowed[None], required)
+        self.strengths = np.zeros((plan.d, plan.d))
+        self.history: list[dict[str, float]] = []
+        self.exchange = 0
+        self.epoch = 0
+        self.loss = 0.0
+        self.threshold = 0.0
+        self.held_out_loss = float("nan")
+
+    def run(self, link: Link, store: Store | None = None) -> None:
+        plan = self.plan
+        for party in plan.parties:
+            kinds = protocol.norms(plan, party), protocol.factors(plan, party), protocol.candidates(plan, party)
+            link.declare(*kinds, LOSSES, peer=party)
+        if store is not None and store.start_step is not None:
+            self.load_state(store.load(store.start_step))
+        for epoch in range(self.epoch, plan.epochs):
+            if epoch == plan.settings.epochs:
+                self._settle(link)
+            self._epoch(link, epoch)
+            self.epoch = epoch + 1
+            if store is not None and plan.keeps(self.epoch):
+                store.save(self.epoch, self.state())
+        self._choose(link)
+
+    def _epoch(self, link: Link, epoch: int) -> None:
+        pending = False
+        for _, look in self.plan.order(epoch):
+            self.exchange += 1
+            pending = not look
+            if look:
+                self._open(link)
+                factors = self.structure.factors(self.strengths[None], self.plan.every)[0]
+                self._send(link, factors)
+                self.strengths = self.strengths * factors
+        self.exchange += pending  # increments of the last steps, which nothing else took along
+        self.structure.end_epoch(self.strengths[None], epoch)
+        structure = self.structure
+        record = {
+            "epoch": float(epoch + 1),
+            "weight": float(structure.weight[0]) if structure.searching else 0.0,
+            "loss": self.loss / len(self.plan.batches),
+            "acyclicity": float(structure.value[0]),
+        }
+        self.loss = 0.0
+        if not np.isfinite(record["loss"]):
+            raise RunError(f"the fit diverged in epoch {epoch + 1}; lower its rate ({self.plan.settings.rate})")
+        self.history.append(record)
+        self.notify({"event": "epoch", "step": epoch + 1, "of": self.plan.epochs, **record})
+
+    def _open(self, link: Link) -> None:
+        """The strengths, from one message of every party."""
+        plan = self.plan
+        self.exchange += 1
+        squares = np.zeros((plan.d, plan.d))
+        last = (plan.settings.width,) if plan.validator == "M1" else ()
+        opened = np.zeros((plan.d, plan.d, *last), dtype=np.int64)
+        for party in plan.parties:
+            message = link.receive(party, protocol.norms(plan, party), self.exchange)
+            own, others = plan.own(party), plan.foreign(party)
+            opened[others, own] += message.tensors["into"].numpy()
+            opened[own, others] += message.tensors["out"].numpy()
+            squares[own, own] = message.tensors["own"].numpy()
+            self.loss += float(message.meta["loss"])
+        opened = ring.reduce(opened)
+        shared = np.square(decode(opened, BITS)).sum(2) if plan.validator == "M1" else decode(opened, 2 * BITS)
+        for own in map(plan.own, plan.parties):
+            shared[own, own] = squares[own, own]
+        self.strengths = np.sqrt(np.maximum(shared, 0.0))
+
+    def _send(self, link: Link, factors: Array) -> None:
+        for party in self.plan.parties:
+            own = self.plan.own(party)
+            tensors = {"into": tensor(factors[:, own]), "out": tensor(factors[own])}
+            link.send(party, protocol.factors(self.plan, party), self.exchange, tensors)
+
+    def _settle(self, link: Link) -> None:
+        """End the search; from now on edges follow one order."""
+        self._open(link)
+        allowed = self.structure.settle(self.strengths[None])[0]
+        self._send(link, allowed.astype(float))
+        self.strengths = self.strengths * allowed
+
+    def _choose(self, link: Link) -> None:
+        """The threshold, by the rule; the parties score graphs on rows that were kept apart."""
+        plan, settings, allowed = self.plan, self.plan.settings, self.structure.allowed[0]
+        self._open(link)
+        self._send(link, np.ones((plan.d, plan.d)))
+        self.strengths = strengths = np.where(allowed, self.strengths, 0.0)
+        if settings.threshold == "held_out" and plan.held_out:
+            thresholds, graphs = rules.candidates(strengths, allowed, self.required, settings.candidates)
+        else:
+            fixed = settings.threshold if isinstance(settings.threshold, float) else 0.0
+            found = rules.mixture_threshold(strengths, allowed) if settings.threshold == "mixture" else fixed
+            thresholds = np.array([found])
+            graphs = greedy_cut(strengths, found, self.required, ~allowed)[None]
+        self.threshold = float(thresholds[0])
+        if not plan.held_out:
+            return
+        for party in plan.parties:
+            own = plan.own(party)
+            tensors = {"into": tensor(graphs[:, :, own]), "out": tensor(graphs[:, own])}
+            link.send(party, protocol.candidates(plan, party), self.exchange, tensors)
+        losses, empty = np.zeros(len(graphs)), 0.0
+        for party in plan.parties:
+            message = link.receive(party, LOSSES, self.exchange)
+            losses += message.tensors["losses"].numpy()
+            empty += float(message.meta["empty"])
+        chosen = rules.most_worthy(losses, graphs.sum((1, 2)), empty, plan.d, settings.edge_worth)
+        self.threshold, self.held_out_loss = float(thresholds[chosen]), float(losses[chosen])
+
+    def state(self) -> dict[str, Any]:
+        structure = self.structure
+        arrays = {"strengths": self.strengths, "allowed": structure.allowed, "weight": structure.weight,
+                  "value": structure.value}  # fmt: skip
+        return {
+            "epoch": self.epoch,
+            "exchange": self.exchange,
+            "arrays": {name: tensor(array) for name, array in arrays.items()},
+            "penalty": {name: tensor(array) for name, array in structure.penalty.state().items()},
+            "searching": structure.searching,
+            "history": self.history,
+            "loss": self.loss,
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        structure = self.structure
+        self.epoch, self.exchange, self.loss = state["epoch"], state["exchange"], state["loss"]
+        arrays = {name: array.numpy() for name, array in state["arrays"].items()}
+        self.strengths, structure.allowed = arrays["strengths"], arrays["allowed"]
+        structure.weight, structure.value = arrays["weight"], arrays["value"]
+        structure.penalty.load_state({name: array.numpy() for name, array in state["penalty"].items()})
+        structure.searching = state["searching"]
+        self.history = [dict(record) for record in state["history"]]
