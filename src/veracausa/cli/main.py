@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from veracausa import __version__
-from veracausa.cli import audit, bench, data, demo, doctor, frontier, init, predict, report, reproduce, train
+from veracausa.cli import audit, bench, data, demo, discover, doctor, frontier, init, predict, report, reproduce, train
 from veracausa.cli import list as listing
 from veracausa.errors import VeracausaError
 
@@ -27,6 +27,7 @@ app.command("init")(init.init)
 app.command("train")(train.train)
 app.command("predict")(predict.predict)
 app.command("audit")(audit.audit)
+app.command("discover")(discover.discover)
 app.command("frontier")(frontier.frontier)
 app.command("report")(report.report)
 app.command("reproduce")(reproduce.reproduce)

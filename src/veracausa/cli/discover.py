@@ -1,0 +1,254 @@
+"""`veracausa discover`: from columns to a drawn causal graph."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from veracausa.errors import InputError
+
+if TYPE_CHECKING:
+    from veracausa.discovery.job import DiscoveryJob
+    from veracausa.discovery.run import DiscoveryRun
+
+FILES = (".csv", ".tsv", ".parquet", ".pq")
+
+
+def discover(
+    table: Annotated[
+        Path | None,
+        typer.Argument(metavar="[DATA.csv]", help="A table with all columns, or the config.toml of a run to repeat."),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option("--data", metavar="NAME", help="A known data set instead: synthetic, sachs, syntren, …"),
+    ] = None,
+    party: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=COL,COL", help="A party and its columns, or its own file; repeatable."),
+    ] = None,
+    on: Annotated[
+        str | None, typer.Option("--on", metavar="COLUMN", help="The column that names a row, in every party's file.")
+    ] = None,
+    truth: Annotated[
+        Path | None, typer.Option(metavar="EDGES.csv", help="The true edges (source,target), to compare with.")
+    ] = None,
+    required: Annotated[Path | None, typer.Option(metavar="EDGES.csv", help="Edges that the graph must have.")] = None,
+    forbidden: Annotated[Path | None, typer.Option(metavar="EDGES.csv", help="Edges that it must not have.")] = None,
+    method: Annotated[
+        str, typer.Option(help="vfedcd, or a method to compare with: notears, dagma, sdcd, …")
+    ] = "vfedcd",
+    engine: Annotated[
+        str | None,
+        typer.Option(help="federated: parties exchange messages; floating: in one place. Default: by the parties."),
+    ] = None,
+    encryption: Annotated[str | None, typer.Option(help="What protects the messages; none: a simulation.")] = None,
+    bootstrap: Annotated[
+        int, typer.Option(min=0, help="So many resamples of the rows, for the confidence of edges.")
+    ] = 0,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="K=V", help="A setting of the method, or data.K=V of the data; repeatable."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="For all that is drawn.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="The run's folder; default: runs/NAME, numbered if taken.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as the last line.")] = False,
+) -> None:
+    """Learn one causal graph over the columns of one party or of several, and draw it.
+
+    Writes a run folder: edges.csv, graph.graphml, summary.json and a page, report.html. A graph is what these columns
+    and the method's assumptions allow; it is not proof of a cause.
+    """
+    from veracausa.cli import console
+    from veracausa.discovery.job import read_job
+    from veracausa.discovery.run import DiscoveryRun, run_job
+
+    asked = [table, data, party, truth, required, forbidden, settings, on, encryption, engine]
+    if resume and out is not None and not any(asked):
+        job = read_job(out / "config.toml")
+    elif table is not None and table.suffix == ".toml":
+        if any(asked[1:]):
+            raise InputError(f"{table}: a job says all itself; leave the other options out, or change a copy of it")
+        job = read_job(table)
+    else:
+        chosen = {"engine": engine, "encryption": encryption, "bootstrap": bootstrap or None}
+        job = _job(table, data, party or (), on, (truth, required, forbidden), method, chosen, settings or (), seed)
+    with Progress() as progress:
+        run = run_job(job, out, resume, progress)
+    assert isinstance(run, DiscoveryRun)
+    if as_json:
+        summary = {name: value for name, value in run.summary.items() if name != "true_edge_list"}
+        console.print_json_line({**summary, "run": str(run.path)})
+    else:
+        print_discovery(run)
+
+
+def _job(
+    table: Path | None,
+    data: str | None,
+    party: Sequence[str],
+    on: str | None,
+    edges: tuple[Path | None, Path | None, Path | None],
+    method: str,
+    chosen: Mapping[str, Any],
+    settings: Sequence[str],
+    seed: int,
+) -> DiscoveryJob:
+    from veracausa.discovery.job import DiscoveryJob, read_edges
+
+    own, source = _settings(settings)
+    held = _parties(party)
+    files = {name: value for name, value in held.items() if value.lower().endswith(FILES)}
+    where: dict[str, Any]
+    if files:
+        if table is not None or data is not None or len(files) < len(held) or source:
+            raise InputError(
+                "--party: give every party its file and no table beside them, or one table and its columns"
+            )
+        where = {"files": {name: str(Path(path).absolute()) for name, path in files.items()}, "on": on}
+        name = "discovery"
+    elif (table is None) == (data is None):
+        raise InputError("give a table, DATA.csv, or a known one by --data NAME, or a file to every --party")
+    elif table is not None:
+        if not table.is_file():
+            raise InputError(f"{table}: no such file; correct the path")
+        where, name = {"name": "table", "path": str(table.absolute()), "id": on, **source}, table.stem
+    else:
+        where, name = {"name": data, **source}, str(data)
+        if data == "synthetic" or data == "bnlearn":
+            where.setdefault("seed", seed)
+    parties = {} if files else {name: tuple(filter(None, map(str.strip, c.split(",")))) for name, c in held.items()}
+    true, must, never = (read_edges(path) if path is not None else None for path in edges)
+    return DiscoveryJob(
+        name=name,
+        seed=seed,
+        method=method,
+        data={key: value for key, value in where.items() if value is not None},
+        parties=parties,
+        truth=true,
+        required=must or [],
+        forbidden=never or [],
+        settings={**own, **{key: value for key, value in chosen.items() if value is not None}},
+    )
+
+
+def _parties(given: Sequence[str]) -> dict[str, str]:
+    held: dict[str, str] = {}
+    for text in given:
+        name, found, value = text.partition("=")
+        name, value = name.strip(), value.strip()
+        if not found or not name or not value:
+            raise InputError(f"--party {text}: write it as NAME=COLUMN,COLUMN or NAME=FILE.csv")
+        if name in held:
+            raise InputError(f"--party {text}: {name!r} is named twice; give all its columns at once")
+        held[name] = value
+    return held
+
+
+def _settings(given: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The method's and the data's; a value is TOML, or else a word."""
+    own: dict[str, Any] = {}
+    source: dict[str, Any] = {}
+    for text in given:
+        key, found, written = text.partition("=")
+        if not found or not key.strip():
+            raise InputError(f"--set {text}: write it as NAME=VALUE")
+        try:
+            value = tomllib.loads(f"value = {written}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = written.strip()
+        scope, dot, name = key.strip().partition(".")
+        if dot and scope != "data":
+            raise InputError(f"--set {text}: a setting of the data is data.NAME, one of the method has no dot")
+        (source if dot else own)[name if dot else scope] = value
+    return own, source
+
+
+def print_discovery(run: DiscoveryRun) -> None:
+    """The graph as a list, the key numbers, what to know, and where the page is."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from veracausa.cli import console
+    from veracausa.runs.discovery_page import discovery_headline, discovery_numbers
+
+    summary, edges = run.summary, run.edges
+    many = len({row["cause_party"] for row in edges} | {row["effect_party"] for row in edges}) > 1
+    sure = bool(summary.get("bootstrap"))
+    console.out.print(discovery_headline(summary), markup=False, soft_wrap=True)
+    if edges:
+        table = Table(box=None, pad_edge=False)
+        table.add_column("cause")
+        table.add_column("effect")
+        table.add_column("strength", justify="right")
+        if sure:
+            table.add_column("confidence", justify="right")
+        if many:
+            table.add_column("whose")
+        shown = edges[:SHOWN]
+        for row in shown:
+            cells = [row["cause"], row["effect"], f"{row['strength']:.2f}"]
+            cells += [f"{100 * row['confidence']:.0f} %"] if sure else []
+            inside = row["cause_party"] == row["effect_party"]
+            whose = row["cause_party"] if inside else f"{row['cause_party']} → {row['effect_party']}"
+            cells += [whose] if many else []
+            table.add_row(*map(escape, cells))
+        console.out.print(table)
+        if len(edges) > len(shown):
+            console.out.print(f"… and {len(edges) - len(shown)} weaker ones in {run.path / 'edges.csv'}", markup=False)
+    numbers = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for name, value in discovery_numbers(summary)[1:]:
+        numbers.add_row(name, escape(value))
+    console.out.print(numbers)
+    for note in summary.get("notes", ()):
+        console.out.print(f"note: {note}", markup=False, soft_wrap=True)
+    console.out.print(f"\nReport: {run.path / 'report.html'}", markup=False, soft_wrap=True)
+
+
+SHOWN = 25
+"""Edges that a terminal shows; the page and the file have all."""
+
+
+class Progress:
+    """A bar on a terminal, else a line for each part of the work."""
+
+    WORDS = {"graph": "learning the graph", "resamples": "resamples"}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+
+        from veracausa.cli.console import err
+
+        self._console = err
+        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+        self._bar = Bar(*columns, console=err, transient=True) if err.is_terminal else None
+        self._tasks: dict[str, Any] = {}
+
+    def __enter__(self) -> Progress:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, event: Mapping[str, Any]) -> None:
+        if event.get("event") != "progress":
+            return
+        what = str(event["what"])
+        first = what not in self._tasks
+        if self._bar is None:
+            if first:
+                self._tasks[what] = True
+                self._console.print(self.WORDS.get(what, what), markup=False)
+            return
+        if first:
+            self._tasks[what] = self._bar.add_task(self.WORDS.get(what, what), total=1.0)
+        self._bar.update(self._tasks[what], completed=float(event["share"]))

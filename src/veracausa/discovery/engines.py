@@ -1,0 +1,86 @@
+"""The two ways to run the same model: in one place, or as parties that exchange messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veracausa.discovery.bootstrap import Rows
+from veracausa.discovery.floating import FloatModel
+from veracausa.discovery.settings import Settings
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Progress = Callable[[float], None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What either engine leaves, columns in the order of the rows it was given."""
+
+    strengths: Array
+    allowed: Mask
+    threshold: float
+    held_out_loss: float
+    history: list[dict[str, float]]
+    sent: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Messages and bytes of each party."""
+
+
+def floating(
+    settings: Settings, rows: Rows, rng: np.random.Generator, progress: Progress, time_is_up: Callable[[], bool]
+) -> Outcome:
+    """All columns in one place."""
+    model = FloatModel(
+        settings, len(rows.names), rng, binary=rows.binary, required=rows.required, forbidden=rows.forbidden
+    )
+    fit = model.fit(rows.train[None], rows.held_out[None], progress, time_is_up)
+    return Outcome(fit.strengths[0], fit.allowed[0], float(fit.thresholds[0]), float(fit.held_out_loss[0]), fit.history)
+
+
+def federated(
+    settings: Settings,
+    rows: Rows,
+    held_by: Sequence[str],
+    progress: Progress,
+    out: Path | None = None,
+    resume: bool = False,
+    **how: Any,
+) -> Outcome:
+    """Every party and the validator as a program of its own; `held_by` names each column's party."""
+    from veracausa.discovery.federated.run import discover
+
+    parties = tuple(dict.fromkeys(held_by))
+    order = [at for party in parties for at, owner in enumerate(held_by) if owner == party]
+    sorted_rows = rows.ordered(order)
+    table = np.concatenate([sorted_rows.train, sorted_rows.held_out])
+    ends = np.cumsum([sum(owner == party for owner in held_by) for party in parties])
+    blocks = np.split(table, ends[:-1], axis=1)
+    fit = discover(
+        dict(zip(parties, blocks, strict=True)),
+        sorted_rows.names,
+        settings,
+        binary=sorted_rows.binary,
+        required=sorted_rows.required,
+        forbidden=sorted_rows.forbidden,
+        train_rows=len(rows.train),
+        out=out,
+        # A fit killed before its parties wrote anything begins anew.
+        resume=resume and out is not None and (out / "plan.json").is_file(),
+        observer=lambda event: progress(event["step"] / event["of"]) if event["event"] == "epoch" else None,
+        **how,
+    )
+    back = np.ix_(np.argsort(order), np.argsort(order))
+    return Outcome(
+        np.asarray(fit.strengths)[back],
+        np.asarray(fit.allowed)[back],
+        float(fit.threshold),
+        float(fit.held_out_loss),
+        list(fit.history),
+        {name: {"messages": told["messages"], "bytes_sent": told["bytes"]} for name, told in fit.sent.items()},
+    )

@@ -1,0 +1,105 @@
+"""What a discovery was asked for: a small TOML file that can be run again."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from veracausa.data.files import given_path
+from veracausa.data.table_files import read_table
+from veracausa.discovery.data import CausalData, edges_between, load_causal
+from veracausa.discovery.party_files import read_party_files
+from veracausa.errors import InputError
+
+GIVEN = "given"
+"""The name of data that were given in Python: they can not be loaded again."""
+Edges = list[tuple[str, str]]
+
+
+class DiscoveryJob(BaseModel):
+    """Data, parties, what is known of the graph, and the method with its settings."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: str = Field("discovery", pattern="^discovery$")
+    name: str = "discovery"
+    seed: int = 0
+    method: str = "vfedcd"
+    data: dict[str, Any]
+    """`name` and the settings of a data set; or `files`, one a party, and `on`."""
+    parties: dict[str, tuple[str, ...]] = {}
+    truth: Edges | None = None
+    required: Edges = []
+    forbidden: Edges = []
+    settings: dict[str, Any] = {}
+
+    def to_toml(self) -> str:
+        import tomli_w
+
+        return tomli_w.dumps(_without_none(self.model_dump(mode="json")))
+
+
+def read_job(path: Path) -> DiscoveryJob:
+    """The job of a file; a run's `config.toml` is one."""
+    try:
+        return DiscoveryJob.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; correct the path") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: is not valid TOML: {error}") from None
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in problem["loc"])
+        raise InputError(f"{path}: {place}: {problem['msg']}; is this the config of a discovery?") from None
+
+
+def load_columns(job: DiscoveryJob) -> tuple[CausalData, dict[str, tuple[str, ...]]]:
+    """The job's columns with the true graph where it is known, and which party holds which."""
+    given = dict(job.data)
+    parties = dict(job.parties)
+    if "files" in given:
+        files = {party: given_path(path, f"--party {party}") for party, path in given["files"].items()}
+        data, parties = read_party_files(files, given.get("on"))
+    else:
+        name = given.pop("name", None)
+        if name == GIVEN:
+            raise InputError("data: these columns were given in Python; run it again there")
+        data = load_causal(str(name), **given)
+        if parties:
+            data = _only(data, [column for columns in parties.values() for column in columns])
+    if job.truth is not None:
+        truth = edges_between(job.truth, data.names, "truth")
+        data = CausalData(data.values, data.names, truth, data.notes)
+    return data, parties
+
+
+def _only(data: CausalData, wanted: Sequence[str]) -> CausalData:
+    """The columns that some party holds; the others are left out, and that is said."""
+    left_out = [name for name in data.names if name not in wanted]
+    if not left_out:
+        return data
+    kept = [at for at, name in enumerate(data.names) if name in wanted]
+    one = len(left_out) == 1
+    said = "column belongs to no party and is left out" if one else "columns belong to no party and are left out"
+    return data.columns(kept, f"{len(left_out)} {said}: {', '.join(left_out)}")
+
+
+def read_edges(path: Path) -> Edges:
+    """The edges of a CSV file with the columns source,target, or cause,effect as a run's `edges.csv` has."""
+    pairs = (("source", "target"), ("cause", "effect"))
+    frame = read_table(path, text=[name for pair in pairs for name in pair])
+    for pair in pairs:
+        if set(pair) <= set(frame.columns):
+            return [(str(cause), str(effect)) for cause, effect in frame.select(*pair).rows()]
+    raise InputError(f"{path}: its columns are {', '.join(frame.columns)}; name them source,target")
+
+
+def _without_none(value: Any) -> Any:
+    """TOML has no null: what is None is not written."""
+    if isinstance(value, Mapping):
+        return {name: _without_none(item) for name, item in value.items() if item is not None}
+    return value

@@ -1,0 +1,266 @@
+"""VFedCD as an estimator: one causal graph over columns that one party holds, or several."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from veracausa.discovery.base import CausalDiscovery, _clock, _named, as_table
+from veracausa.discovery.bootstrap import Rows, bootstrap_graphs, chosen_graph
+from veracausa.discovery.columns import prepare, without_missing
+from veracausa.discovery.constraints import edge_constraints
+from veracausa.discovery.data.parties import owners
+from veracausa.discovery.edges import edge_rows, revealed
+from veracausa.discovery.engines import Outcome, federated, floating
+from veracausa.discovery.graphs import is_acyclic, thresholded
+from veracausa.discovery.settings import Settings
+from veracausa.errors import InputError
+from veracausa.seeding import derive
+
+if TYPE_CHECKING:
+    import networkx
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Observer = Callable[[Mapping[str, Any]], None]
+
+ONE_PARTY = "party"
+"""What the only party is called."""
+MANY = 200
+"""Fewer rows than this are said to be few."""
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class VFedCD(CausalDiscovery):
+    """Causal discovery by one small network an attribute, trained under sparsity and acyclicity, then cut to a DAG.
+
+    Settings that are None come from the profile: `recommended`, or `paper` for the model as published. The engine
+    `federated` runs every party and the validator as programs that exchange messages, `floating` the same model in one
+    place; by default the first where `fit` is given parties.
+    """
+
+    profile: str = "recommended"
+    width: int | None = None
+    depth: int | None = None
+    activation: Literal["tanh", "sigmoid", "leaky_relu"] | None = None
+    likelihood: Literal["gaussian", "mse"] | None = None
+    bernoulli: bool | None = None
+    rate: float | None = None
+    batch: int | None = None
+    epochs: int | None = None
+    refit_epochs: int | None = None
+    growth: float | None = None
+    ceiling: float | None = None
+    halt: float | None = None
+    acyclicity: Literal["spectral", "trace_exponential", "log_determinant"] | None = None
+    sparsity: Literal["group_lasso", "l1", "l2"] | None = None
+    sparsity_weight: float | None = None
+    structure_every: int | Literal["epoch"] | None = None
+    threshold: float | Literal["held_out", "mixture"] | None = None  # type: ignore[assignment]
+    edge_worth: float | None = None
+    candidates: int | None = None
+    held_out: float | None = None
+    engine: Literal["floating", "federated"] | None = None
+    encryption: str = "none"
+    link: Literal["threads", "processes"] = "threads"
+    validator: Literal["M1", "M2"] = "M2"
+    """What it is sent to see the graph: the norm of every edge's weights, or (M1) the weights themselves."""
+    local_steps: int = 1
+    """Updates of a party's own decoders for one exchange."""
+    bootstrap: int = 0
+    """So many resamples of the rows, for the confidence of edges."""
+    reveal: Literal["all", "own"] = "all"
+    """What a party is told: the whole graph, or the edges that touch its own attributes."""
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        parties: Mapping[str, Sequence[Any]] | None = None,
+        observer: Observer | None = None,
+        out: str | Path | None = None,
+        resume: bool = False,
+    ) -> Self:
+        """Learn from a pandas or polars frame or an array; `parties` maps each party to its columns.
+
+        A federated fit keeps its ledgers and checkpoints in `out`, and goes on from them with `resume`.
+        """
+        settings, tell = self.settings(), observer or (lambda event: None)
+        values, names = as_table(X)
+        held_by = _owners(parties, names)
+        engine = self._engine(len(set(held_by)), parties is not None)
+        must, never = edge_constraints(self.required, self.forbidden, names)
+        rows, kept, notes = self._prepared(settings, values, names, must, never)
+        self.n_features_in_, self.feature_names_in_ = len(names), np.array(names, dtype=object)
+        self.parties_ = {name: tuple(n for n, p in zip(names, held_by, strict=True) if p == name) for name in held_by}
+        self.engine_: str = engine
+
+        left = [held_by[at] for at in kept]
+        if engine == "federated" and len(set(left)) < 2:
+            raise InputError(
+                "parties: only one of them has a column that varies; give columns that do, to two at least"
+            )
+
+        def learn(rows: Rows, what: str, share: Callable[[float], float] = lambda part: part) -> Outcome:
+            def progress(part: float) -> None:
+                tell({"event": "progress", "what": what, "share": share(part)})
+
+            if engine == "federated":
+                folder = None if out is None or what != "graph" else Path(out)
+                named = ("seed", "link", "encryption", "validator", "local_steps")
+                how = {name: getattr(self, name) for name in named}
+                return federated(settings, rows, left, progress, folder, resume, **how)
+            rng = np.random.default_rng(derive(self.seed, "discovery", "floating"))
+            return floating(settings, rows, rng, progress, _clock(self.time_limit))
+
+        found = learn(rows, "graph")
+        inside = np.ix_(kept, kept)
+        d = len(names)
+        self.strengths_ = np.zeros((d, d))
+        self.strengths_[inside] = found.strengths
+        allowed = np.zeros((d, d), dtype=bool)
+        allowed[inside] = found.allowed
+        self.threshold_ = found.threshold
+        self.adjacency_matrix_ = chosen_graph(self.strengths_, allowed, found.threshold, must)
+        self.thresholded_ = thresholded(self.strengths_, found.threshold)
+        self.thresholded_is_dag_ = is_acyclic(self.thresholded_)
+        self.history_, self.sent_ = found.history, found.sent
+        numeric = int((~rows.binary).sum())
+        self.held_out_log_likelihood_ = -found.held_out_loss - 0.5 * math.log(2 * math.pi) * numeric
+        """Of a row kept apart, on average; columns as they were fitted, standardised."""
+        self.confidence_: Array | None = None
+        if self.bootstrap:
+            graphs = self._resampled(settings, rows, learn, tell)
+            self.confidence_ = np.zeros((d, d))
+            self.confidence_[inside] = graphs.mean(axis=0)
+        self.notes_ = (*notes, *self._what_is_protected(engine, len(set(held_by))))
+        return self
+
+    def settings(self) -> Settings:
+        """The settings with those of the profile filled in."""
+        given = {name: value for name in Settings.model_fields if (value := getattr(self, name)) is not None}
+        try:
+            return Settings(**given)
+        except ValidationError as error:
+            problem = error.errors(include_url=False)[0]
+            place = ".".join(str(part) for part in problem["loc"][:1])
+            message = problem["msg"].removeprefix("Value error, ")
+            raise InputError(f"vfedcd: {place}{': ' if place else ''}{message}") from None
+
+    @property
+    def edges_(self) -> list[dict[str, Any]]:
+        """The edges, strongest first: cause, effect, strength, confidence, and whose columns they are."""
+        names = [str(name) for name in self.feature_names_in_]
+        return edge_rows(self.adjacency_matrix_, self.strengths_, self.confidence_, names, self.parties_)
+
+    @property
+    def party_edges_(self) -> dict[str, list[dict[str, Any]]]:
+        """What each party is told of the graph, by `reveal`."""
+        return revealed(self.edges_, tuple(self.parties_), self.reveal)
+
+    @property
+    def causal_graph_(self) -> networkx.DiGraph:
+        """The DAG with the columns' names; a node has its `party`, an edge its `strength` and its `confidence`."""
+        graph = super().causal_graph_
+        for party, columns in self.parties_.items():
+            for column in columns:
+                graph.nodes[column]["party"] = party
+        if self.confidence_ is not None:
+            for row in self.edges_:
+                graph.edges[row["cause"], row["effect"]]["confidence"] = row["confidence"]
+        return graph
+
+    def _prepared(
+        self, settings: Settings, values: Array, names: tuple[str, ...], must: Mask, never: Mask
+    ) -> tuple[Rows, list[int], tuple[str, ...]]:
+        """Rows to train on and rows kept apart, the columns that take part, and what was done."""
+        table, notes = without_missing(values, names, self.missing)
+        apart = round(settings.held_out * len(table))
+        train_rows = len(table) - apart
+        if train_rows < 2 or (settings.held_out and not apart):
+            raise InputError(f"X: {len(table)} rows are too few to learn from and keep some apart; give more")
+        order = np.random.default_rng(derive(self.seed, "discovery", "kept apart")).permutation(len(table))
+        ready = prepare(
+            table[order],
+            names,
+            standardise=self.standardise,
+            constant=self.constant,
+            collinear=self.collinear,
+            train_rows=train_rows,
+        )
+        fitted = ready.values.copy()
+        binary = np.array(ready.binary) & (settings.bernoulli and settings.likelihood == "gaussian")
+        odds = fitted[:, binary]
+        fitted[:, binary] = odds > (odds.min(axis=0) + odds.max(axis=0)) / 2
+        chances = {f"{name}: discrete, 2 different values, fitted as a number" for name in ready.names}
+        said = (
+            note.replace("discrete, 2 different values, fitted as a number", "two values, fitted as a probability")
+            if note in chances and binary[ready.names.index(note.split(": discrete")[0])]
+            else note
+            for note in ready.notes
+        )
+        few = (f"{len(table)} rows are few: expect edges to be missed",) if len(table) < MANY else ()
+        inside = np.ix_(ready.kept, ready.kept)
+        rows = Rows(fitted[:train_rows], fitted[train_rows:], ready.names, binary, must[inside], never[inside])
+        return rows, list(ready.kept), (*notes, *said, *few)
+
+    def _engine(self, count: int, given: bool) -> str:
+        engine = self.engine or ("federated" if given and count > 1 else "floating")
+        if engine == "federated" and count < 2:
+            raise InputError("engine: 'federated' is for two parties or more; name them, or take 'floating'")
+        if engine == "federated" and self.time_limit is not None:
+            raise InputError(
+                "time_limit: parties that wait for each other have none; take engine 'floating' or fewer epochs"
+            )
+        if self.reveal not in ("all", "own"):
+            raise InputError(f"reveal: {self.reveal!r} is neither 'all' nor 'own'")
+        if self.bootstrap < 0:
+            raise InputError(f"bootstrap: {self.bootstrap} resamples can not be drawn; give 0 or more")
+        return engine
+
+    def _resampled(self, settings: Settings, rows: Rows, learn: Callable[..., Outcome], tell: Observer) -> Mask:
+        rng = np.random.default_rng(derive(self.seed, "discovery", "bootstrap"))
+        if self.engine != "federated":
+
+            def progress(part: float) -> None:
+                tell({"event": "progress", "what": "resamples", "share": part})
+
+            return bootstrap_graphs(settings, rows, self.bootstrap, rng, progress, _clock(self.time_limit))
+        graphs = []
+        for number in range(self.bootstrap):
+            found = learn(rows.resampled(rng), "resamples", lambda part, n=number: (n + part) / self.bootstrap)
+            graphs.append(chosen_graph(found.strengths, found.allowed, found.threshold, rows.required))
+        return np.stack(graphs)
+
+    def _what_is_protected(self, engine: str, count: int) -> tuple[str, ...]:
+        notes = []
+        if engine == "federated" and self.encryption == "none":
+            notes.append(
+                "encryption none: the parties exchanged the protocol's messages, but nothing in them was encrypted; "
+                "this is a simulation and protects nobody"
+            )
+        if engine == "floating" and count > 1:
+            notes.append("engine floating: all columns were in one place, and no party was protected from another")
+        if self.bootstrap and engine == "federated" and self.engine is None:
+            notes.append(
+                "the resamples were trained with all columns in one place (engine = 'federated' trains them apart)"
+            )
+        return tuple(notes)
+
+
+def _owners(parties: Mapping[str, Sequence[Any]] | None, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Each column's party."""
+    if parties is None:
+        return (ONE_PARTY,) * len(names)
+    for party, columns in parties.items():
+        if isinstance(columns, str) or not len(columns):
+            raise InputError(f"parties: {party!r} needs a list of columns, one at least")
+    return owners({str(party): [_named(c, names) for c in columns] for party, columns in parties.items()}, names)
