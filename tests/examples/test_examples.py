@@ -19,6 +19,7 @@ EXAMPLES = {
     "own_defense.py": r"plain: test accuracy 0\.\d{3}\ncoarse: test accuracy 0\.\d{3}",
     "label_inference.py": r"gradient_direction: \d+% of the labels",
     "own_transcript.py": r"30 exchanges; 300 payloads of 100 people",
+    "compare_defenses.py": r"epsilon = 1\nepsilon = 2\nlaplace: leakage 43\.9 %\nprune: leakage ≤ 60\.0 %",
     "read_ledger.py": r"representation to active: \d+ messages, [\d,]+ bytes",
 }
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
