@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,20 +46,19 @@ def floating(
 def federated(
     settings: Settings,
     rows: Rows,
-    held_by: Sequence[str],
+    parties: Mapping[str, Sequence[int]],
     progress: Progress,
     out: Path | None = None,
     resume: bool = False,
     **how: Any,
 ) -> Outcome:
-    """Every party and the validator as a program of its own; `held_by` names each column's party."""
+    """Every party and the validator as a program of its own; `parties` says where each one's columns are."""
     from veracausa.discovery.federated.run import discover
 
-    parties = tuple(dict.fromkeys(held_by))
-    order = [at for party in parties for at, owner in enumerate(held_by) if owner == party]
+    order = [at for positions in parties.values() for at in positions]
     sorted_rows = rows.ordered(order)
     table = np.concatenate([sorted_rows.train, sorted_rows.held_out])
-    ends = np.cumsum([sum(owner == party for owner in held_by) for party in parties])
+    ends = np.cumsum([len(positions) for positions in parties.values()])
     blocks = np.split(table, ends[:-1], axis=1)
     fit = discover(
         dict(zip(parties, blocks, strict=True)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,16 +96,19 @@ class VFedCD(CausalDiscovery):
         """
         settings, tell = self.settings(), observer or (lambda event: None)
         values, names = as_table(X)
-        held_by = _owners(parties, names)
-        engine = self._engine(len(set(held_by)), parties is not None)
+        held = _held(parties, names)
+        engine = self._engine(len(held), parties is not None)
         must, never = edge_constraints(self.required, self.forbidden, names)
         rows, kept, notes = self._prepared(settings, values, names, must, never)
         self.n_features_in_, self.feature_names_in_ = len(names), np.array(names, dtype=object)
-        self.parties_ = {name: tuple(n for n, p in zip(names, held_by, strict=True) if p == name) for name in held_by}
+        self.parties_: dict[str, tuple[str, ...]] = held
         self.engine_: str = engine
 
-        left = [held_by[at] for at in kept]
-        if engine == "federated" and len(set(left)) < 2:
+        # In the order in which a party names its columns: where they stand in a table decides nothing.
+        at = {name: position for position, name in enumerate(rows.names)}
+        left = {party: [at[name] for name in own if name in at] for party, own in held.items()}
+        left = {party: positions for party, positions in left.items() if positions}
+        if engine == "federated" and len(left) < 2:
             raise InputError(
                 "parties: only one of them has a column that varies; give columns that do, to two at least"
             )
@@ -141,7 +145,7 @@ class VFedCD(CausalDiscovery):
             graphs = self._resampled(settings, rows, learn, tell)
             self.confidence_ = np.zeros((d, d))
             self.confidence_[inside] = graphs.mean(axis=0)
-        self.notes_ = (*notes, *self._what_is_protected(engine, len(set(held_by))))
+        self.notes_ = (*notes, *self._what_is_protected(engine, len(held)))
         return self
 
     def settings(self) -> Settings:
@@ -256,11 +260,15 @@ class VFedCD(CausalDiscovery):
         return tuple(notes)
 
 
-def _owners(parties: Mapping[str, Sequence[Any]] | None, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Each column's party."""
+def _held(parties: Mapping[str, Sequence[Any]] | None, names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """Each party's columns by name; every column has one party."""
     if parties is None:
-        return (ONE_PARTY,) * len(names)
+        return {ONE_PARTY: names}
     for party, columns in parties.items():
+        if not re.fullmatch(r"\w[\w .-]*", str(party)):
+            raise InputError(f"parties: {party!r} is no name for a party; use letters, digits, '_', '-' and '.'")
         if isinstance(columns, str) or not len(columns):
             raise InputError(f"parties: {party!r} needs a list of columns, one at least")
-    return owners({str(party): [_named(c, names) for c in columns] for party, columns in parties.items()}, names)
+    held = {str(party): tuple(_named(column, names) for column in columns) for party, columns in parties.items()}
+    owners(held, names)
+    return held

@@ -18,7 +18,7 @@ from veracausa.runs.graph_figures import COLOURS, compared, graph_svg, heat_map_
 from veracausa.runs.record import RunRecord, mapping, number, read_run
 from veracausa.runs.report import format_seconds, render, write_page
 
-CHARTS = {"loss": "Loss", "acyclicity": "How far from acyclic", "weight": "Weight of the acyclicity term"}
+CHARTS = {"loss": "Loss", "acyclicity": "How far from acyclic"}
 
 
 def write_discovery_page(path: Path) -> Path:
@@ -43,6 +43,7 @@ def write_discovery_page(path: Path) -> Path:
         key_numbers=discovery_numbers(summary),
         graph=Markup(graph_svg(names, [owner.get(name, 0) for name in names], drawn, "The causal graph")),
         legend=Markup(legend(Counter(edge.kind for edge in drawn))),
+        colour={column: at % COLOURS + 1 for column, at in owner.items()},
         parties=[(name, at % COLOURS + 1, columns) for at, (name, columns) in enumerate(parties.items())],
         heat_map=Markup(heat_map_svg(names, strengths, found, truth, "Strength of every possible edge")),
         charts=[Markup(chart_svg(chart)) for chart in _charts(run)],
@@ -95,7 +96,7 @@ def _charts(run: RunRecord) -> list[Chart]:
         points = [
             (float(record["epoch"]), value) for record in run.epochs if (value := number(record.get(name))) is not None
         ]
-        if name != "loss":  # both are of the search alone
+        if name == "acyclicity":  # it is of the search alone
             points = points[: sum(bool(record.get("weight")) for record in run.epochs)]
         if len(points) > 1 and any(value for _, value in points):
             charts.append(Chart(title, [Curve(name, points, series=0)]))

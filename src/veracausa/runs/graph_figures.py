@@ -74,7 +74,7 @@ def graph_svg(names: Sequence[str], party: Sequence[int], edges: Sequence[DrawnE
         way = layout.ways[_ends(edge, edge in up)]
         parts.append(_edge_svg(edge, names, way, edge in up, 1 + 2.8 * (edge.strength / most) ** 1.5))
     for node, name in enumerate(names):
-        x, y = layout.x[node] + MARGIN, layout.y(node) + MARGIN
+        x, y = layout.x[node] + MARGIN, layout.y[node] + MARGIN
         colour = f"var(--s{party[node] % COLOURS + 1})"
         parts.append(
             f'<g class="node" data-node="{node}" tabindex="0"><title>{escape(name)}</title>'
@@ -176,9 +176,13 @@ def _edge_svg(
     else:
         points[-1] = (tip[0], tip[1] - 0.7 * head)
     path = [f"M{points[0][0]:.1f} {points[0][1]:.1f}"]
-    for (x0, y0), (x1, y1) in pairwise(points):
-        middle = (y0 + y1) / 2
-        path.append(f"C{x0:.1f} {middle:.1f} {x1:.1f} {middle:.1f} {x1:.1f} {y1:.1f}")
+    # Upright at both boxes, and in between as steep as from the point before to the point after.
+    inner = ((x1 - x0) / (y1 - y0) for (x0, y0), (x1, y1) in zip(points, points[2:], strict=False))
+    for ((x0, y0), (x1, y1)), (leave, arrive) in zip(pairwise(points), pairwise([0.0, *inner, 0.0]), strict=True):
+        pull = (y1 - y0) / (2 if len(points) == 2 else 3)
+        path.append(
+            f"C{x0 + leave * pull:.1f} {y0 + pull:.1f} {x1 - arrive * pull:.1f} {y1 - pull:.1f} {x1:.1f} {y1:.1f}"
+        )
     away = head if upward else -head
     half = 0.42 * head
     triangle = (
@@ -210,13 +214,13 @@ def legend(kinds: Mapping[str, int]) -> str:
         "missing": "in the true graph, not found",
     }
     parts = []
-    for kind, count in kinds.items():
-        if kind in words and count:
+    for kind, meaning in words.items():
+        if count := kinds.get(kind):
             colour, dashes = STROKES[kind]
             dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
             parts.append(
                 f'<span class="whole"><svg width="34" height="10" viewBox="0 0 34 10" aria-hidden="true">'
                 f'<path d="M0 5H34" stroke="{colour}" stroke-width="2.5"{dashed}/></svg> '
-                f"{words[kind]} ({count})</span> "
+                f"{meaning} ({count})</span> "
             )
     return "".join(parts)

@@ -20,27 +20,63 @@ LAYER = 88.0
 BOX = 30.0
 
 
+SHELF = 640.0
+"""Parts of a graph that no edge joins stand side by side up to this width, then below each other."""
+
+Edge = tuple[int, int]
+Way = list[tuple[float, float]]
+
+
 @dataclass(frozen=True)
 class Layout:
     """Centres of the boxes, and the points that each edge passes, from its upper end to its lower."""
 
     x: list[float]
-    layer: list[int]
-    ways: dict[tuple[int, int], list[tuple[float, float]]]
+    y: list[float]
+    ways: dict[Edge, Way]
     width: float
     height: float
 
-    def y(self, node: int) -> float:
-        return self.layer[node] * LAYER + BOX / 2
+
+def layered(d: int, edges: Sequence[Edge], widths: Sequence[float]) -> Layout:
+    """A layout of a DAG with boxes this wide: parts that hang together each in layers, the largest first."""
+    parts = sorted(_parts(d, edges), key=lambda part: -len(part))
+    drawn = []
+    for part in parts:
+        number = {node: at for at, node in enumerate(part)}
+        own = [(number[cause], number[effect]) for cause, effect in edges if cause in number]
+        drawn.append(_layout(len(part), own, [widths[node] for node in part]))
+    shelf = max([SHELF, *(one.width for one in drawn)])
+    x, y, ways = [0.0] * d, [0.0] * d, dict[Edge, Way]()
+    left = top = lowest = width = 0.0
+    for part, one in zip(parts, drawn, strict=True):
+        if left and left + one.width > shelf:
+            left, top = 0.0, lowest + 2 * GAP
+        for at, node in enumerate(part):
+            x[node], y[node] = one.x[at] + left, one.y[at] + top
+        for (cause, effect), way in one.ways.items():
+            ways[part[cause], part[effect]] = [(across + left, down + top) for across, down in way]
+        width, lowest = max(width, left + one.width), max(lowest, top + one.height)
+        left += one.width + 2 * GAP
+    return Layout(x, y, ways, width, lowest)
 
 
-def layered(d: int, edges: Sequence[tuple[int, int]], widths: Sequence[float]) -> Layout:
-    """A layout of a DAG with boxes this wide (after Sugiyama: layers, few crossings, straight lines)."""
+def _parts(d: int, edges: Sequence[Edge]) -> list[list[int]]:
+    """Nodes that edges join, whichever way they lead."""
+    part = list(range(d))
+    for cause, effect in edges:
+        old, new = part[effect], part[cause]
+        part = [new if mark == old else mark for mark in part]
+    return [[node for node in range(d) if part[node] == mark] for mark in dict.fromkeys(part)]
+
+
+def _layout(d: int, edges: Sequence[Edge], widths: Sequence[float]) -> Layout:
+    """One part, after Sugiyama: layers, few crossings, straight lines."""
     layer = _layers(d, edges)
     # Every layer that an edge crosses gets a point of it, so that it takes its place among the boxes there.
     room = list(widths)
     level = list(layer)
-    chains: dict[tuple[int, int], list[int]] = {}
+    chains: dict[Edge, list[int]] = {}
     for cause, effect in edges:
         chain = [cause]
         for between in range(layer[cause] + 1, layer[effect]):
@@ -63,10 +99,11 @@ def layered(d: int, edges: Sequence[tuple[int, int]], widths: Sequence[float]) -
     high = max((x[n] + room[n] / 2 for n in range(len(room))), default=0.0)
     x = [at - low for at in x]
     ways = _ways(chains, x, room, level, d)
-    return Layout(x[:d], layer, ways, high - low, (len(rows) - 1) * LAYER + BOX)
+    y = [at * LAYER + BOX / 2 for at in layer]
+    return Layout(x[:d], y, ways, high - low, (len(rows) - 1) * LAYER + BOX)
 
 
-def _layers(d: int, edges: Sequence[tuple[int, int]]) -> list[int]:
+def _layers(d: int, edges: Sequence[Edge]) -> list[int]:
     """As far down as the longest way from a root; a node without causes right above its first effect."""
     matrix = np.zeros((d, d), dtype=bool)
     for cause, effect in edges:
@@ -156,15 +193,15 @@ def _monotone(wish: Sequence[float], weight: Sequence[float]) -> list[float]:
 
 
 def _ways(
-    chains: dict[tuple[int, int], list[int]], x: list[float], room: list[float], level: list[int], d: int
-) -> dict[tuple[int, int], list[tuple[float, float]]]:
+    chains: dict[Edge, list[int]], x: list[float], room: list[float], level: list[int], d: int
+) -> dict[Edge, Way]:
     """Points of each edge; at a box its edges are spread, in the order in which they come."""
-    leaving: list[list[tuple[float, tuple[int, int]]]] = [[] for _ in range(d)]
-    coming: list[list[tuple[float, tuple[int, int]]]] = [[] for _ in range(d)]
+    leaving: list[list[tuple[float, Edge]]] = [[] for _ in range(d)]
+    coming: list[list[tuple[float, Edge]]] = [[] for _ in range(d)]
     for edge, chain in chains.items():
         leaving[edge[0]].append((x[chain[1]], edge))
         coming[edge[1]].append((x[chain[-2]], edge))
-    ports: dict[tuple[tuple[int, int], bool], float] = {}
+    ports: dict[tuple[Edge, bool], float] = {}
     for node in range(d):
         for sides, lower in ((leaving[node], False), (coming[node], True)):
             sides.sort()

@@ -1,0 +1,103 @@
+"""What a discovery leaves in its folder, for readers and for other programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from veracausa.discovery.base import CausalDiscovery
+from veracausa.discovery.data import CausalData
+from veracausa.discovery.data.parties import owners
+from veracausa.discovery.edges import COLUMNS, edge_rows, revealed
+from veracausa.discovery.graphs import is_acyclic
+from veracausa.discovery.job import DiscoveryJob
+from veracausa.discovery.vfedcd import ONE_PARTY
+from veracausa.metrics.graphs import graph_scores
+from veracausa.runs import folder
+from veracausa.runs.atomic import write_whole
+from veracausa.runs.machine import describe_machine
+
+Parties = dict[str, tuple[str, ...]]
+
+
+def write_found(
+    path: Path, job: DiscoveryJob, method: CausalDiscovery, data: CausalData, parties: Parties, seconds: float
+) -> None:
+    """Everything that a reader or another program may want of the graph."""
+    import networkx
+
+    from veracausa import __version__
+
+    names = data.names
+    held = parties or {ONE_PARTY: names}
+    confidence = getattr(method, "confidence_", None)
+    rows = edge_rows(method.adjacency_matrix_, method.strengths_, confidence, names, held)
+    write_whole(path / "edges.csv", _csv(COLUMNS, ([row[column] for column in COLUMNS] for row in rows)))
+    strengths = ([name, *map(float, row)] for name, row in zip(names, method.strengths_, strict=True))
+    write_whole(path / "strengths.csv", _csv(("cause", *names), strengths))
+    for party, told in revealed(rows, tuple(parties), getattr(method, "reveal", "all")).items():
+        (path / "parties" / party).mkdir(parents=True, exist_ok=True)
+        table = _csv(COLUMNS, ([row[column] for column in COLUMNS] for row in told))
+        write_whole(path / "parties" / party / "edges.csv", table)
+    graph = method.causal_graph_
+    buffer = io.BytesIO()
+    networkx.write_graphml(graph, buffer)
+    write_whole(path / "graph.graphml", buffer.getvalue())
+    lines = [{"event": "epoch", "epoch": at + 1, **row} for at, row in enumerate(method.history_)]
+    write_whole(path / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines).encode())
+    engine = getattr(method, "engine_", "one place")
+    environment = {"veracausa": __version__, **describe_machine(cuda=False), "engine": engine, "seed": job.seed}
+    folder.write_json(path / "environment.json", environment)
+    folder.write_json(path / "summary.json", _summary(job, method, data, parties, rows, seconds))
+
+
+def _summary(
+    job: DiscoveryJob,
+    method: CausalDiscovery,
+    data: CausalData,
+    parties: Parties,
+    rows: Sequence[Mapping[str, Any]],
+    seconds: float,
+) -> dict[str, Any]:
+    adjacency = method.adjacency_matrix_
+    sent = getattr(method, "sent_", {})
+    names = data.names
+    summary: dict[str, Any] = {
+        "method": job.method,
+        "edges": len(rows),
+        "acyclic": is_acyclic(adjacency),
+        "threshold": method.threshold_,
+        "attributes": len(names),
+        "rows": len(data.values),
+        "seconds": round(seconds, 3),
+        "engine": getattr(method, "engine_", None),
+        "encryption": getattr(method, "encryption", None) if getattr(method, "engine_", "") == "federated" else None,
+        "reveal": getattr(method, "reveal", "all"),
+        "bootstrap": getattr(method, "bootstrap", 0),
+        "held_out_log_likelihood": getattr(method, "held_out_log_likelihood_", None),
+        "parties": {party: {"columns": list(columns), **sent.get(party, {})} for party, columns in parties.items()}
+        | {name: figures for name, figures in sent.items() if name not in parties},
+        "bytes_sent": sum(figures.get("bytes_sent", 0) for figures in sent.values()),
+        "notes": [*data.notes, *method.notes_],
+    }
+    if data.truth is not None:
+        holders = owners(parties, names) if parties else None
+        summary |= graph_scores(data.truth, adjacency, holders)
+        summary["true_edge_list"] = [[names[i], names[j]] for i, j in np.argwhere(data.truth)]
+    return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in summary.items()}
+
+
+def _csv(header: Sequence[str], rows: Any) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    for row in rows:
+        writer.writerow([f"{value:.6g}" if isinstance(value, float) else value for value in row])
+    return text.getvalue().encode()
