@@ -1,0 +1,168 @@
+"""Shares, masks and fixed-point numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from veracausa.crypto import fixed_point, ring
+from veracausa.crypto.backends import make_encryption
+from veracausa.crypto.draws import InsecureSeededDraws, SecureDraws
+from veracausa.crypto.fixed_point import WEIGHT_BITS, encode_columns, encode_gradient
+from veracausa.crypto.ring import P
+from veracausa.crypto.shares import FORWARD_BITS, NORM_BITS, SharedWeights
+from veracausa.errors import InputError, RunError
+
+
+def _chi_square(values: np.ndarray, bins: int = 64) -> float:
+    counts = np.bincount((values.ravel().astype(object) * bins // P).astype(int), minlength=bins)
+    return float((np.square(counts - counts.mean()) / counts.mean()).sum())
+
+
+@pytest.mark.parametrize("draws", [SecureDraws(), InsecureSeededDraws(0, "a")])
+def test_masks_are_uniform_and_never_the_same(draws: SecureDraws | InsecureSeededDraws) -> None:
+    drawn = draws.uniform(200, 100)
+    assert drawn.min() >= 0 and drawn.max() < P
+    assert _chi_square(drawn) < chi2.ppf(1 - 1e-6, 63)
+    assert len(np.unique(np.concatenate([drawn, draws.uniform(200, 100)]))) == 40_000
+
+
+def test_a_seed_repeats_a_chapter_and_system_entropy_does_not() -> None:
+    seeded, secure = InsecureSeededDraws(0, "a"), SecureDraws()
+    first, own = seeded.uniform(5), secure.uniform(5)
+    seeded.begin(1)
+    later = seeded.uniform(5)
+    seeded.begin(0)
+    secure.begin(0)
+    assert (seeded.uniform(5) == first).all()
+    assert (later != first).all()
+    assert (secure.uniform(5) != own).all()
+    assert (InsecureSeededDraws(0, "b").uniform(5) != first).all()
+
+
+def _shared(weights: np.ndarray, rng: np.random.Generator, slots: int = 16) -> tuple[SharedWeights, SharedWeights]:
+    mine = rng.integers(0, P, weights.shape)
+    return SharedWeights(mine, slots), SharedWeights(ring.subtract(weights, mine), slots)
+
+
+def _opened(a: SharedWeights, b: SharedWeights) -> np.ndarray:
+    return fixed_point.decode(ring.add(a.forward, b.forward), WEIGHT_BITS + FORWARD_BITS)
+
+
+def _error_of_folding(slots: int) -> float:
+    """How far shared weights are from the floats after many factors, relative to these."""
+    rng = np.random.default_rng(0)
+    weights = rng.integers(-(1 << 17), 1 << 17, (3, 4, 5))
+    holders = _shared(weights, rng, slots)
+    plain = weights / 2.0**WEIGHT_BITS
+    assert np.abs(_opened(*holders) - plain).max() < 1e-12
+    for at in range(200):
+        for _ in range(2):
+            increment = rng.integers(-(1 << 12), 1 << 12, weights.shape)
+            mask = rng.integers(0, P, weights.shape)
+            holders[0].grow(mask)
+            holders[1].grow(ring.subtract(increment, mask))
+            plain = plain + increment / 2.0**WEIGHT_BITS
+        factors = rng.uniform(0.9, 1.0, (3, 4))
+        factors[0, 0] = float(at % 50 != 0)  # ends now and then
+        for holder in holders:
+            holder.shrink(factors)
+        plain = plain * factors[..., None]
+    opened = _opened(*holders)
+    both = fixed_point.decode(ring.add(holders[0].norm, holders[1].norm), WEIGHT_BITS + NORM_BITS)
+    assert np.abs(both - opened).max() < 0.1 * np.abs(opened).max()
+    return float(np.sqrt(np.square(opened - plain).mean() / np.square(plain).mean()))
+
+
+def test_shared_weights_follow_the_floats_through_growth_and_shrinking() -> None:
+    # Increments are pure noise, the worst case: none tells anything of its neighbour, with which it shares a coefficient.
+    few, many = _error_of_folding(8), _error_of_folding(16)
+    assert many < few / 1.5
+    assert many < 0.06
+
+
+def test_a_factor_of_zero_ends_a_block_exactly_and_for_good_where_it_is_not_allowed() -> None:
+    rng = np.random.default_rng(1)
+    holders = _shared(rng.integers(-100, 100, (2, 2, 3)), rng)
+    kept = np.array([[True, False], [True, True]])
+    for holder in holders:
+        holder.restrict(kept)
+        holder.grow(np.full((2, 2, 3), 1 << 19, dtype=np.int64))
+    opened = _opened(*holders)
+    assert (opened[0, 1] == 0).all()
+    assert (opened[kept] != 0).all()
+
+
+def test_few_slots_hold_everything_exactly_while_nothing_shrinks() -> None:
+    rng = np.random.default_rng(2)
+    weights = rng.integers(-(1 << 17), 1 << 17, (2, 2, 3))
+    holders = _shared(weights, rng)
+    total = weights.copy()
+    for _ in range(40):
+        increment = rng.integers(-(1 << 12), 1 << 12, weights.shape)
+        total = total + increment
+        for holder, part in zip(holders, (increment % P, np.zeros_like(increment)), strict=True):
+            holder.grow(part)
+            holder.shrink(np.ones((2, 2)))
+    assert (_opened(*holders) * 2.0**WEIGHT_BITS == total).all()
+
+
+def test_shares_are_kept_in_a_checkpoint() -> None:
+    rng = np.random.default_rng(3)
+    one, _ = _shared(rng.integers(-100, 100, (2, 2, 3)), rng)
+    one.shrink(np.full((2, 2), 0.5))
+    one.grow(rng.integers(0, P, (2, 2, 3)))
+    again = SharedWeights.of(one.state())
+    for holder in (one, again):
+        holder.shrink(np.full((2, 2), 0.7))
+    assert (one.forward == again.forward).all() and (one.norm == again.norm).all()
+
+
+@pytest.mark.parametrize("bad", [16.0, -16.5, 1e300, np.inf, np.nan])
+def test_a_value_beyond_the_fixed_point_range_is_refused_by_its_column(bad: float) -> None:
+    values = np.zeros((4, 3))
+    values[2, 1] = bad
+    with pytest.raises(InputError, match="'pressure' holds"):
+        encode_columns(values, ("age", "pressure", "sugar"))
+
+
+def test_columns_and_gradients_as_integers() -> None:
+    values = np.array([[15.99, -15.99, 0.5]])
+    assert encode_columns(values, "abc").tolist() == [[2047, -2047, 64]]
+    rng = np.random.default_rng(0)
+    steps = np.full(200_000, 0.3 / 2**13)
+    encoded = encode_gradient(steps, rng)
+    assert set(np.unique(encoded)) == {0.0, 1.0}
+    assert abs(encoded.mean() - 0.3) < 5 * np.sqrt(0.21 / len(steps))
+    for bad in (1e9, np.nan):
+        with pytest.raises(RunError, match="diverged"):
+            encode_gradient(np.array([bad]), rng)
+
+
+def test_an_opened_value_near_the_end_of_the_ring_is_refused() -> None:
+    with pytest.raises(RunError, match="diverged"):
+        fixed_point.decode(np.array([P // 3]), 20)
+
+
+def test_what_is_computed_on_encrypted_numbers_is_exact_and_masked() -> None:
+    rng = np.random.default_rng(4)
+    owner, other = make_encryption("none"), make_encryption("none")
+    batches = [rng.integers(-2047, 2048, (n, 3)).astype(float) for n in (5, 4)]
+    rows = other.open_rows(owner.public_key(), owner.encrypt_rows(batches, 7), [5, 4], 3, 7)
+    weights, mask = rng.integers(0, P, (3, 7)), rng.integers(0, P, (4, 7))
+    exact = (batches[1].astype(int).astype(object) @ weights.astype(object) + mask) % P
+    assert owner.decrypt(rows.forward(1, weights, mask), (4, 7)).tolist() == exact.tolist()
+    steps, mask = rng.integers(-(1 << 24), 1 << 24, (4, 7)).astype(float), rng.integers(0, P, (3, 7))
+    exact = (batches[1].T.astype(int) @ steps.astype(int) + mask) % P
+    assert owner.decrypt(rows.backward(1, steps, mask), (3, 7)).tolist() == exact.tolist()
+    a, b, mask = rng.integers(0, P, (2, 3, 4)), rng.integers(0, P, (2, 3, 4)), rng.integers(0, P, (2, 3))
+    exact = ((a.astype(object) * b.astype(object)).sum(2) + mask) % P
+    assert owner.decrypt(other.inner_products(owner.public_key(), owner.encrypt(a), b, mask), (2, 3)).tolist() == (
+        exact.tolist()
+    )
+
+
+def test_an_unknown_encryption_is_refused() -> None:
+    with pytest.raises(InputError, match="encryption = 'nonne'.*'none'"):
+        make_encryption("nonne")

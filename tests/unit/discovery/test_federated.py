@@ -1,0 +1,304 @@
+"""The federation of VFedCD on shares: every party a program, small enough to run in a second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from veracausa.crypto import fixed_point, ring
+from veracausa.crypto.draws import make_draws
+from veracausa.crypto.fixed_point import WEIGHT_BITS
+from veracausa.crypto.shares import FORWARD_BITS, NORM_BITS
+from veracausa.discovery.federated.holder import Holder
+from veracausa.discovery.federated.plan import Plan
+from veracausa.discovery.federated.run import FederatedFit, discover
+from veracausa.discovery.settings import Settings
+from veracausa.errors import InputError, VeracausaError
+from veracausa.wire.message import Message
+from veracausa.wire.threads import ThreadLink, run_threads, thread_links
+
+ROWS = 60
+SMALL = Settings(width=3, batch=8, epochs=2, refit_epochs=1, structure_every=2, candidates=3)
+
+
+def table(d: int, rows: int = ROWS) -> np.ndarray:
+    """A chain: every attribute follows from the one before it."""
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((rows, d))
+    for at in range(1, d):
+        values[:, at] = np.sin(1.5 * values[:, at - 1]) + 0.4 * values[:, at]
+    return (values - values.mean(0)) / values.std(0)
+
+
+def parties(*sizes: int, rows: int = ROWS) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+    values = table(sum(sizes), rows)
+    ends = np.cumsum(sizes)
+    columns = {f"p{at}": values[:, end - size : end] for at, (end, size) in enumerate(zip(ends, sizes, strict=True))}
+    return columns, tuple(f"x{at}" for at in range(sum(sizes)))
+
+
+def fit(*sizes: int, settings: Settings = SMALL, **more: Any) -> FederatedFit:
+    columns, names = parties(*sizes)
+    return discover(columns, names, settings, **{"seed": 1, "timeout": 30.0, **more})
+
+
+def same(first: FederatedFit, second: FederatedFit) -> bool:
+    return bool(
+        (first.strengths == second.strengths).all()
+        and first.threshold == second.threshold
+        and first.held_out_loss == second.held_out_loss
+        and first.history == second.history
+    )
+
+
+class Lab:
+    """Holders in threads, whose shares a test may look at together."""
+
+    def __init__(self, *sizes: int) -> None:
+        columns, names = parties(*sizes)
+        self.plan = Plan(SMALL, tuple(columns), sizes, names, ROWS, 48, 0)
+        self.fixed = {
+            name: fixed_point.encode_columns(values, names[self.plan.own(name)]) for name, values in columns.items()
+        }
+        self.holders = {
+            name: Holder(self.plan, name, [fixed[rows] for rows in self.plan.batches], make_draws(None, name))
+            for name, fixed in self.fixed.items()
+        }
+
+    def run(self, program: Callable[[Holder, ThreadLink], Any]) -> dict[str, Any]:
+        results = {}
+        allowed = ~np.eye(self.plan.d, dtype=bool)
+
+        def bound(name: str) -> Callable[[Any], None]:
+            def run(link: Any) -> None:
+                holder = self.holders[name]
+                holder.set_up(link)
+                holder.share_first_weights(link, allowed)
+                results[name] = program(holder, link)
+
+            return run
+
+        run_threads({name: bound(name) for name in self.holders}, thread_links(list(self.holders), 20.0))
+        return results
+
+    def weights(self, share: str, bits: int) -> np.ndarray:
+        """W, from both shares of every block; a party's own blocks are 0."""
+        plan = self.plan
+        total = np.zeros((plan.d, plan.d, plan.settings.width), dtype=np.int64)
+        for name, holder in self.holders.items():
+            total[plan.foreign(name), plan.own(name)] += getattr(holder.into, share)
+            total[plan.own(name), plan.foreign(name)] += getattr(holder.out, share)
+        return fixed_point.decode(ring.reduce(total), WEIGHT_BITS + bits)
+
+
+def steps_of(holder: Holder, link: ThreadLink) -> list[np.ndarray]:
+    """A few batches with made-up gradients, and structure in between; the features of the last one."""
+    rng = np.random.default_rng(holder.own.start)
+    for batch in range(3):
+        holder.features(link, batch)
+        holder.descend(batch, rng.integers(-4000, 4000, (8, holder.count * holder.h)).astype(float))
+    holder.norms(link)
+    d = holder.plan.d
+    factors = np.random.default_rng(5).uniform(0.5, 1, (d, d))
+    holder.shrink(factors[:, holder.own], factors[holder.own])
+    return [holder.features(link, 3)]
+
+
+def test_opened_features_are_the_float_product() -> None:
+    lab = Lab(2, 1, 3)
+    opened = lab.run(steps_of)
+    weights = lab.weights("forward", FORWARD_BITS)
+    rows = lab.plan.batches[3]
+    x = np.concatenate([lab.fixed[name] for name in lab.plan.parties], axis=1)[rows] / 2.0**7
+    assert np.abs(weights).max() > 0.5
+    for name, (features,) in opened.items():
+        expected = x @ weights[:, lab.plan.own(name)].reshape(lab.plan.d, -1)
+        assert np.abs(features - expected).max() < 2.0**-12
+
+
+def test_shares_of_norms_open_to_norms_and_norms_of_shares_do_not() -> None:
+    lab = Lab(2, 1, 3)
+    plan = lab.plan
+
+    def program(holder: Holder, link: ThreadLink) -> Any:
+        steps_of(holder, link)
+        return holder.norms(link)
+
+    shares = lab.run(program)
+    exact = np.square(lab.weights("norm", NORM_BITS)).sum(2)
+    opened = np.zeros((plan.d, plan.d), dtype=np.int64)
+    of_shares = np.zeros((plan.d, plan.d))
+    for name, (into, out) in shares.items():
+        holder = lab.holders[name]
+        opened[plan.foreign(name), plan.own(name)] += into
+        opened[plan.own(name), plan.foreign(name)] += out
+        for share, place in ((holder.into, (plan.foreign(name), plan.own(name))),
+                             (holder.out, (plan.own(name), plan.foreign(name)))):  # fmt: skip
+            signed = fixed_point.ring.centred(share.norm) / 2.0 ** (WEIGHT_BITS + NORM_BITS)
+            of_shares[place] += np.sqrt(np.square(signed).sum(2))
+    between = exact > 0
+    assert between.sum() == plan.d**2 - sum(size**2 for size in plan.sizes)
+    norms = fixed_point.decode(ring.reduce(opened), 2 * (WEIGHT_BITS + NORM_BITS))
+    assert np.allclose(norms, exact, rtol=0, atol=1e-9)
+    # The published formula adds the norms of the fragments: with uniform fragments that says nothing of the weights.
+    assert (of_shares[between] > 1e6 * np.sqrt(exact[between])).all()
+
+
+def test_the_same_seed_gives_the_same_bits() -> None:
+    threads = fit(2, 1, 1)
+    assert same(threads, fit(2, 1, 1))
+    assert not same(threads, fit(2, 1, 1, seed=2))
+
+
+@pytest.mark.slow
+def test_processes_give_the_bits_that_threads_give() -> None:
+    assert same(fit(2, 1, 1), fit(2, 1, 1, link="processes"))
+
+
+def test_a_validator_that_gets_the_weights_finds_the_same() -> None:
+    norms, weights = fit(2, 2), fit(2, 2, validator="M1")
+    assert np.allclose(norms.strengths, weights.strengths, atol=1e-6)
+    assert weights.sent["p0"]["bytes"] != norms.sent["p0"]["bytes"]
+
+
+@pytest.mark.parametrize("sizes", [(1, 1), (1, 1, 4), (2, 1, 1, 1), (1, 1, 1, 1, 1)])
+def test_parties_of_any_number_and_size(sizes: tuple[int, ...]) -> None:
+    result = fit(*sizes)
+    d = sum(sizes)
+    assert result.strengths.shape == (d, d)
+    assert np.isfinite(result.held_out_loss)
+    assert (np.diag(result.strengths) == 0).all()
+    assert (result.strengths[~result.allowed] == 0).all()
+    assert len(result.history) == 3
+
+
+def test_messages_and_bytes_follow_from_the_plan() -> None:
+    sizes, h, n, held, graphs = (2, 1, 1), SMALL.width, 8, 12, 4
+    result = fit(*sizes)
+    steps, looks = 6 * 3, 3 * 3
+    peers = 2
+    structure = looks + 2  # each look, the order, the end
+    for name, size in zip(result.parties, sizes, strict=True):
+        others = sum(sizes) - size
+        exchanges = steps + structure + graphs
+        # To each peer: key, columns, first share, then a question and an answer in every exchange.
+        assert result.sent[name]["messages"] == peers * (3 + 2 * exchanges) + structure + 1
+        rows = steps * n + graphs * held
+        words = peers * (6 * n + held) * size + size * others * h  # set-up
+        words += rows * (peers * size + others) * h  # forward, there and back
+        words += steps * others * size * h  # increments
+        words += structure * (others * size * h + size * others)  # a share, and its inner products
+        words += structure * (2 * size * others + size * size) + graphs
+        heads = result.sent[name]["bytes"] - 8 * words
+        assert 0 < heads < 400 * result.sent[name]["messages"]
+    assert result.sent["validator"]["messages"] == 3 * (structure + 1)
+
+
+def test_local_steps_learn_without_more_messages() -> None:
+    once, twice = fit(2, 2), fit(2, 2, local_steps=3)
+    assert once.sent == twice.sent
+    assert twice.history[-1]["loss"] < once.history[-1]["loss"]
+
+
+def test_edges_are_kept_and_left_out_as_asked() -> None:
+    never = np.zeros((4, 4), dtype=bool)
+    must = never.copy()
+    never[0, 3] = never[1, 0] = True  # between two parties, and inside one
+    must[3, 1] = True
+    result = fit(2, 2, forbidden=never, required=must)
+    assert (result.strengths[never] == 0).all()
+    assert result.allowed[3, 1] and not result.allowed[never].any()
+
+
+@pytest.mark.parametrize("settings", [
+    Settings(profile="paper", width=3, batch=8, epochs=2),
+    SMALL.model_copy(update={"structure_every": "epoch"}),
+    SMALL.model_copy(update={"structure_every": 4}),  # two steps of an epoch are left over
+    SMALL.model_copy(update={"threshold": "mixture"}),
+    SMALL.model_copy(update={"threshold": 0.1, "held_out": 0.0}),
+])  # fmt: skip
+def test_settings_of_the_core(settings: Settings) -> None:
+    result = fit(2, 1, settings=settings)
+    assert np.isfinite(result.strengths).all()
+    assert np.isnan(result.held_out_loss) == (settings.held_out == 0)
+
+
+class Interrupted(VeracausaError):
+    pass
+
+
+@pytest.mark.parametrize("link", ["threads", pytest.param("processes", marks=pytest.mark.slow)])
+def test_a_run_that_was_killed_goes_on_to_the_same_end(tmp_path: Path, link: str) -> None:
+    more = {"link": link, "checkpoint_every": 1, "settings": SMALL.model_copy(update={"structure_every": 4})}
+    whole = fit(2, 1, **more, out=tmp_path / "whole")
+
+    def kill(event: Any) -> None:
+        if event["step"] == 3:
+            raise Interrupted("now")
+
+    with pytest.raises(VeracausaError):
+        fit(2, 1, **more, out=tmp_path / "torn", observer=kill)
+    heard = []
+    again = fit(2, 1, **more, out=tmp_path / "torn", resume=True, observer=lambda event: heard.append(event["step"]))
+    assert heard and heard[0] > 1
+    assert same(whole, again)
+    with pytest.raises(InputError, match="another local_steps"):
+        fit(2, 1, **more, out=tmp_path / "torn", resume=True, local_steps=2)
+    with pytest.raises(InputError, match="already there"):
+        fit(2, 1, **more, out=tmp_path / "torn")
+
+
+def test_no_mask_is_used_twice_across_steps_and_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[np.ndarray] = []
+    deliver = ThreadLink._deliver
+
+    def watched(self: ThreadLink, message: Message, plan: Any) -> None:
+        if message.kind == "masked":
+            for name in {"forward", "backward"} & set(message.tensors):
+                sent.append(message.tensors[name].numpy().view(np.int64).copy())
+        deliver(self, message, plan)
+
+    monkeypatch.setattr(ThreadLink, "_deliver", watched)
+
+    def kill(event: Any) -> None:
+        if event["step"] == 2:
+            raise Interrupted("now")
+
+    with pytest.raises(VeracausaError):
+        fit(2, 1, seed=None, out=tmp_path / "run", checkpoint_every=1, observer=kill)
+    before = len(sent)
+    fit(2, 1, seed=None, out=tmp_path / "run", resume=True, checkpoint_every=1)
+    words = np.concatenate(sent)
+    assert before and len(sent) > before
+    assert len(np.unique(words)) == len(words)  # two of 59 random bits are alike once in 10^11
+
+
+def test_what_shares_can_not_hold_is_refused_by_name() -> None:
+    columns, names = parties(2, 1)
+    columns["p1"] = columns["p1"].copy()
+    columns["p1"][5, 0] = 17.0
+    with pytest.raises(InputError, match="column 'x2' holds 17"):
+        discover(columns, names, SMALL, seed=0)
+    with pytest.raises(InputError, match="different numbers of rows"):
+        discover({"a": np.zeros((4, 1)), "b": np.zeros((5, 1))}, ("x", "y"), SMALL)
+    with pytest.raises(InputError, match="'l1'"):
+        fit(1, 1, settings=SMALL.model_copy(update={"sparsity": "l1"}))
+    with pytest.raises(InputError, match="needs two"):
+        fit(3)
+    with pytest.raises(InputError, match="'validator' is the name"):
+        discover({"validator": np.zeros((9, 1)), "b": np.zeros((9, 1))}, ("x", "y"), SMALL)
+    with pytest.raises(InputError, match="names: 1 for 2 columns"):
+        discover({"a": np.zeros((9, 1)), "b": np.zeros((9, 1))}, ("x",), SMALL)
+    with pytest.raises(InputError, match="local_steps = 0"):
+        fit(1, 1, local_steps=0)
+    with pytest.raises(InputError, match="no plan.json"):
+        fit(1, 1, out=Path("nowhere"), resume=True)
+
+
+def test_a_fit_that_diverges_says_so() -> None:
+    with pytest.raises(VeracausaError, match="diverged"), np.errstate(all="ignore"):
+        fit(2, 1, settings=SMALL.model_copy(update={"rate": 1e4}))
