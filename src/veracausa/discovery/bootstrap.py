@@ -71,6 +71,7 @@ def bootstrap_graphs(
         replicates=resamples,
     )
     train, held_out = np.stack([one.train for one in drawn]), np.stack([one.held_out for one in drawn])
-    fit = model.fit(train, held_out, progress, time_is_up)
+    with np.errstate(over="ignore", invalid="ignore"):  # a fit that diverges says so itself
+        fit = model.fit(train, held_out, progress, time_is_up)
     fitted = zip(fit.strengths, fit.allowed, fit.thresholds, strict=True)
     return np.stack([chosen_graph(*one, rows.required) for one in fitted])

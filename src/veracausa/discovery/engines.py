@@ -39,7 +39,8 @@ def floating(
     model = FloatModel(
         settings, len(rows.names), rng, binary=rows.binary, required=rows.required, forbidden=rows.forbidden
     )
-    fit = model.fit(rows.train[None], rows.held_out[None], progress, time_is_up)
+    with np.errstate(over="ignore", invalid="ignore"):  # a fit that diverges says so itself
+        fit = model.fit(rows.train[None], rows.held_out[None], progress, time_is_up)
     return Outcome(fit.strengths[0], fit.allowed[0], float(fit.thresholds[0]), float(fit.held_out_loss[0]), fit.history)
 
 

@@ -30,7 +30,10 @@ def read_party_files(files: Mapping[str, Path], on: str | None) -> tuple[CausalD
     for table in tables.values():
         for column in table.frame.columns:
             if column != on and column in home:
-                raise InputError(f"{table.path}: column {column!r} is also in {home[column]}; leave it in one of them")
+                raise InputError(
+                    f"{table.path}: column {column!r} is also in {home[column]}; leave it in one of them, "
+                    "or name it with --on if it says which rows belong together"
+                )
             home[column] = table.path
     notes: list[str] = []
     frames = _aligned(list(tables.values()), on, notes)

@@ -1,0 +1,236 @@
+"""`veracausa discover`: a table, or one a party, becomes a run folder with a drawn graph."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+import veracausa
+from veracausa.cli.main import app
+from veracausa.discovery.data import load_causal
+from veracausa.discovery.run import DiscoveryRun
+from veracausa.errors import InputError
+
+DATA = load_causal("synthetic", attributes=4, edges=4, rows=120, seed=1)
+NAMES = ("age", "dose", "bmi", "crp")
+FRAME = pl.DataFrame(DATA.values, schema=list(NAMES))
+TRUTH = [(NAMES[i], NAMES[j]) for i, j in np.argwhere(DATA.truth)]
+QUICK = ("--set", "epochs=3", "--set", "refit_epochs=2")
+TWO = ("--party", "hospital=age,dose", "--party", "lab=bmi,crp")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
+    if request.node.name != "test_one_command_writes_the_whole_folder":  # curves take longer than all the rest
+        monkeypatch.setattr("veracausa.runs.discovery_page.chart_svg", lambda chart: "")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VERACAUSA_DEBUG", "0")
+    monkeypatch.setenv("COLUMNS", "160")
+    FRAME.write_csv("all.csv")
+    write_edges("truth.csv", TRUTH)
+    return tmp_path
+
+
+def write_edges(path: str, edges: list[tuple[str, str]]) -> None:
+    Path(path).write_text("source,target\n" + "".join(f"{a},{b}\n" for a, b in edges), encoding="utf-8")
+
+
+def call(*arguments: str) -> str:
+    result = CliRunner().invoke(app, ["discover", *arguments])
+    if result.exception is not None:
+        raise result.exception
+    return result.stdout
+
+
+def refused(said: str, *arguments: str) -> None:
+    with pytest.raises(InputError, match=said) as error:
+        call(*arguments)
+    assert error.value.exit_code == 2
+    assert "\n" not in str(error.value)
+
+
+def test_one_command_writes_the_whole_folder(here: Path) -> None:
+    printed = call("all.csv", *TWO, "--truth", "truth.csv", "--engine", "floating", "--bootstrap", "2", *QUICK)
+    run = here / "runs" / "all"
+    assert f"Report: {Path('runs/all/report.html')}" in printed
+    assert "hospital" in printed
+    summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    assert {"shd", "f1", "edges", "acyclic", "empty_graph_shd", "intra_party_f1", "inter_party_f1"} <= set(summary)
+    assert summary["acyclic"] is True
+    with (run / "edges.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == summary["edges"]
+    assert set(rows[0]) == {"cause", "effect", "strength", "confidence", "cause_party", "effect_party"}
+    graph = nx.read_graphml(run / "graph.graphml")
+    assert set(graph.edges) == {(row["cause"], row["effect"]) for row in rows}
+    assert graph.nodes["age"]["party"] == "hospital"
+    assert json.loads((run / "status.json").read_text(encoding="utf-8"))["state"] == "done"
+    assert len((run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()) == 5
+    config = tomllib.loads((run / "config.toml").read_text(encoding="utf-8"))
+    assert config["settings"]["rate"] == 0.01, "defaults are written out"
+    assert "cpu" in json.loads((run / "environment.json").read_text(encoding="utf-8"))
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert not re.search(r"""(src|href)=["']?(?!data:)\w""", page), "it opens from disk, without anything beside it"
+    assert page.count('class="node"') == 4
+    assert 'aria-label="Loss"' in page
+    assert "Parties are only named here" in page
+    assert "in the true graph" in page
+
+
+def test_a_run_is_repeated_from_its_own_config(here: Path) -> None:
+    call("all.csv", *TWO, "--engine", "floating", *QUICK, "--seed", "3", "--out", "one")
+    call("one/config.toml", "--out", "two")
+    assert Path("one/edges.csv").read_bytes() == Path("two/edges.csv").read_bytes()
+    assert Path("one/strengths.csv").read_bytes() == Path("two/strengths.csv").read_bytes()
+    refused("already there", "all.csv", "--out", "two")
+    refused("a job says all itself", "one/config.toml", "--data", "sachs")
+
+
+def test_resume(here: Path) -> None:
+    given = ("all.csv", "--engine", "floating", *QUICK, "--out", "one")
+    call(*given)
+    before = Path("one/summary.json").read_bytes()
+    call(*given, "--resume")
+    assert json.loads(call("--resume", "--out", "one", "--json").splitlines()[-1])["run"] == "one"
+    assert Path("one/summary.json").read_bytes() == before, "what is done is not done again"
+    refused("started with other settings", *given, "--set", "width=3", "--resume")
+    Path("one/status.json").write_text('{"state": "running"}', encoding="utf-8")
+    Path("one/summary.json").unlink()
+    call("--resume", "--out", "one")
+    again = json.loads(Path("one/summary.json").read_text(encoding="utf-8"))
+    assert again["edges"] == json.loads(before)["edges"]
+
+
+def test_parties_federate_and_the_page_says_what_is_not_protected(here: Path) -> None:
+    line = call("all.csv", *TWO, "--set", "epochs=1", "--set", "refit_epochs=1", "--set", "reveal=own", "--json")
+    summary = json.loads(line.splitlines()[-1])
+    assert summary["engine"] == "federated"
+    assert summary["encryption"] == "none"
+    assert summary["parties"]["lab"]["columns"] == ["bmi", "crp"]
+    ledgers = {path.parent.name for path in here.glob("runs/all/federation/parties/*/ledger.jsonl")}
+    assert ledgers == set(summary["parties"]) == {"hospital", "lab", "validator"}
+    assert summary["bytes_sent"] == sum(party["bytes_sent"] for party in summary["parties"].values()) > 0
+    page = Path("runs/all/report.html").read_text(encoding="utf-8")
+    assert "Nothing was protected here." in page
+    told = Path("runs/all/parties/lab/edges.csv").read_text(encoding="utf-8").splitlines()[1:]
+    assert all("lab" in line.split(",")[4:] for line in told)
+
+
+def test_a_file_a_party_joined_on_an_id(here: Path) -> None:
+    ids = pl.DataFrame({"id": [f"p{row}" for row in range(120)]})
+    pl.concat([ids, FRAME.select("age", "dose")], how="horizontal").write_csv("hospital.csv")
+    lab = pl.concat([ids, FRAME.select("bmi", "crp")], how="horizontal")
+    lab.sample(fraction=1.0, shuffle=True, seed=0).write_csv("lab.csv")
+    files = ("--party", "hospital=hospital.csv", "--party", "lab=lab.csv", "--on", "id")
+    call(*files, "--truth", "truth.csv", "--engine", "floating", *QUICK, "--out", "joined")
+    call("all.csv", *TWO, "--truth", "truth.csv", "--engine", "floating", *QUICK, "--out", "whole")
+    assert Path("joined/edges.csv").read_bytes() == Path("whole/edges.csv").read_bytes()
+    lab.head(100).write_csv("lab.csv")
+    call(*files, "--engine", "floating", *QUICK, "--out", "fewer")
+    assert (
+        "100 rows have an id in every file (120 of hospital.csv, 100 of lab.csv)"
+        in DiscoveryRun("fewer").summary["notes"]
+    )
+    refused("column 'id' is also in .*hospital.csv; leave it in one of them, or name it with --on", *files[:4])
+    lab.head(100).drop("id").write_csv("lab.csv")
+    refused("lab.csv: 100 rows, but .*hospital.csv has 120; name the column", *files[:4])
+    pl.concat([lab, lab.head(1)]).write_csv("lab.csv")
+    refused("id 'p0' stands in rows 1 and 121", *files)
+    lab.with_columns(pl.lit("q").add(pl.col("id")).alias("id")).write_csv("lab.csv")
+    refused("no id in common", *files)
+    lab.with_columns(age=1.5).write_csv("lab.csv")
+    refused("column 'age' is also in .*hospital.csv", *files)
+    lab.rename({"id": "ssn"}).write_csv("lab.csv")
+    refused("no column 'id' for the id", *files)
+    refused("no table beside them", "all.csv", *files)
+    assert sorted(path.name for path in here.iterdir() if path.is_dir()) == ["fewer", "joined", "whole"]
+
+
+def test_edges_that_must_or_must_not_be(here: Path) -> None:
+    write_edges("required.csv", [("crp", "age")])
+    write_edges("forbidden.csv", [("age", "dose"), ("dose", "age")])
+    given = ("all.csv", "--engine", "floating", *QUICK)
+    call(*given, "--required", "required.csv", "--forbidden", "forbidden.csv", "--out", "one")
+    edges = {(row["cause"], row["effect"]) for row in DiscoveryRun("one").edges}
+    assert ("crp", "age") in edges
+    assert not edges & {("age", "dose"), ("dose", "age")}
+    refused("crp -> age is required and forbidden", *given, "--required", "required.csv", "--forbidden", "required.csv")
+    write_edges("circle.csv", [("crp", "age"), ("age", "crp")])
+    refused("age -> crp -> age is a cycle", *given, "--required", "circle.csv")
+    write_edges("typo.csv", [("crpp", "age")])
+    refused("did you mean 'crp'", *given, "--required", "typo.csv")
+    Path("bad.csv").write_text("a,b\nage,crp\n", encoding="utf-8")
+    refused("name them source,target", *given, "--truth", "bad.csv")
+
+
+def test_other_methods_and_known_data(here: Path) -> None:
+    known = ("--data", "synthetic", "--set", "data.attributes=5", "--set", "data.rows=80", "--method", "sortnregress")
+    summary = json.loads(call(*known, "--json").splitlines()[-1])
+    assert summary["method"] == "sortnregress"
+    assert summary["empty_graph_shd"] == 10
+    assert "5 attributes" in summary["notes"][0]
+    assert "All columns were in one place" in Path("runs/synthetic/report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "give a table, DATA.csv"),
+        (("none.csv",), "none.csv: no such file"),
+        (("all.csv", "--data", "sachs"), "give a table"),
+        (("--data", "sacks"), "did you mean 'sachs'"),
+        (("all.csv", "--method", "notear"), "did you mean 'notears'"),
+        (("all.csv", "--set", "widht=3"), "did you mean 'width'"),
+        (("all.csv", "--set", "width=0"), "width"),
+        (("all.csv", "--set", "seed=3"), "give it by --seed"),
+        (("all.csv", "--set", "model.width=3"), "a setting of the data is data.NAME"),
+        (("all.csv", "--set", "width"), "write it as NAME=VALUE"),
+        (("all.csv", "--party", "lab"), "write it as NAME=COLUMN"),
+        (("all.csv", "--party", "lab=age", "--party", "lab=bmi"), "'lab' is named twice"),
+        (("all.csv", "--party", "lab=agee,dose"), "names column 'agee'"),
+        (("all.csv", *TWO, "--party", "x=age"), "column 'age' is named by 'hospital' and 'x'"),
+        (("all.csv", "--engine", "federated"), "two parties or more"),
+        (("all.csv", "--engine", "flying"), "engine"),
+        (("all.csv", *TWO, "--encryption", "rot13"), "rot13"),
+    ],
+)
+def test_wrong_input_is_one_sentence_and_leaves_nothing(here: Path, arguments: tuple[str, ...], said: str) -> None:
+    refused(said, *arguments)
+    assert not list(here.glob("runs/*"))
+
+
+def test_columns_of_nobody_are_left_out_and_that_is_said(here: Path) -> None:
+    call("all.csv", "--party", "a=age", "--party", "b=bmi", "--engine", "floating", *QUICK, "--out", "one")
+    assert "2 columns belong to no party and are left out: dose, crp" in DiscoveryRun("one").summary["notes"]
+
+
+def test_from_python(here: Path) -> None:
+    events: list[Any] = []
+    settings = {"epochs": 2, "refit_epochs": 1, "engine": "floating"}
+    parties = {"hospital": ["age", "dose"], "lab": ["bmi", "crp"]}
+    run = veracausa.discover(FRAME, parties, truth=TRUTH, out="mine", observer=events.append, **settings)
+    assert run.summary["empty_graph_shd"] == 4
+    assert set(run.graph.edges) == {(row["cause"], row["effect"]) for row in run.edges}
+    assert run.report() == Path("mine/report.html")
+    assert len(events) == 3
+    array = veracausa.discover(DATA.values, {"a": [0, 1], "b": [2, 3]}, truth=DATA.truth, out="array", **settings)
+    assert array.summary["shd"] == run.summary["shd"]
+    refused("given in Python", "mine/config.toml")
+
+
+def test_a_failed_fit_is_recorded(here: Path) -> None:
+    with pytest.raises(veracausa.errors.RunError, match="diverged"):
+        call("all.csv", "--set", "rate=1e30", "--out", "one")
+    status = json.loads(Path("one/status.json").read_text(encoding="utf-8"))
+    assert status["state"] == "failed"
+    assert "diverged" in status["error"]

@@ -1,0 +1,29 @@
+"""docs/discovery.md names every setting with what both profiles say, every method and every data set."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from veracausa.discovery.baselines import methods
+from veracausa.discovery.data import causal_data
+from veracausa.discovery.settings import PROFILES, Settings
+
+PAGE = (Path(__file__).parents[3] / "docs" / "discovery.md").read_text(encoding="utf-8")
+_ROW = re.compile(r"^\| `(\w+)` \| `([^`]*)` \| `([^`]*)` \|", re.MULTILINE)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_setting_has_both_profiles(profile: str) -> None:
+    told = {name: recommended if profile == "recommended" else paper for name, recommended, paper in _ROW.findall(PAGE)}
+    settings = Settings(profile=profile).model_dump(mode="json")
+    assert told == {name: json.dumps(value) for name, value in settings.items()}
+
+
+def test_every_method_and_data_set_is_named() -> None:
+    own = [name for name in methods.names() if methods.get(name).__module__.startswith("veracausa.")]
+    for name in [*own, *causal_data.names()]:
+        assert name == "table" or f"`{name}`" in PAGE, name
