@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,8 @@ import typer
 from veracausa.errors import InputError
 
 if TYPE_CHECKING:
-    from veracausa.reproduce.plan import Cell
+    from veracausa.reproduce.discovery.run import DiscoveryReproduction
+    from veracausa.reproduce.plan import AnyCell
     from veracausa.reproduce.run import Reproduction
     from veracausa.reproduce.schedule import Progress
 
@@ -89,7 +91,7 @@ def reproduce(
     _leave(done)
 
 
-def _leave(done: list[Reproduction]) -> None:
+def _leave(done: Sequence[Reproduction | DiscoveryReproduction]) -> None:
     from veracausa.cli import console
 
     failed = [message for found in done for message in found.progress.failed.values()]
@@ -116,20 +118,19 @@ def _print_list() -> None:
     console.out.print(f"\nveracausa reproduce NAME --scale {'|'.join(SCALES)}", markup=False, soft_wrap=True)
 
 
-def _print(found: Reproduction, brief: bool) -> None:
+def _print(found: Reproduction | DiscoveryReproduction, brief: bool) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     from veracausa.cli import console
     from veracausa.reproduce.page import state_of
-    from veracausa.reproduce.table import body, head
 
-    for panel in () if brief else found.tables:
-        table = Table(title=escape(panel.label), title_justify="left", box=None, pad_edge=False)
-        for number, title in enumerate(head(found.experiment, panel)):
+    for shown in () if brief else found.texts:
+        table = Table(title=escape(shown["label"]), title_justify="left", box=None, pad_edge=False)
+        for number, title in enumerate(shown["head"]):
             table.add_column(escape(title), justify="right" if number else "left", no_wrap=not number)
-        for texts in body(found.experiment, panel):
+        for texts in shown["body"]:
             table.add_row(*map(escape, texts))
         # A narrow terminal wraps long lines; cut numbers would be worse.
         Console(highlight=False, width=max(console.out.width, 220)).print(table)
@@ -138,13 +139,11 @@ def _print(found: Reproduction, brief: bool) -> None:
     console.out.print(f"Report: {found.out / 'report.html'}", markup=False, soft_wrap=True)
 
 
-def _tell(cell: Cell, seconds: float, progress: Progress) -> None:
+def _tell(cell: AnyCell, seconds: float, progress: Progress) -> None:
     """A line for every cell that is finished."""
     from veracausa.cli import console
 
-    defense = cell.job.defense.name
-    what = f"trained {defense}" if cell.reading is None else f"{cell.reading.name} on {defense}"
-    about = f"{what}, {cell.job.data.name}, cut {cell.job.model.cut}, seed {cell.job.seed}"
+    about = cell.about
     problem = progress.reasons.get(cell.key)
     ended = f"not done: {problem}" if problem else f"{seconds:.1f} s"
     console.err.print(f"[{progress.finished}/{progress.total}] {about}: {ended}", markup=False, soft_wrap=True)

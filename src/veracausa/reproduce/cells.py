@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from veracausa.reproduce.plan import Cell
+from veracausa.reproduce.discovery.cells import DiscoveryCell, discover
+from veracausa.reproduce.plan import AnyCell, Cell
 from veracausa.runs.atomic import write_whole
 from veracausa.runs.folder import Run, write_json
 from veracausa.runs.record import number
@@ -29,7 +30,7 @@ class Cells:
 
     root: Path
 
-    def result(self, cell: Cell) -> dict[str, Any] | None:
+    def result(self, cell: AnyCell) -> dict[str, Any] | None:
         """What the cell found; None while it is not finished."""
         try:
             found: dict[str, Any] = json.loads(self._json(cell).read_text(encoding="utf-8"))
@@ -37,17 +38,17 @@ class Cells:
             return None
         return found
 
-    def finished(self, cell: Cell) -> bool:
+    def finished(self, cell: AnyCell) -> bool:
         return self._json(cell).is_file()
 
-    def keep(self, cell: Cell, found: Mapping[str, Any], pictures: bytes | None = None) -> None:
+    def keep(self, cell: AnyCell, found: Mapping[str, Any], pictures: bytes | None = None) -> None:
         """Write down what a cell found; the JSON last, because it says that the cell is finished."""
         self._json(cell).parent.mkdir(parents=True, exist_ok=True)
         if pictures is not None:
             write_whole(self.pictures(cell), pictures)
         write_json(self._json(cell), {"settings": cell.settings, **found})
 
-    def pictures(self, cell: Cell) -> Path:
+    def pictures(self, cell: AnyCell) -> Path:
         """Where its pictures are, if it has any."""
         return self.root / "results" / f"{cell.key}.safetensors"
 
@@ -66,7 +67,7 @@ class Cells:
         return run if there else None
 
     @contextmanager
-    def alone(self, cell: Cell) -> Iterator[None]:
+    def alone(self, cell: AnyCell) -> Iterator[None]:
         """Wait until no other process works on this cell; the lock goes with the process that holds it."""
         lock = self.root / "work" / f"{cell.key}.lock"
         lock.parent.mkdir(parents=True, exist_ok=True)
@@ -74,13 +75,19 @@ class Cells:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
-    def _json(self, cell: Cell) -> Path:
+    def _json(self, cell: AnyCell) -> Path:
         return self.root / "results" / f"{cell.key}.json"
 
 
-def run_cell(cell: Cell, cells: Cells) -> float:
+def run_cell(cell: AnyCell, cells: Cells) -> float:
     """Run the cell, or go on with it where it was killed; gives the seconds it took, 0 if it was finished."""
     started = time.perf_counter()
+    if isinstance(cell, DiscoveryCell):
+        with cells.alone(cell):
+            if cells.finished(cell):
+                return 0.0
+            cells.keep(cell, discover(cell))
+        return time.perf_counter() - started
     _make_room(cell)
     if cell.reading is None:
         with cells.alone(cell):

@@ -9,12 +9,15 @@ import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from veracausa.errors import InputError
 from veracausa.registry import did_you_mean
+
+if TYPE_CHECKING:
+    from veracausa.reproduce.discovery.experiment import DiscoveryExperiment
 
 SCALES = ("smoke", "small", "paper")
 COSINE = "cosine"
@@ -81,7 +84,7 @@ class Axis(Section):
 class Figure(Section):
     """What is drawn: of which columns, and how."""
 
-    kind: Literal["scatter", "bars", "lines", "curves", "pictures", "times"]
+    kind: Literal["scatter", "bars", "lines", "curves", "pictures", "times", "graph"]
     title: str = ""
     x: str = ""
     y: str = ""
@@ -217,7 +220,7 @@ def known_experiments() -> dict[str, Path]:
     return found
 
 
-def load_experiment(name: str, scale: str) -> Experiment:
+def load_experiment(name: str, scale: str) -> Experiment | DiscoveryExperiment:
     """The experiment of this name, or in this file, with the settings of the scale laid over it."""
     path = Path(name)
     if path.suffix == ".toml" or path.is_file():
@@ -235,7 +238,7 @@ def load_experiment(name: str, scale: str) -> Experiment:
 
 def resolve(
     tree: Mapping[str, Any], name: str, scale: str, where: str = "experiment", below: Sequence[Mapping[str, Any]] = ()
-) -> Experiment:
+) -> Experiment | DiscoveryExperiment:
     """The validated experiment from a file's content over those `below` it, each with its settings of the scale."""
     layers = [*below, tree]
     scales = dict.fromkeys(known for layer in layers for known in layer.get("scales", {}))
@@ -247,6 +250,10 @@ def resolve(
     for layer in layers:  # what a file says is stronger than what the one below it says of a scale
         whole = laid_over(whole, {key: value for key, value in layer.items() if key not in ("scales", "extends")})
         whole = laid_over(whole, layer.get("scales", {}).get(scale, {}))
+    if "methods" in whole:
+        from veracausa.reproduce.discovery.experiment import validated
+
+        return validated({**whole, "name": name, "scale": scale}, where)
     try:
         return Experiment.model_validate({**whole, "name": name, "scale": scale})
     except ValidationError as error:

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
+from veracausa.reproduce.discovery.experiment import DiscoveryExperiment
 from veracausa.reproduce.experiment import Experiment, Figure
 from veracausa.reproduce.table import NOT_WORKING, SHARES, PanelTable, Value, column_name, parted
 from veracausa.runs.figures import PAGE, Ink, bare, plain, svg_text
@@ -53,7 +54,7 @@ def write_figure(drawings: Sequence[Drawing]) -> tuple[bytes, bytes]:
     return svg.getvalue(), png.getvalue()
 
 
-def drawings_of(experiment: Experiment, tables: Sequence[PanelTable]) -> list[Drawing]:
+def drawings_of(experiment: Experiment | DiscoveryExperiment, tables: Sequence[PanelTable]) -> list[Drawing]:
     """The drawings of all panels, but those of pictures and times, which are no numbers of a table."""
     found = []
     for figure in experiment.figures:
@@ -64,7 +65,7 @@ def drawings_of(experiment: Experiment, tables: Sequence[PanelTable]) -> list[Dr
     return found
 
 
-def _drawing(experiment: Experiment, figure: Figure, table: PanelTable) -> Drawing | None:
+def _drawing(experiment: Experiment | DiscoveryExperiment, figure: Figure, table: PanelTable) -> Drawing | None:
     title = f"{figure.title or column_name(figure.y)}, {table.label}"
     if figure.kind == "scatter" and (marks := _points(figure, table)):
         return Drawing(title, (6.2, 4.0), lambda axes, ink: _scatter(axes, ink, title, figure, marks))

@@ -10,6 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from veracausa.reproduce.cells import Cells
+from veracausa.reproduce.discovery.experiment import DiscoveryExperiment
 from veracausa.reproduce.experiment import COSINE, Experiment
 from veracausa.reproduce.figures import Drawing, drawings_of, write_figure
 from veracausa.reproduce.gallery import galleries
@@ -34,6 +35,7 @@ OF_SCALE = {
     "small": "Scale small: the paper's comparison with less data and a shorter training; see the settings.",
     "paper": "Scale paper: the published setting, as far as it is published.",
 }
+AnyExperiment = Experiment | DiscoveryExperiment
 PAPER = "CausShield (Jiang, Gao, Chen, Fu, 2026)"
 
 
@@ -54,7 +56,7 @@ def write_results(
     write_whole(out / "table.csv", as_csv(found).encode())
     write_whole(out / "table.parquet", as_parquet(found))
     notes = footnotes(experiment, tables, progress)
-    shown = [_shown(experiment, table) for table in tables]
+    shown = [shown_texts(experiment, table) for table in tables]
     write_whole(out / "table.md", markdown(experiment, shown, notes, progress).encode())
     write_settings(experiment, grid, out)
     machines = _machines(grid, cells)
@@ -63,13 +65,14 @@ def write_results(
 
 
 def write_pages(
-    experiment: Experiment,
+    experiment: AnyExperiment,
     shown: Sequence[dict[str, Any]],
     drawings: Sequence[Drawing],
     notes: Sequence[str],
     machines: Sequence[dict[str, Any]],
     progress: Progress,
     out: Path,
+    paper: str = PAPER,
 ) -> None:
     """The figure as SVG and PNG, and the page that holds it all."""
     if drawings:
@@ -79,8 +82,8 @@ def write_pages(
     page = render(
         "reproduction.html.j2",
         experiment=experiment,
-        paper=PAPER,
-        scale=OF_SCALE.get(experiment.scale, f"Scale {experiment.scale}."),
+        paper=paper,
+        scale=scale_of(experiment),
         state=state_of(progress),
         drawings=[(drawing.title, Markup(drawing.svg())) for drawing in drawings],
         tables=shown,
@@ -90,9 +93,17 @@ def write_pages(
     write_page(out / "report.html", page)
 
 
-def markdown(experiment: Experiment, tables: Sequence[dict[str, Any]], notes: Sequence[str], progress: Progress) -> str:
+def scale_of(experiment: AnyExperiment) -> str:
+    """What a reader must know of the scale."""
+    said = experiment.says if isinstance(experiment, DiscoveryExperiment) else ""
+    return said or OF_SCALE.get(experiment.scale, f"Scale {experiment.scale}.")
+
+
+def markdown(
+    experiment: AnyExperiment, tables: Sequence[dict[str, Any]], notes: Sequence[str], progress: Progress
+) -> str:
     """The tables and their footnotes for a reader of text."""
-    lines = [f"# {experiment.item}: {experiment.title}", "", OF_SCALE.get(experiment.scale, ""), ""]
+    lines = [f"# {experiment.item}: {experiment.title}", "", scale_of(experiment), ""]
     if state := state_of(progress):
         lines += [state, ""]
     for table in tables:
@@ -190,7 +201,8 @@ def write_settings(experiment: Experiment, grid: Sequence[Point], out: Path) -> 
     write_whole(out / "cells.json", (json.dumps(places, indent=1) + "\n").encode())
 
 
-def _shown(experiment: Experiment, table: PanelTable) -> dict[str, Any]:
+def shown_texts(experiment: Experiment, table: PanelTable) -> dict[str, Any]:
+    """The table as texts."""
     return {
         "label": table.label,
         "substitute": table.substitute,

@@ -15,6 +15,7 @@ from veracausa.attacks import attacks
 from veracausa.config import Job, load_job
 from veracausa.errors import InputError
 from veracausa.registry import Options
+from veracausa.reproduce.discovery.cells import DiscoveryCell
 from veracausa.reproduce.experiment import COSINE, AttackSpec, Experiment, laid_over
 
 
@@ -63,6 +64,16 @@ class Cell:
     def training(self) -> Cell | None:
         """The training it reads; None for a training, and for an attack that has one of its own."""
         return None if self.reading is None or self.reading.live else Cell(self.job)
+
+    @property
+    def about(self) -> str:
+        """What it is, in a line of progress."""
+        job, defense = self.job, self.job.defense.name
+        what = f"trained {defense}" if self.reading is None else f"{self.reading.name} on {defense}"
+        return f"{what}, {job.data.name}, cut {job.model.cut}, seed {job.seed}"
+
+
+AnyCell = Cell | DiscoveryCell
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,15 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from veracausa.errors import InputError
 from veracausa.registry import did_you_mean
 from veracausa.reproduce.cells import Cells
+from veracausa.reproduce.discovery.experiment import DiscoveryExperiment
+from veracausa.reproduce.discovery.run import DiscoveryReproduction, reproduce_discovery
 from veracausa.reproduce.experiment import Experiment, load_experiment
-from veracausa.reproduce.page import write_results
+from veracausa.reproduce.page import shown_texts, write_results
 from veracausa.reproduce.plan import Cell, Point, points
 from veracausa.reproduce.schedule import Progress, Tell, Workers, run_cells
 from veracausa.reproduce.table import PanelTable, gather, works
@@ -29,8 +32,15 @@ class Reproduction:
     progress: Progress
     tables: list[PanelTable]
 
+    @property
+    def texts(self) -> list[dict[str, Any]]:
+        """The tables as they are shown: `label`, `head` and `body`."""
+        return [shown_texts(self.experiment, table) for table in self.tables]
 
-def reproduce(name: str, scale: str = "smoke", out: str | Path | None = None, **how: object) -> Reproduction:
+
+def reproduce(
+    name: str, scale: str = "smoke", out: str | Path | None = None, **how: object
+) -> Reproduction | DiscoveryReproduction:
     """Run what is missing of an experiment at a scale, and write its table, figures and page into `out`."""
     return reproduce_all([name], scale, out, **how)[0]  # type: ignore[arg-type]
 
@@ -46,7 +56,7 @@ def reproduce_all(
     until: float | None = None,
     overrides: Sequence[str] = (),
     tell: Tell = lambda cell, seconds, progress: None,
-) -> list[Reproduction]:
+) -> list[Reproduction | DiscoveryReproduction]:
     """Run what is missing of all these experiments together, and write each into results/NAME/SCALE (one: into `out`).
 
     Cells are shared between experiments and kept under `cells`. `panels` are those to run, if not all that the scale
@@ -54,13 +64,17 @@ def reproduce_all(
     (`a.b=c`) are laid over every job.
     """
     store = Cells(Path(cells))
-    found = []
-    for name in names:
-        experiment = _with_panels(load_experiment(name, scale), panels)
-        place = Path(out) if out is not None else Path("results") / experiment.name / scale
-        grid = list(points(experiment, experiment.show, overrides))
-        found.append(Reproduction(experiment, place, grid, Progress(0), []))
+    found, graphs = list[Reproduction](), dict[str, DiscoveryReproduction]()
     with Workers(workers) as pool:
+        for name in names:
+            experiment = load_experiment(name, scale)
+            place = Path(out) if out is not None else Path("results") / experiment.name / scale
+            if isinstance(experiment, DiscoveryExperiment):
+                graphs[name] = reproduce_discovery(experiment, place, store, pool, panels, until, overrides, tell)
+                continue
+            experiment = _with_panels(experiment, panels)
+            grid = list(points(experiment, experiment.show, overrides))
+            found.append(Reproduction(experiment, place, grid, Progress(0), []))
         progress = run_cells(_cells(found), store, pool, until, tell)
         for each in found:
             for panel in _failing(each.experiment, each.grid, store):
@@ -76,7 +90,8 @@ def reproduce_all(
         each.progress = progress.of(_cells([each]), store)
         each.tables = gather(each.experiment, each.grid, store, progress.reasons)
         write_results(each.experiment, each.grid, each.tables, store, each.progress, each.out)
-    return found
+    others = iter(found)
+    return [graphs[name] if name in graphs else next(others) for name in names]
 
 
 def deadline(seconds: float | None) -> float | None:

@@ -12,7 +12,7 @@ from functools import partial
 
 from veracausa.errors import InputError, RunError, VeracausaError
 from veracausa.reproduce.cells import Cells, run_cell
-from veracausa.reproduce.plan import Cell
+from veracausa.reproduce.plan import AnyCell, Cell
 from veracausa.runs.machine import usable_cores
 
 MOST_WORKERS = 16
@@ -36,7 +36,7 @@ class Progress:
         stopped = self.stopped or later.stopped
         return Progress(later.total, later.finished, stopped, self.failed | later.failed, self.unfit | later.unfit)
 
-    def of(self, some: Iterable[Cell], cells: Cells) -> Progress:
+    def of(self, some: Iterable[AnyCell], cells: Cells) -> Progress:
         """How far these of the cells are."""
         unique = {cell.key: cell for cell in some}
         finished = sum(cells.finished(cell) for cell in unique.values())
@@ -51,7 +51,7 @@ class Progress:
         return {**self.unfit, **self.failed}
 
 
-Tell = Callable[[Cell, float, Progress], None]
+Tell = Callable[[AnyCell, float, Progress], None]
 
 
 class Workers:
@@ -84,7 +84,7 @@ def default_workers() -> int:
     return 1 if torch.cuda.is_available() else min(MOST_WORKERS, usable_cores())
 
 
-def run_cells(wanted: Iterable[Cell], cells: Cells, workers: Workers, until: float | None, tell: Tell) -> Progress:
+def run_cells(wanted: Iterable[AnyCell], cells: Cells, workers: Workers, until: float | None, tell: Tell) -> Progress:
     """Run all that is not finished; `until` is the time (`time.monotonic`) after which no cell is begun."""
     unique = {cell.key: cell for cell in wanted}
     todo = [cell for cell in _in_order(unique.values()) if not cells.finished(cell)]
@@ -101,10 +101,10 @@ def run_cells(wanted: Iterable[Cell], cells: Cells, workers: Workers, until: flo
     return progress
 
 
-def _in_order(cells: Iterable[Cell]) -> Iterator[Cell]:
+def _in_order(cells: Iterable[AnyCell]) -> Iterator[AnyCell]:
     """A training, then what reads it, then the next: what is finished when time is up makes whole rows."""
     everything = list(cells)
-    readers: dict[str, list[Cell]] = {}
+    readers: dict[str, list[AnyCell]] = {}
     for cell in everything:
         if (training := cell.training) is not None:
             readers.setdefault(training.key, []).append(cell)
@@ -117,10 +117,10 @@ def _in_order(cells: Iterable[Cell]) -> Iterator[Cell]:
 
 
 def _in_parallel(
-    todo: list[Cell], cells: Cells, workers: Workers, until: float | None, progress: Progress, tell: Tell
+    todo: list[AnyCell], cells: Cells, workers: Workers, until: float | None, progress: Progress, tell: Tell
 ) -> None:
     waiting = list(todo)
-    running: dict[Future[float], Cell] = {}
+    running: dict[Future[float], AnyCell] = {}
     pending = {cell.key for cell in todo if cell.reading is None}
     while waiting or running:
         if waiting and late(until):
@@ -140,14 +140,14 @@ def _in_parallel(
             waiting = [other for other in waiting if not _in_vain(other, progress)]
 
 
-def _settle(cell: Cell, result: Callable[[], float], progress: Progress, tell: Tell) -> None:
+def _settle(cell: AnyCell, result: Callable[[], float], progress: Progress, tell: Tell) -> None:
     """Take a cell's result; one that fails must not take the others with it."""
     seconds = 0.0
     try:
         seconds = result()
         progress.finished += 1
     except InputError as error:
-        if cell.reading is None and cell.job.defense.name == "none":
+        if isinstance(cell, Cell) and cell.reading is None and cell.job.defense.name == "none":
             raise  # not the defense's fault: data that are missing, a model that does not fit
         progress.unfit[cell.key] = str(error)
     except BrokenProcessPool:
@@ -161,7 +161,7 @@ def _settle(cell: Cell, result: Callable[[], float], progress: Progress, tell: T
     tell(cell, seconds, progress)
 
 
-def _in_vain(cell: Cell, progress: Progress) -> bool:
+def _in_vain(cell: AnyCell, progress: Progress) -> bool:
     """Whether the training it reads could not be run; then it has the same reason."""
     training = cell.training
     for reasons in (progress.failed, progress.unfit):

@@ -28,6 +28,10 @@ NAMES = {
     "success_mse_0.025": "success, MSE ≤ 0.025",
     "success_ssim_0.5": "success, SSIM ≥ 0.5",
     "identified_top_1": "identified",
+    "shd": "SHD",
+    "f1": "F1",
+    "intra_party_f1": "F1 inside a party",
+    "inter_party_f1": "F1 between parties",
 }
 ATTACKS = {"unsplit": "UnSplit", "urvfl": "URVFL", "inverse": "oracle decoder", "fsha": "FSHA", "sdar": "SDAR"}
 

@@ -1,0 +1,164 @@
+"""A cell of an experiment on causal discovery: one method on one source of data, for some graphs and some seeds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from veracausa.discovery.data import CausalData
+
+EMPTY = "empty"
+"""The row of the graph without edges."""
+
+
+@dataclass(frozen=True)
+class DiscoveryCell:
+    """What it finds depends on these settings, and on nothing else."""
+
+    data: Mapping[str, Any]
+    vary: str
+    parties: int | tuple[int, ...]
+    method: str
+    method_settings: Mapping[str, Any]
+    time_limit: float | None
+    graphs: tuple[int, ...]
+    seeds: tuple[int, ...]
+    reading: None = None
+    training: None = None
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        names = ("data", "vary", "parties", "method", "method_settings", "time_limit", "graphs", "seeds")
+        return {"discovery": {name: getattr(self, name) for name in names}}
+
+    @cached_property
+    def key(self) -> str:
+        written = json.dumps(self.settings, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(written.encode()).hexdigest()[:20]
+
+    @property
+    def together(self) -> bool:
+        """Whether its fits are trained side by side, as replicates of one model."""
+        in_one_place = self.method_settings.get("engine", "floating") == "floating"
+        return self.method == EMPTY or (self.method in ("vfedcd", "local_encoders") and in_one_place)
+
+    @property
+    def about(self) -> str:
+        """What it is, in a line of progress."""
+        size = f" {self.data['attributes']}" if "attributes" in self.data else ""
+        graphs = f"graph {self.graphs[0]}" if len(self.graphs) == 1 else f"{len(self.graphs)} graphs"
+        seeds = f"seed {self.seeds[0]}" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
+        return f"{self.method} on {self.data['name']}{size}, {graphs}, {seeds}"
+
+
+@dataclass(frozen=True)
+class Table:
+    """One graph's rows, its columns dealt to the parties."""
+
+    number: int
+    data: CausalData
+    owners: tuple[int, ...]
+
+    @property
+    def parties(self) -> dict[str, list[str]]:
+        held: dict[str, list[str]] = {}
+        for name, owner in zip(self.data.names, self.owners, strict=True):
+            held.setdefault(f"party_{owner + 1}", []).append(name)
+        return held
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one fit gave."""
+
+    adjacency: NDArray[np.bool_]
+    seconds: float
+    notes: tuple[str, ...] = ()
+
+
+def tables_of(cell: DiscoveryCell) -> list[Table]:
+    """The data of every graph of the cell."""
+    from veracausa.discovery.data import load_causal
+    from veracausa.discovery.data.parties import dealt
+
+    tables = []
+    for number in cell.graphs:
+        data, blocks = dealt(load_causal(**{**cell.data, cell.vary: number}), cell.parties, number)
+        owners = {position: party for party, block in enumerate(blocks) for position in block}
+        tables.append(Table(number, data, tuple(owners[at] for at in range(len(data.names)))))
+    return tables
+
+
+def discover(cell: DiscoveryCell) -> dict[str, Any]:
+    """Fit every graph with every seed, and score the graphs that come out."""
+    from veracausa.runs.machine import describe_machine
+
+    tables = tables_of(cell)
+    fits = [(table, seed) for table in tables for seed in cell.seeds]
+    if cell.method == EMPTY:
+        found = [Found(np.zeros((len(table.owners),) * 2, dtype=bool), 0.0) for table, _ in fits]
+    elif cell.together:
+        from veracausa.reproduce.discovery.replicates import side_by_side
+
+        found = side_by_side(cell, fits)
+    else:
+        found = [_fitted(cell, table, seed) for table, seed in fits]
+    return {
+        "runs": [_record(cell, *fit, result) for fit, result in zip(fits, found, strict=True)],
+        "sortability": [_sortability(table) for table in tables] if cell.method == EMPTY else [],
+        "notes": list(dict.fromkeys(note for result in found for note in result.notes)),
+        "columns": list(tables[0].data.names),
+        "data_notes": list(tables[0].data.notes),
+        "environment": describe_machine(),
+    }
+
+
+def _fitted(cell: DiscoveryCell, table: Table, seed: int) -> Found:
+    import polars as pl
+
+    from veracausa.discovery.baselines import build
+
+    frame = pl.DataFrame(dict(zip(table.data.names, table.data.values.T, strict=True)))
+    started = time.perf_counter()
+    if cell.method == "vfedcd":
+        from veracausa.discovery.vfedcd import VFedCD
+
+        fitted: Any = VFedCD(**cell.method_settings, seed=seed).fit(frame, parties=table.parties)
+    else:
+        fitted = build(cell.method, **cell.method_settings, seed=seed, time_limit=cell.time_limit).fit(frame)
+    return Found(fitted.adjacency_matrix_, time.perf_counter() - started, tuple(fitted.notes_))
+
+
+def _record(cell: DiscoveryCell, table: Table, seed: int, found: Found) -> dict[str, Any]:
+    from veracausa.metrics.graphs import graph_scores
+
+    truth, names = table.data.truth, table.data.names
+    scores = graph_scores(truth, found.adjacency, table.owners) if truth is not None else {}
+    scores.setdefault("edges", int(found.adjacency.sum()))
+    return {
+        "graph": table.number,
+        "seed": seed,
+        "seconds": found.seconds,
+        "limited": cell.time_limit is not None and found.seconds >= cell.time_limit,
+        "scores": {name: float(value) for name, value in scores.items() if np.isfinite(value)},
+        "edges": [[names[cause], names[effect]] for cause, effect in np.argwhere(found.adjacency)],
+    }
+
+
+def _sortability(table: Table) -> dict[str, float]:
+    from veracausa.metrics.graphs import r2_sortability, var_sortability
+
+    if table.data.truth is None:
+        return {}
+    values, truth = table.data.values, table.data.truth
+    return {"variance": var_sortability(values, truth), "r2": r2_sortability(values, truth)}

@@ -1,0 +1,63 @@
+"""VFedCD on many graphs and with many seeds at once: replicates of one model are trained side by side."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veracausa.discovery.columns import prepare
+from veracausa.discovery.floating import Array, FloatModel
+from veracausa.discovery.graphs import greedy_cut
+from veracausa.discovery.vfedcd import VFedCD
+from veracausa.errors import InputError
+from veracausa.reproduce.discovery.cells import DiscoveryCell, Found, Table
+from veracausa.reproduce.discovery.local_encoders import LocalEncoders
+from veracausa.seeding import derive
+
+if TYPE_CHECKING:
+    from veracausa.discovery.settings import Settings
+
+
+def side_by_side(cell: DiscoveryCell, fits: Sequence[tuple[Table, int]]) -> list[Found]:
+    """A graph for every table and seed; the seconds are those of all, shared out."""
+    started = time.perf_counter()
+    settings = VFedCD(**cell.method_settings).settings()
+    ready = [_split(settings, table, seed) for table, seed in fits]
+    binary = ready[0][2]
+    if any(len(rows) != len(ready[0][0]) or (flags != binary).any() for rows, _, flags in ready):
+        raise InputError(
+            f"{cell.data['name']}: its graphs differ in rows or in which columns are binary; run them apart"
+        )
+    rng = np.random.default_rng(derive(cell.seeds[0], "discovery", "replicates", *cell.graphs, *cell.seeds))
+    d, count = len(binary), len(fits)
+    if cell.method == "local_encoders":
+        owners = np.stack([table.owners for table, _ in fits])
+        model: FloatModel = LocalEncoders(settings, owners, rng)
+    else:
+        model = FloatModel(settings, d, rng, binary=binary, replicates=count)
+    fit = model.fit(np.stack([train for train, _, _ in ready]), np.stack([kept for _, kept, _ in ready]))
+    seconds = (time.perf_counter() - started) / count
+    results = zip(fit.strengths, fit.allowed, fit.thresholds, strict=True)
+    return [
+        Found(greedy_cut(np.where(allowed, strengths, 0.0), threshold), seconds)
+        for strengths, allowed, threshold in results
+    ]
+
+
+def _split(settings: Settings, table: Table, seed: int) -> tuple[Array, Array, NDArray[np.bool_]]:
+    """Rows to train on and rows kept apart, as a single fit with this seed has them, and which columns are binary."""
+    values = table.data.values
+    order = np.random.default_rng(derive(seed, "discovery", "kept apart")).permutation(len(values))
+    train = len(values) - round(settings.held_out * len(values))
+    ready = prepare(values[order], table.data.names, train_rows=train, missing="median")
+    if len(ready.kept) < len(table.data.names):
+        raise InputError(f"{table.data.names}: a column is constant; leave it out")
+    binary = np.array(ready.binary) & settings.bernoulli & (settings.likelihood == "gaussian")
+    fitted = ready.values.copy()
+    low, high = fitted.min(axis=0), fitted.max(axis=0)
+    fitted[:, binary] = (fitted > (low + high) / 2)[:, binary]
+    return fitted[:train], fitted[train:], binary
