@@ -197,7 +197,7 @@ def test_other_methods_and_known_data(here: Path) -> None:
         (("all.csv", "--set", "width"), "write it as NAME=VALUE"),
         (("all.csv", "--party", "lab"), "write it as NAME=COLUMN"),
         (("all.csv", "--party", "lab=age", "--party", "lab=bmi"), "'lab' is named twice"),
-        (("all.csv", "--party", "lab=agee,dose"), "names column 'agee'"),
+        (("all.csv", "--party", "lab=agee,dose"), "no column 'agee'; did you mean 'age'"),
         (("all.csv", *TWO, "--party", "x=age"), "column 'age' is named by 'hospital' and 'x'"),
         (("all.csv", "--engine", "federated"), "two parties or more"),
         (("all.csv", "--engine", "flying"), "engine"),
@@ -210,8 +210,10 @@ def test_wrong_input_is_one_sentence_and_leaves_nothing(here: Path, arguments: t
 
 
 def test_columns_of_nobody_are_left_out_and_that_is_said(here: Path) -> None:
+    names = pl.Series("name", [f"p{row}" for row in range(120)])
+    FRAME.with_columns(names).write_csv("all.csv")
     call("all.csv", "--party", "a=age", "--party", "b=bmi", "--engine", "floating", *QUICK, "--out", "one")
-    assert "2 columns belong to no party and are left out: dose, crp" in DiscoveryRun("one").summary["notes"]
+    assert "3 columns belong to no party and are left out: dose, crp, name" in DiscoveryRun("one").summary["notes"]
 
 
 def test_from_python(here: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,24 +69,30 @@ def load_columns(job: DiscoveryJob) -> tuple[CausalData, dict[str, tuple[str, ..
         name = given.pop("name", None)
         if name == GIVEN:
             raise InputError("data: these columns were given in Python; run it again there")
+        wanted = [column for columns in parties.values() for column in columns]
+        if name == "table" and wanted:
+            # Nobody's columns need not be numbers.
+            given.setdefault("columns", list(dict.fromkeys(wanted)))
         data = load_causal(str(name), **given)
-        if parties:
-            data = _only(data, [column for columns in parties.values() for column in columns])
+        if name == "table" and wanted:
+            header = read_table(given_path(given["path"], "data.path"), given.get("separator", ",")).columns
+            data = replace(data, notes=(*data.notes, *_left_out(header, [*data.names, given.get("id")])))
+        elif wanted:
+            kept = [at for at, column in enumerate(data.names) if column in wanted]
+            data = replace(data.columns(kept), notes=(*data.notes, *_left_out(data.names, wanted)))
     if job.truth is not None:
         truth = edges_between(job.truth, data.names, "truth")
         data = CausalData(data.values, data.names, truth, data.notes)
     return data, parties
 
 
-def _only(data: CausalData, wanted: Sequence[str]) -> CausalData:
-    """The columns that some party holds; the others are left out, and that is said."""
-    left_out = [name for name in data.names if name not in wanted]
-    if not left_out:
-        return data
-    kept = [at for at, name in enumerate(data.names) if name in wanted]
-    one = len(left_out) == 1
-    said = "column belongs to no party and is left out" if one else "columns belong to no party and are left out"
-    return data.columns(kept, f"{len(left_out)} {said}: {', '.join(left_out)}")
+def _left_out(names: Sequence[str], wanted: Sequence[str | None]) -> tuple[str, ...]:
+    """What is to be said of columns that no party holds."""
+    others = [name for name in names if name not in wanted]
+    if not others:
+        return ()
+    said = "columns belong to no party and are" if len(others) > 1 else "column belongs to no party and is"
+    return (f"{len(others)} {said} left out: {', '.join(others)}",)
 
 
 def read_edges(path: Path) -> Edges:

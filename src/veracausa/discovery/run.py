@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -171,6 +172,7 @@ def _resolved(method: CausalDiscovery) -> dict[str, Any]:
     return {name: value for name, value in chosen.items() if value is not None and name not in OWN}
 
 
+@cache
 def _vfedcd_options() -> type[Options]:
     hints = get_type_hints(VFedCD)
     parameters: dict[str, Any] = {field.name: (hints[field.name], field.default) for field in fields(VFedCD)}

@@ -201,7 +201,8 @@ class VFedCD(CausalDiscovery):
             train_rows=train_rows,
         )
         fitted = ready.values.copy()
-        binary = np.array(ready.binary) & (settings.bernoulli and settings.likelihood == "gaussian")
+        two = np.array([len(np.unique(column)) == 2 for column in ready.values.T])
+        binary = two & (settings.bernoulli and settings.likelihood == "gaussian")
         odds = fitted[:, binary]
         fitted[:, binary] = odds > (odds.min(axis=0) + odds.max(axis=0)) / 2
         chances = {f"{name}: discrete, 2 different values, fitted as a number" for name in ready.names}
@@ -251,6 +252,8 @@ class VFedCD(CausalDiscovery):
                 "encryption none: the parties exchanged the protocol's messages, but nothing in them was encrypted; "
                 "this is a simulation and protects nobody"
             )
+        if engine == "federated" and self.validator == "M1":
+            notes.append("validator M1: it was sent all weights, and with any one party's help it can read all columns")
         if engine == "floating" and count > 1:
             notes.append("engine floating: all columns were in one place, and no party was protected from another")
         if self.bootstrap and engine == "federated" and self.engine is None:

@@ -125,6 +125,12 @@ def _bytes_by_kind(path: Path) -> dict[str, Counter[str]]:
         by_kind[ledger.parent.name] = Counter()
         for line in read_lines(ledger):
             by_kind[ledger.parent.name][str(line["kind"])] += int(line["bytes"])
+    # There are as many colours as a reader can tell apart.
+    largest = {kind for kind, _ in sum(by_kind.values(), Counter[str]()).most_common(COLOURS - 1)}
+    for party, kinds in by_kind.items():
+        rest = sum(size for kind, size in kinds.items() if kind not in largest)
+        shown = {kind: size for kind, size in kinds.items() if kind in largest}
+        by_kind[party] = Counter(shown | ({"all other kinds": rest} if rest else {}))
     return by_kind
 
 
