@@ -61,6 +61,12 @@ def scale(a: Ring, by: NDArray[np.int64] | int) -> Ring:
     return joined(high * by, low * by)
 
 
+def add_scaled(a: Ring, b: Ring, by: int) -> Ring:
+    """a + by·b, for an integer of at most 2³⁰ in magnitude."""
+    high, low = limbs(b)
+    return joined(high * by, low * by + a)
+
+
 def multiply(a: Ring, b: Ring) -> Ring:
     """Element by element, both of full size."""
     high, low = limbs(b)
@@ -73,13 +79,13 @@ def total(a: Ring, axis: int) -> Ring:
     return joined(high.sum(axis), low.sum(axis))
 
 
-def matmul(small: Small, a: Ring) -> Ring:
-    """(n, k) small integers times (k, m) elements; the sum over k of the integers' bound must stay below 2²³."""
+def matmul(small: Small, a: Ring, plus: Ring | int = 0) -> Ring:
+    """(n, k) small integers times (k, m) elements, + `plus`; the sum over k of the integers' bound stays below 2²³."""
     high, low = limbs(a)
     product = small @ np.concatenate([high, low], axis=1).astype(np.float64)
     whole = product.astype(np.int64)
     columns = a.shape[1]
-    return joined(whole[:, :columns], whole[:, columns:])
+    return joined(whole[:, :columns], whole[:, columns:] + plus)
 
 
 def small_matmul(a: Small, b: Small) -> NDArray[np.int64]:

@@ -48,14 +48,14 @@ class SharedWeights:
     @property
     def norm(self) -> Ring:
         """The share of W with NORM_BITS more fractional bits than the increments."""
-        return ring.add(self._norm, ring.scale(self.fresh, 1 << NORM_BITS))
+        return ring.add_scaled(self._norm, self.fresh, 1 << NORM_BITS)
 
     def grow(self, increment: Ring) -> None:
         """Add one increment; blocks that are not allowed any more take none."""
         if not self.allowed.all():
             increment = increment * self.allowed[..., None]
         self.fresh = ring.add(self.fresh, increment)
-        self.forward = ring.add(self.forward, ring.scale(increment, 1 << FORWARD_BITS))
+        self.forward = ring.add_scaled(self.forward, increment, 1 << FORWARD_BITS)
 
     def shrink(self, factors: Array) -> None:
         """W ← κ ∘ W, with one public factor a block; 0 ends a block's history exactly."""
@@ -101,7 +101,7 @@ class SharedWeights:
         for bits in (FORWARD_BITS, NORM_BITS):
             by = np.rint(self.coefficients * (1 << bits)).astype(np.int64)[..., None]
             sums.append(ring.joined((high * by).sum(0), (low * by).sum(0)))
-        self.forward = ring.add(sums[0], ring.scale(self.fresh, 1 << FORWARD_BITS))
+        self.forward = ring.add_scaled(sums[0], self.fresh, 1 << FORWARD_BITS)
         self._norm = sums[1]
 
     def state(self) -> dict[str, Any]:

@@ -44,6 +44,13 @@ def test_sums_differences_and_products(both: tuple[np.ndarray, np.ndarray]) -> N
     assert ring.multiply(a, b).tolist() == [x * y % P for x, y in as_ints]
 
 
+@given(pairs, factors)
+def test_adding_a_multiple(both: tuple[np.ndarray, np.ndarray], by: int) -> None:
+    a, b = both
+    expected = [(x + by * y) % P for x, y in zip(a.tolist(), b.tolist(), strict=True)]
+    assert ring.add_scaled(a, b, by).tolist() == expected
+
+
 @given(several, factors)
 def test_scaling_by_a_small_integer(a: np.ndarray, by: int) -> None:
     assert ring.scale(a, by).tolist() == [x * by % P for x in a.tolist()]

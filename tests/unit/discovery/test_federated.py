@@ -211,7 +211,8 @@ def test_edges_are_kept_and_left_out_as_asked() -> None:
     must[3, 1] = True
     result = fit(2, 2, forbidden=never, required=must)
     assert (result.strengths[never] == 0).all()
-    assert result.allowed[3, 1] and not result.allowed[never].any()
+    assert result.allowed[3, 1]
+    assert not result.allowed[never].any()
 
 
 @pytest.mark.parametrize("settings", [
@@ -244,7 +245,8 @@ def test_a_run_that_was_killed_goes_on_to_the_same_end(tmp_path: Path, link: str
         fit(2, 1, **more, out=tmp_path / "torn", observer=kill)
     heard = []
     again = fit(2, 1, **more, out=tmp_path / "torn", resume=True, observer=lambda event: heard.append(event["step"]))
-    assert heard and heard[0] > 1
+    assert heard
+    assert heard[0] > 1
     assert same(whole, again)
     with pytest.raises(InputError, match="another local_steps"):
         fit(2, 1, **more, out=tmp_path / "torn", resume=True, local_steps=2)
@@ -258,8 +260,8 @@ def test_no_mask_is_used_twice_across_steps_and_a_resume(tmp_path: Path, monkeyp
 
     def watched(self: ThreadLink, message: Message, plan: Any) -> None:
         if message.kind == "masked":
-            for name in {"forward", "backward"} & set(message.tensors):
-                sent.append(message.tensors[name].numpy().view(np.int64).copy())
+            masked = {"forward", "backward"} & set(message.tensors)
+            sent.extend(message.tensors[name].numpy().view(np.int64).copy() for name in masked)
         deliver(self, message, plan)
 
     monkeypatch.setattr(ThreadLink, "_deliver", watched)
@@ -273,7 +275,8 @@ def test_no_mask_is_used_twice_across_steps_and_a_resume(tmp_path: Path, monkeyp
     before = len(sent)
     fit(2, 1, seed=None, out=tmp_path / "run", resume=True, checkpoint_every=1)
     words = np.concatenate(sent)
-    assert before and len(sent) > before
+    assert before
+    assert len(sent) > before
     assert len(np.unique(words)) == len(words)  # two of 59 random bits are alike once in 10^11
 
 
@@ -293,9 +296,13 @@ def test_what_shares_can_not_hold_is_refused_by_name() -> None:
         discover({"validator": np.zeros((9, 1)), "b": np.zeros((9, 1))}, ("x", "y"), SMALL)
     with pytest.raises(InputError, match="names: 1 for 2 columns"):
         discover({"a": np.zeros((9, 1)), "b": np.zeros((9, 1))}, ("x",), SMALL)
+    with pytest.raises(InputError, match="'x' is held twice"):
+        discover({"a": np.zeros((9, 1)), "b": np.zeros((9, 1))}, ("x", "x"), SMALL)
+    with pytest.raises(InputError, match="validator = 'M3'"):
+        fit(1, 1, validator="M3")
     with pytest.raises(InputError, match="local_steps = 0"):
         fit(1, 1, local_steps=0)
-    with pytest.raises(InputError, match="no plan.json"):
+    with pytest.raises(InputError, match="no discovery to go on with"):
         fit(1, 1, out=Path("nowhere"), resume=True)
 
 

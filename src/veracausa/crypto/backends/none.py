@@ -18,7 +18,7 @@ class PlainRows(EncryptedRows):
         self.batches = list(batches)
 
     def forward(self, batch: int, weights: Ring, mask: Ring) -> Bytes:
-        return _bytes(ring.add(ring.matmul(self.batches[batch], weights), mask))
+        return _bytes(ring.matmul(self.batches[batch], weights, mask))
 
     def backward(self, batch: int, gradient: Small, mask: Ring) -> Bytes:
         return _bytes(ring.reduce(ring.small_matmul(self.batches[batch].T, gradient) + mask))

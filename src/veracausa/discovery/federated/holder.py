@@ -106,7 +106,8 @@ class Holder:
             y = self.encryption.decrypt(message.tensors["forward"].numpy(), part.shape)
             link.send(peer, ANSWER, self.exchange, {"features": tensor(ring.add(y, part))})
         answers = [link.receive(peer, ANSWER, self.exchange).tensors["features"].numpy() for peer in self.peers]
-        opened = ring.total(ring.subtract(np.stack(answers), masks), 0)
+        # Differences lie between −P and P; of as many as there may be parties the sum stays in int64.
+        opened = ring.reduce((np.stack(answers) - masks).sum(0))
         return fixed_point.decode(opened, FEATURE_BITS)
 
     def descend(self, batch: int, steps: Small) -> None:

@@ -18,6 +18,7 @@ Rows = NDArray[np.int64]
 ValidatorMode = Literal["M1", "M2"]
 
 VALIDATOR = "validator"
+MOST_PARTIES = 16
 HELD_OUT_ROWS = 256
 """Rows of one pass over the rows that were kept apart."""
 
@@ -114,8 +115,15 @@ class Plan:
         """Refuse what shares can not do."""
         if len(self.parties) < 2:
             raise InputError("parties: a federation needs two at least; for one, fit without parties")
+        if len(self.parties) > MOST_PARTIES:
+            raise InputError(f"parties: {len(self.parties)} are more than sums of shares hold; at most {MOST_PARTIES}")
         if VALIDATOR in self.parties:
             raise InputError(f"parties: {VALIDATOR!r} is the name of the party that looks at the graph; choose another")
+        if self.validator not in ("M1", "M2"):
+            raise InputError(f"validator = {self.validator!r}: M2 opens norms, M1 weights; there is no other mode")
+        if len(set(self.names)) != len(self.names):
+            twice = next(name for name in self.names if self.names.count(name) > 1)
+            raise InputError(f"names: {twice!r} is held twice; leave it with one party")
         if self.settings.sparsity == "l1":
             raise InputError(
                 "sparsity = 'l1': signs of single weights are not known to holders of shares; use 'group_lasso'"
