@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 FORWARD_BITS = 12
-NORM_BITS = 6
+NORM_BITS = 4
 """Bits of the coefficients: for use in products, and for norms, whose squares must fit the field."""
 SLOTS = 16
 _FORGOTTEN = 0.5 ** (FORWARD_BITS + 1)
