@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
+import subprocess
+import sys
+import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -94,6 +98,7 @@ def test_a_run_is_repeated_from_its_own_config(here: Path) -> None:
     assert Path("one/strengths.csv").read_bytes() == Path("two/strengths.csv").read_bytes()
     refused("already there", "all.csv", "--out", "two")
     refused("a job says all itself", "one/config.toml", "--data", "sachs")
+    refused("a job says all itself", "one/config.toml", "--seed", "4")
 
 
 def test_resume(here: Path) -> None:
@@ -236,3 +241,22 @@ def test_a_failed_fit_is_recorded(here: Path) -> None:
     status = json.loads(Path("one/status.json").read_text(encoding="utf-8"))
     assert status["state"] == "failed"
     assert "diverged" in status["error"]
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_to_the_same_graph(here: Path) -> None:
+    given = ("discover", "all.csv", *TWO, "--set", "epochs=40", "--set", "refit_epochs=30")
+    command = [sys.executable, "-m", "veracausa.cli.main", *given]
+    environment = {**os.environ, "PYTHONPATH": str(Path(veracausa.__file__).parents[1])}
+    with subprocess.Popen([*command, "--out", "killed"], env=environment, stderr=subprocess.DEVNULL) as process:
+        until = time.monotonic() + 120
+        while not list(here.glob("killed/federation/parties/*/checkpoints/*")) and time.monotonic() < until:
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.kill()
+    assert json.loads(Path("killed/status.json").read_text(encoding="utf-8"))["state"] == "running"
+    refused("already there", *given[1:], "--out", "killed")
+    call("--resume", "--out", "killed")
+    call(*given[1:], "--out", "undisturbed")
+    for name in ("edges.csv", "strengths.csv"):
+        assert Path("killed", name).read_bytes() == Path("undisturbed", name).read_bytes()

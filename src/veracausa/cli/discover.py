@@ -21,7 +21,7 @@ FILES = (".csv", ".tsv", ".parquet", ".pq")
 def discover(
     table: Annotated[
         Path | None,
-        typer.Argument(metavar="[DATA.csv]", help="A table with all columns, or the config.toml of a run to repeat."),
+        typer.Argument(metavar="DATA.csv", help="A table with all columns, or the config.toml of a run to repeat."),
     ] = None,
     data: Annotated[
         str | None,
@@ -40,44 +40,46 @@ def discover(
     required: Annotated[Path | None, typer.Option(metavar="EDGES.csv", help="Edges that the graph must have.")] = None,
     forbidden: Annotated[Path | None, typer.Option(metavar="EDGES.csv", help="Edges that it must not have.")] = None,
     method: Annotated[
-        str, typer.Option(help="vfedcd, or a method to compare with: notears, dagma, sdcd, …")
-    ] = "vfedcd",
+        str | None, typer.Option(help="Default: vfedcd. Others to compare with: notears, dagma, sdcd, …")
+    ] = None,
     engine: Annotated[
         str | None,
         typer.Option(help="federated: parties exchange messages; floating: in one place. Default: by the parties."),
     ] = None,
     encryption: Annotated[str | None, typer.Option(help="What protects the messages; none: a simulation.")] = None,
     bootstrap: Annotated[
-        int, typer.Option(min=0, help="So many resamples of the rows, for the confidence of edges.")
-    ] = 0,
+        int | None, typer.Option(min=0, help="So many resamples of the rows, for the confidence of edges.")
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="K=V", help="A setting of the method, or data.K=V of the data; repeatable."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="For all that is drawn.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="For all that is drawn; default: 0.")] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder; default: runs/NAME, numbered if taken.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as the last line.")] = False,
 ) -> None:
     """Learn one causal graph over the columns of one party or of several, and draw it.
 
-    Writes a run folder: edges.csv, graph.graphml, summary.json and a page, report.html. A graph is what these columns
-    and the method's assumptions allow; it is not proof of a cause.
+    Writes a run folder: edges.csv, graph.graphml, summary.json and a page, report.html.
+    A graph is what these columns and the method's assumptions allow; it is not proof of a cause.
     """
     from veracausa.cli import console
     from veracausa.discovery.job import read_job
     from veracausa.discovery.run import DiscoveryRun, run_job
 
-    asked = [table, data, party, truth, required, forbidden, settings, on, encryption, engine]
-    if resume and out is not None and not any(asked):
+    options = (data, party, truth, required, forbidden, settings, on, encryption, engine, method, bootstrap, seed)
+    bare = all(option is None or option == [] for option in options)
+    if resume and out is not None and table is None and bare:
         job = read_job(out / "config.toml")
     elif table is not None and table.suffix == ".toml":
-        if any(asked[1:]):
+        if not bare:
             raise InputError(f"{table}: a job says all itself; leave the other options out, or change a copy of it")
         job = read_job(table)
     else:
-        chosen = {"engine": engine, "encryption": encryption, "bootstrap": bootstrap or None}
-        job = _job(table, data, party or (), on, (truth, required, forbidden), method, chosen, settings or (), seed)
+        chosen = {"engine": engine, "encryption": encryption, "bootstrap": bootstrap}
+        edges = (truth, required, forbidden)
+        job = _job(table, data, party or (), on, edges, method or "vfedcd", chosen, settings or (), seed or 0)
     with Progress() as progress:
         run = run_job(job, out, resume, progress)
     assert isinstance(run, DiscoveryRun)
