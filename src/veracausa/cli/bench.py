@@ -81,3 +81,25 @@ def causshield(
     rows = run(repeats, device.value, precision.value, compiled, width, defense or None)
     write_rows("causshield", rows, out)
     print_rows("causshield", rows, json)
+
+
+@app.command()
+def discovery(
+    json: Json = False,
+    out: Out = None,
+    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Rounds of each case of growth.")] = 3,
+    method: Annotated[
+        list[str] | None, typer.Option("--method", metavar="NAME", help="Only this baseline; may be repeated.")
+    ] = None,
+    time_limit: Annotated[float, typer.Option("--time-limit", min=1, help="Seconds a baseline may take.")] = 120.0,
+    attributes: Annotated[
+        int, typer.Option("--attributes", min=6, help="Of the graph that methods are timed on.")
+    ] = 15,
+) -> None:
+    """How a step of VFedCD grows with attributes, parties and rows, and what other methods take on the same data."""
+    from veracausa.bench.discovery import BASELINES, run
+    from veracausa.bench.rows import print_rows, write_rows
+
+    rows = run(repeats, methods=method or BASELINES, attributes=attributes, time_limit=time_limit)
+    write_rows("discovery", rows, out)
+    print_rows("discovery", rows, json)

@@ -216,6 +216,15 @@ def test_a_tiny_experiment_leaves_tables_a_figure_and_a_page(tmp_path: Path, mon
     assert again[0].texts == found[0].texts
 
 
+def test_the_example_of_the_manual_runs_the_rows_it_names(tmp_path: Path):
+    manual = (Path(__file__).parents[3] / "docs" / "reproduce.md").read_text(encoding="utf-8")
+    example = manual.partition("## Causal discovery")[2].partition("```toml\n")[2].partition("```")[0]
+    (tmp_path / "mine.toml").write_text(example)
+    experiment = load_experiment(str(tmp_path / "mine.toml"), "small")
+    assert {row for _, row, _ in experiment.places()} == {"vfedcd", "mine", "sortnregress", "empty"}
+    assert experiment.cells_of("d15", "mine")[0].method_settings == {"width": 20}
+
+
 def test_a_setting_of_a_job_is_refused(tmp_path: Path):
     with pytest.raises(InputError, match="extends it and change its methods"):
         reproduce_all(["vfedcd/table1"], "smoke", tmp_path, cells=tmp_path, overrides=["a.b=1"])
