@@ -21,16 +21,16 @@ from veracausa.discovery.columns import Prepared
 @method("dcdfg")
 @dataclass(kw_only=True, eq=False, repr=False)
 class DCDFG(CausalDiscovery):
-    """Strength = the largest probability, over the factors, of column -> factor -> column."""
+    """Strength = the probability that some factor leads from the one column to the other."""
 
     threshold: Threshold = 0.5
     factors: int = 10
     hidden: int = 16
-    sparsity: float = 0.1
+    sparsity: float = 0.005
     epochs: int = 600
-    batch: int = 64
-    learning_rate: float = 2e-3
-    structure_rate: float = 2e-2
+    batch: int = 128
+    learning_rate: float = 5e-3
+    structure_rate: float = 3e-2
     """Of the edges' log-odds, which have a longer way to go than weights."""
 
     def learn(self, data: Prepared, time_is_up: Callable[[], bool]) -> NDArray[np.float64]:
@@ -49,9 +49,10 @@ class DCDFG(CausalDiscovery):
         into = torch.randn((d, m), generator=rng).requires_grad_(True)
         out_of = torch.randn((m, d), generator=rng).requires_grad_(True)
 
-        def joint() -> torch.Tensor:
-            """(d, m, d): column i enters factor f, and f enters column j."""
-            return torch.sigmoid(into)[:, :, None] * torch.sigmoid(out_of)[None]
+        def probabilities() -> torch.Tensor:
+            """(d, d): that some factor leads from the one column to the other, or back to itself."""
+            through = torch.sigmoid(into)[:, :, None] * torch.sigmoid(out_of)[None]
+            return 1 - torch.prod(1 - through, 1)
 
         def loss(rows: torch.Tensor) -> torch.Tensor:
             batch = x[rows]
@@ -63,7 +64,7 @@ class DCDFG(CausalDiscovery):
 
         descend(
             loss,
-            lambda: joint().sum(1),
+            probabilities,
             [encode, bend, decode, bias, log_variance],
             [into, out_of],
             epochs=self.epochs,
@@ -73,4 +74,4 @@ class DCDFG(CausalDiscovery):
             time_is_up=time_is_up,
             log=self._log,
         )
-        return joint().detach().amax(1).double().numpy()
+        return np.asarray(probabilities().detach().double().numpy())

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.nn.functional import leaky_relu
 
 from veracausa import seeding
 from veracausa.discovery.base import CausalDiscovery, Threshold
@@ -25,19 +24,19 @@ class DCDI(CausalDiscovery):
 
     threshold: Threshold = 0.5
     hidden: int = 16
-    sparsity: float = 0.1
+    sparsity: float = 0.005
     epochs: int = 600
     batch: int = 64
-    learning_rate: float = 2e-3
-    structure_rate: float = 2e-2
+    learning_rate: float = 5e-3
+    structure_rate: float = 1e-2
     """Of the edges' log-odds, which have a longer way to go than weights."""
 
     def learn(self, data: Prepared, time_is_up: Callable[[], bool]) -> NDArray[np.float64]:
         x = torch.from_numpy(data.values).float()
         d = x.shape[1]
         rng = seeding.generator(self.seed, "dcdi")
-        network = Conditionals(d, [self.hidden, self.hidden], leaky_relu, rng)
-        logits = torch.ones((d, d), requires_grad=True)
+        network = Conditionals(d, [self.hidden, self.hidden], torch.tanh, rng)
+        logits = torch.full((d, d), 4.0, requires_grad=True)
 
         def probabilities() -> torch.Tensor:
             return torch.sigmoid(logits) * network.off_diagonal

@@ -9,8 +9,13 @@ from torch import Tensor
 
 from veracausa.discovery.graphs import is_acyclic
 
-WINDOW = 5
-"""Epochs between two looks at the constraint."""
+LOOKS = 120
+"""How often, over all epochs, the constraint is looked at and its weight may grow."""
+START, GROWTH = 0.001, 1.07
+"""Of the penalty, at each look: slow enough for the fit to say which edge of a cycle it can spare."""
+
+LIMIT = 5.0
+"""Of the log-odds either way: an edge that is never drawn any more could not come back."""
 
 
 def descend(
@@ -34,30 +39,31 @@ def descend(
     optimiser = torch.optim.RMSprop(
         [{"params": parameters, "lr": learning_rate}, {"params": logits, "lr": structure_rate}]
     )
-    scale = None
     multiplier, penalty, before = 0.0, 0.0, float("inf")
+    window = max(1, epochs // LOOKS)
     for epoch in range(epochs):
         total = 0.0
         for rows in batches():
             p = probabilities()
-            h = torch.matrix_exp(p).trace() - len(p)
-            # Relative to where it began: a full graph of many columns has an astronomic exponential.
-            scale = float(h.detach()) or 1.0 if scale is None else scale
-            h = h / scale
+            # A full graph's exponential is astronomic: hence its logarithm, zero in the same place, and doubles.
+            h = len(p) * torch.log(torch.matrix_exp(p.double()).trace() / len(p))
             fit = loss(rows)
             objective = fit + multiplier * h + 0.5 * penalty * h * h
             optimiser.zero_grad()
             objective.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
+            with torch.no_grad():
+                for odds in logits:
+                    odds.clamp_(-LIMIT, LIMIT)
             total += float(fit.detach())
             if time_is_up():
                 return
         value = float(h.detach())
         log(epoch=epoch, loss=total, h=value, penalty=penalty)
-        if epoch < epochs // 10 or epoch % WINDOW or is_acyclic((probabilities().detach() > 0.5).numpy()):
+        if epoch < epochs // 10 or epoch % window or is_acyclic((probabilities().detach() > 0.5).numpy()):
             continue
-        penalty = 1.0 if penalty == 0.0 else penalty
+        penalty = penalty or START
         multiplier += penalty * value
         if value > 0.9 * before:
-            penalty *= 2
+            penalty *= GROWTH
         before = value
