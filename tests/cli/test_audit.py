@@ -139,6 +139,7 @@ def test_the_same_audit_again_gives_the_same_figure(run: Path) -> None:
     assert first["strongest"] == second["strongest"]
 
 
+@pytest.mark.slow
 def test_doubling_says_whether_the_figure_has_settled(run: Path) -> None:
     strength = strength_check(Run(run), victims=50, overrides=QUICK, parties=["passive_1"])["passive_1"]
     assert [entry["epochs"] for entry in strength[:2]] == [2, 4]
@@ -148,6 +149,7 @@ def test_doubling_says_whether_the_figure_has_settled(run: Path) -> None:
     assert party["train"]["leakage"] == max(entry["leakage"] for entry in strength)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("registered")
 def test_a_map_that_changes_from_batch_to_batch_is_read_all_the_same(tmp_path: Path) -> None:
     run = veracausa.train({**DIGITS, "defense": {"name": "scaled_by_batch"}}, tmp_path / "run")

@@ -212,6 +212,7 @@ def test_an_undefended_job_is_its_own_twin(tmp_path: Path) -> None:
     assert test.unique().tolist() == [-1]
 
 
+@pytest.mark.slow
 def test_audits_of_several_defenses_share_one_twin(tmp_path: Path) -> None:
     job = written(tmp_path)
     plain = veracausa.audit_job(
@@ -241,6 +242,7 @@ def test_audits_of_several_defenses_share_one_twin(tmp_path: Path) -> None:
     assert not (tmp_path / "2").exists()
 
 
+@pytest.mark.slow
 def test_an_attack_that_remembers_makes_the_job_record_what_crosses(tmp_path: Path) -> None:
     names = ("averaging", "differencing", "mismatch")
     small = ("epochs=2", "channels=8", "blocks=1")
@@ -306,6 +308,7 @@ def test_bad_input_is_one_sentence_and_nothing_is_trained(
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_json_is_the_last_line(tmp_path: Path) -> None:
     asked = ["--out", str(tmp_path / "r"), "--attacks", "mute", "--no-labels", "--json"]
     printed = call("audit", str(written(tmp_path)), *asked)

@@ -130,8 +130,8 @@ JOB = {
     [
         {},
         {"scope": "offset"},
-        {"scope": "epoch"},
-        {"scope": "persistent"},
+        pytest.param({"scope": "epoch"}, marks=pytest.mark.slow),
+        pytest.param({"scope": "persistent"}, marks=pytest.mark.slow),
     ],
     ids=str,
 )
