@@ -36,6 +36,9 @@ class Validator:
         self.structure = Structure(plan.settings, allowed[None], required)
         self.strengths = np.zeros((plan.d, plan.d))
         self.history: list[dict[str, float]] = []
+        self.norms_kind = {party: protocol.norms(plan, party) for party in plan.parties}
+        self.factors_kind = {party: protocol.factors(plan, party) for party in plan.parties}
+        self.candidates_kind = {party: protocol.candidates(plan, party) for party in plan.parties}
         self.exchange = 0
         self.epoch = 0
         self.loss = 0.0
@@ -45,7 +48,7 @@ class Validator:
     def run(self, link: Link, store: Store | None = None) -> None:
         plan = self.plan
         for party in plan.parties:
-            kinds = protocol.norms(plan, party), protocol.factors(plan, party), protocol.candidates(plan, party)
+            kinds = self.norms_kind[party], self.factors_kind[party], self.candidates_kind[party]
             link.declare(*kinds, LOSSES, peer=party)
         if store is not None and store.start_step is not None:
             self.load_state(store.load(store.start_step))
@@ -91,7 +94,7 @@ class Validator:
         last = (plan.settings.width,) if plan.validator == "M1" else ()
         opened = np.zeros((plan.d, plan.d, *last), dtype=np.int64)
         for party in plan.parties:
-            message = link.receive(party, protocol.norms(plan, party), self.exchange)
+            message = link.receive(party, self.norms_kind[party], self.exchange)
             own, others = plan.own(party), plan.foreign(party)
             opened[others, own] += message.tensors["into"].numpy()
             opened[own, others] += message.tensors["out"].numpy()
@@ -107,7 +110,7 @@ class Validator:
         for party in self.plan.parties:
             own = self.plan.own(party)
             tensors = {"into": tensor(factors[:, own]), "out": tensor(factors[own])}
-            link.send(party, protocol.factors(self.plan, party), self.exchange, tensors)
+            link.send(party, self.factors_kind[party], self.exchange, tensors)
 
     def _settle(self, link: Link) -> None:
         """End the search; from now on edges follow one order."""
@@ -135,7 +138,7 @@ class Validator:
         for party in plan.parties:
             own = plan.own(party)
             tensors = {"into": tensor(graphs[:, :, own]), "out": tensor(graphs[:, own])}
-            link.send(party, protocol.candidates(plan, party), self.exchange, tensors)
+            link.send(party, self.candidates_kind[party], self.exchange, tensors)
         losses, empty = np.zeros(len(graphs)), 0.0
         for party in plan.parties:
             message = link.receive(party, LOSSES, self.exchange)
