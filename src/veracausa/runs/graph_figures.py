@@ -15,7 +15,7 @@ from veracausa.runs.graph_layout import BOX, layered
 
 LETTER = 7.4
 """Width of a letter, about."""
-LONGEST = 22
+LONGEST = 26
 MARGIN = 12.0
 HEAD = 8.0
 COLOURS = 6

@@ -75,7 +75,7 @@ def test_the_picture_names_all_and_stronger_is_wider() -> None:
     assert "a<b" not in svg
     assert svg.count('class="node"') == 4
     assert svg.count('class="edge"') == 4
-    assert "x" * 21 + "…" in svg
+    assert "x" * 25 + "…" in svg
     widths = {ends: float(width) for ends, width in re.findall(r'data-ends="(\d \d)".*?stroke-width="([\d.]+)"', svg)}
     assert widths["2 3"] < widths["0 1"] < widths["0 2"]
     # The seventh party has the first one's colour again.
