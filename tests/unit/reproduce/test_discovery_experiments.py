@@ -204,7 +204,7 @@ def test_a_tiny_experiment_leaves_tables_a_figure_and_a_page(tmp_path: Path, mon
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "VFedCD" in page
     assert "CausShield" not in page
-    assert "Sortability of the data" in page
+    assert "by variance as generated" in page
     table = pl.read_parquet(out / "table.parquet")
     assert table["mean"].is_not_null().all()
     assert set(table["row"]) == {"vfedcd", "notears", "sortnregress", "empty"}

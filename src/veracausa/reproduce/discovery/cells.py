@@ -115,7 +115,7 @@ def discover(cell: DiscoveryCell) -> dict[str, Any]:
         found = [_fitted(cell, table, seed) for table, seed in fits]
     return {
         "runs": [_record(cell, *fit, result) for fit, result in zip(fits, found, strict=True)],
-        "sortability": [_sortability(table) for table in tables] if cell.method == EMPTY else [],
+        "sortability": [_sortability(cell, table) for table in tables] if cell.method == EMPTY else [],
         "notes": list(dict.fromkeys(note for result in found for note in result.notes)),
         "columns": list(tables[0].data.names),
         "data_notes": list(tables[0].data.notes),
@@ -155,10 +155,16 @@ def _record(cell: DiscoveryCell, table: Table, seed: int, found: Found) -> dict[
     }
 
 
-def _sortability(table: Table) -> dict[str, float]:
+def _sortability(cell: DiscoveryCell, table: Table) -> dict[str, float]:
+    from veracausa.discovery.data import load_causal
     from veracausa.metrics.graphs import r2_sortability, var_sortability
 
     if table.data.truth is None:
         return {}
     values, truth = table.data.values, table.data.truth
-    return {"variance": var_sortability(values, truth), "r2": r2_sortability(values, truth)}
+    found = {"variance": var_sortability(values, truth), "r2": r2_sortability(values, truth)}
+    if cell.data["name"] == "synthetic":
+        raw = load_causal(**{**cell.data, cell.vary: table.number, "standardise": False})
+        assert raw.truth is not None
+        found["raw variance"] = var_sortability(raw.values, raw.truth)
+    return found

@@ -140,10 +140,13 @@ def _sortability(found: Sequence[Mapping[str, float]]) -> str:
     known = [each for each in found if each]
     if not known:
         return ""
-    variance, r2 = (fmean(each[name] for each in known) for name in ("variance", "r2"))
+    mean = {name: fmean(each[name] for each in known) for name in known[0]}
+    variance = f"{mean['variance']:.2f} by variance"
+    if "raw variance" in mean:
+        variance = f"{mean['raw variance']:.2f} by variance as generated, {mean['variance']:.2f} standardised"
     return (
-        f"Sortability of the data, mean over graphs: {variance:.2f} by variance, {r2:.2f} by R². At 0.5 the scale of "
-        "the columns says nothing about the order of causes."
+        f"Sortability of the data, mean over graphs: {variance}, {mean['r2']:.2f} by R². At 0.5 such an order says "
+        "nothing about causes; of standardised columns only chance is left in it."
     )
 
 
