@@ -74,7 +74,7 @@ def _drawing(experiment: Experiment | DiscoveryExperiment, figure: Figure, table
         return Drawing(title, size, lambda axes, ink: _draw_bars(axes, ink, title, figure, marks))
     if figure.kind in ("lines", "curves"):
         moved = figure.kind == "lines"
-        across = experiment.axis.label if experiment.axis and moved else "epoch"
+        across = table.across or (experiment.axis.label if experiment.axis and moved else "epoch")
         if curves := _lines(figure, table) if moved else _curves(figure, table):
             size = (6.2, 3.3 + 0.19 * ((len(curves) + 2) // 3))
             return Drawing(title, size, lambda axes, ink: _draw_lines(axes, ink, title, figure, curves, across))

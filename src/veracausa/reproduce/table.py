@@ -74,6 +74,8 @@ class PanelTable:
     notes: list[str] = field(default_factory=list)
     curves: dict[str, dict[str, list[tuple[float, float]]]] = field(default_factory=dict)
     """Row -> score -> (epoch, mean over seeds)."""
+    across: str = ""
+    """What the panel's own axis is, where it has one."""
 
 
 def gather(

@@ -13,7 +13,7 @@ from veracausa.reproduce.discovery.cells import EMPTY, DiscoveryCell
 from veracausa.reproduce.experiment import Figure, Published, Section, _known
 
 SECONDS = "seconds"
-PAPER = "VFedCD (under review, 2026)"
+PAPER = "VFedCD (anonymous authors, under review)"
 COLUMNS = (*graph_scores([[0]], [[0]], [0]), SECONDS)
 
 

@@ -143,7 +143,7 @@ def _drawings(experiment: DiscoveryExperiment, tables: Sequence[DiscoveryTable])
             for line in table.lines
             if line.fits
         ]
-        panels.append(plain.PanelTable(table.name, table.label, table.substitute, lines))
+        panels.append(plain.PanelTable(table.name, table.label, table.substitute, lines, across=table.axis))
     drawings = drawings_of(experiment, panels)
     if any(figure.kind == "graph" for figure in experiment.figures):
         drawings += [
