@@ -41,7 +41,21 @@ def test_help_imports_nothing_heavy() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["demo", "init", "train", "audit", "predict", "report", "list", "data", "doctor", "bench", "frontier", "reproduce"],
+    [
+        "demo",
+        "init",
+        "train",
+        "audit",
+        "predict",
+        "report",
+        "list",
+        "data",
+        "doctor",
+        "bench",
+        "frontier",
+        "reproduce",
+        "discover",
+    ],
 )
 def test_every_command_has_help(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -50,6 +50,12 @@ def _print_one(path: Path) -> None:
     from veracausa.runs.report import headline, key_numbers
 
     run = read_run(path)
+    if run.config.get("kind") == "discovery":
+        from veracausa.cli.discover import print_discovery
+        from veracausa.discovery.run import DiscoveryRun
+
+        print_discovery(DiscoveryRun(path))
+        return
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for name, value in key_numbers(run):
         table.add_row(name, escape(value))

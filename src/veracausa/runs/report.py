@@ -36,6 +36,10 @@ BASELINES = {
 def write_report(run_dir: Path) -> Path:
     """Write `report.html` into the run folder, with `images/*.png` beside it, and return its path."""
     run = read_run(Path(run_dir))
+    if run.config.get("kind") == "discovery":
+        from veracausa.runs.discovery_page import write_discovery_page
+
+        return write_discovery_page(run.path)
     charts = training_charts(run.epochs, mapping(run.summary.get("baselines")))
     by_kind = bytes_by_kind(run)
     if charts:

@@ -23,7 +23,7 @@ def pima(options: PimaOptions) -> CausalData:
     frame = read_table(held("tabular/pima_diabetes.csv"))
     names = tuple(frame.columns)
     values = frame.to_numpy().astype(np.float64)
-    notes: tuple[str, ...] = ("pima: Outcome is binary and taken as a number",)
+    notes: tuple[str, ...] = ("pima: Outcome is binary",)
     for at, name in enumerate(names):
         if name in _ZERO_IS_MISSING:
             absent = values[:, at] == 0
