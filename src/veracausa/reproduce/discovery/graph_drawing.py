@@ -46,9 +46,9 @@ def graph_drawing(title: str, names: Sequence[str], edges: Mapping[tuple[str, st
                 "arrowstyle": "-|>",
                 "color": ink.series[0] if matters else ink.rule,
                 "linewidth": 0.4 + 1.6 * share,
-                "shrinkA": 17,
-                "shrinkB": 17,
-                "connectionstyle": "arc3,rad=0.06",
+                "shrinkA": 20,
+                "shrinkB": 20,
+                "connectionstyle": f"arc3,rad={0.06 if matters else 0.25}",  # around the middle
                 "zorder": 2 if matters else 1,
             }
             axes.annotate("", places[effect], places[cause], arrowprops=arrow)

@@ -105,10 +105,13 @@ def footnotes(experiment: DiscoveryExperiment, tables: Sequence[DiscoveryTable])
     notes = [
         "Mean over all fits ± spread over graphs / spread over seeds on one graph.",
         f"Graphs {', '.join(map(str, graphs))}; seeds {seeds}, of a method that draws nothing only the first.",
-        "SHD counts a reversed edge once; less is better. What is not below the empty graph has found nothing.",
         "Seconds are those of one fit. VFedCD in one place trains all graphs and seeds of a panel side by side, and "
         "what that took is shared out.",
     ]
+    if "shd" in experiment.columns:
+        notes.append(
+            "SHD counts a reversed edge once; less is better. What is not below the empty graph has found nothing."
+        )
     limited = [line for table in tables for line in table.lines if line.limited]
     if limited:
         notes.append(
