@@ -125,7 +125,14 @@ def undisturbed(tmp_path_factory):
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the parties' processes through /proc")
 # Processes start slowly: their kills are in the slow suite (`make test-slow`), where a minute more does not matter.
-@pytest.mark.parametrize(("link", "kills"), [("threads", 6), pytest.param("processes", 4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("link", "kills"),
+    [
+        ("threads", 3),
+        pytest.param("threads", 8, marks=pytest.mark.slow),
+        pytest.param("processes", 4, marks=pytest.mark.slow),
+    ],
+)
 def test_killed_runs_end_with_the_same_weights(link, kills, undisturbed, tmp_path, record_property):
     chance = random.Random(f"{link}-{os.environ.get('VERACAUSA_KILL_SEED', 1)}")
     job, run = tmp_path / "job.toml", tmp_path / "run"

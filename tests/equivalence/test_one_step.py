@@ -84,8 +84,17 @@ def cases(passive: int):
         yield f"regression Q={local_steps}", job_for(numbers, mlp, local_steps=local_steps), numbers
 
 
-@pytest.mark.parametrize("link", ["threads", "processes"])
-@pytest.mark.parametrize("passive", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("passive", "link"),
+    [
+        (1, "threads"),
+        (2, "threads"),
+        (3, "threads"),
+        (3, "processes"),
+        pytest.param(1, "processes", marks=pytest.mark.slow),
+        pytest.param(2, "processes", marks=pytest.mark.slow),
+    ],
+)
 def test_federated_steps_equal_joint_autograd_steps(passive, link, tmp_path):
     named = list(cases(passive))
     results = train_all([(job, data) for _, job, data in named], link, tmp_path)

@@ -202,6 +202,7 @@ def test_a_live_run_in_processes_is_the_same(tmp_path, hijacked):
     assert same(state_of(run, "urvfl"), state_of(hijacked, "urvfl"))
 
 
+@pytest.mark.slow
 def test_an_active_party_that_holds_features_itself_attacks_too(tmp_path) -> None:
     job = {**JOB, "partition": {"active_has_features": True}, "checkpoints": {}}
     sdar = attacks.options("sdar")(name="sdar", blocks=0, channels=4)
