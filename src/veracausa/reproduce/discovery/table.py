@@ -85,7 +85,8 @@ def gather(experiment: DiscoveryExperiment, cells: Cells, why_not: Mapping[str, 
             if row == EMPTY and results:
                 table.sortability = _sortability(results[0]["sortability"])
                 table.columns = results[0]["columns"]
-                if source.data["name"] != "synthetic":  # what a generator did is in its settings
+                # What a generator did is in its settings, and the notes are those of one graph.
+                if source.data["name"] != "synthetic" and len(source.graphs or experiment.graphs) == 1:
                     table.notes = [*results[0]["data_notes"], *table.notes]
         if source.effect:
             table.edges = _edges(experiment, panel, table.runs)
