@@ -44,7 +44,7 @@ def test_the_twin_finds_the_chain_that_the_floats_find() -> None:
 
 @pytest.mark.slow
 def test_the_twin_is_as_near_to_the_truth_as_the_floats() -> None:
-    # Two fits of one graph with other seeds differ by a few edges, in floats as well.
-    floats, twins = _both(10, 40, Settings(), seed=100, alike=2)
+    # Two fits of one graph with other seeds differ by a few edges, in floats as well; on this graph by three or four.
+    floats, twins = _both(10, 40, Settings(), seed=102, alike=1)
     assert abs(np.mean(floats) - np.mean(twins)) <= 5
     assert np.mean(twins) < 20  # the empty graph has 40
