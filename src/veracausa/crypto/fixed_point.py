@@ -20,7 +20,7 @@ VALUE_BITS = 7
 """Fractional bits of data values."""
 VALUE_LIMIT = 16.0
 GRADIENT_BITS = 15
-"""Of steps of the optimiser; with 13 the rounding was seen in the graphs."""
+"""Of steps of the optimiser."""
 GRADIENT_LIMIT = 1 << 24
 """In units: times values and rows of a batch it stays below 2⁵³."""
 WEIGHT_BITS = VALUE_BITS + GRADIENT_BITS
