@@ -14,9 +14,10 @@ from pydantic import BaseModel
 from veracausa.config import Job, load_job
 from veracausa.data.sources import datasets
 from veracausa.data.tables import OwnTable
-from veracausa.defenses.causshield.options import PROFILES, CausShieldOptions
+from veracausa.defenses.causshield.options import CausShieldOptions
 from veracausa.defenses.causshield.surrogates import surrogates
 from veracausa.models import UserModel, models
+from veracausa.profiles import PROFILES
 from veracausa.runs.defense_figures import DIAGNOSTICS, GATES
 
 ROOT = Path(__file__).parents[2]

@@ -64,7 +64,7 @@ class CausalDiscovery(BaseEstimator):  # type: ignore[misc]
         self.notes_: tuple[str, ...] = ready.notes
         self.n_features_in_ = len(names)
         self.feature_names_in_ = np.array(names, dtype=object)
-        strengths = self.learn(ready, _clock(self.time_limit))
+        strengths = self.learn(ready, clock(self.time_limit))
         inside = np.ix_(ready.kept, ready.kept)
         self.strengths_ = np.zeros((len(names), len(names)))
         self.strengths_[inside] = np.abs(strengths)
@@ -176,19 +176,19 @@ def as_edges(edges: Any, names: Sequence[str], what: str) -> Adjacency | None:
             raise InputError(f"{what}: shape {matrix.shape} for {len(names)} columns; give one row a column")
         return matrix
     try:
-        pairs = [(_named(cause, names), _named(effect, names)) for cause, effect in edges]
+        pairs = [(column_named(cause, names), column_named(effect, names)) for cause, effect in edges]
     except (TypeError, ValueError):
         raise InputError(f"{what}: edges are pairs (cause, effect) of column names, or an array") from None
     return edges_between(pairs, names, what)
 
 
-def _named(end: Any, names: Sequence[str]) -> str:
+def column_named(end: Any, names: Sequence[str]) -> str:
     if isinstance(end, int | np.integer) and str(end) not in names and 0 <= end < len(names):
         return names[int(end)]
     return str(end)
 
 
-def _clock(limit: float | None) -> Callable[[], bool]:
+def clock(limit: float | None) -> Callable[[], bool]:
     """A question that becomes true after so many seconds."""
     end = math.inf if limit is None else time.monotonic() + limit
     return lambda: time.monotonic() > end

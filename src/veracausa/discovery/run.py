@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 import numpy as np
 from pydantic import create_model
 
-from veracausa.discovery.base import CausalDiscovery, _named, as_edges, as_table
+from veracausa.discovery.base import CausalDiscovery, as_edges, as_table, column_named
 from veracausa.discovery.baselines import build, methods
 from veracausa.discovery.constraints import edge_constraints
 from veracausa.discovery.data import CausalData, checked
@@ -91,7 +91,7 @@ def discover(
         matrix = as_edges(edges, names, what)
         return None if matrix is None else [(names[i], names[j]) for i, j in np.argwhere(matrix)]
 
-    held = {str(party): tuple(_named(c, names) for c in columns) for party, columns in (parties or {}).items()}
+    held = {str(party): tuple(column_named(c, names) for c in columns) for party, columns in (parties or {}).items()}
     job = DiscoveryJob(
         name=name,
         seed=seed,

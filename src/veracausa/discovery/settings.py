@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from veracausa.registry import did_you_mean
+from veracausa.profiles import over_profile
 
-PROFILES = ("paper", "recommended")
+FOLDER = Path(__file__).parent / "profiles"
 
 
 class Settings(BaseModel):
@@ -54,20 +53,10 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _from_profile(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
-        name = given.get("profile", cls.model_fields["profile"].default)
-        if name not in PROFILES:
-            raise ValueError(f"profile: no profile is named {name!r}{did_you_mean(str(name), PROFILES)}")
-        return {**profile(name), **given}
+        return over_profile(given, FOLDER, cls.model_fields["profile"].default)
 
     @model_validator(mode="after")
     def _consistent(self) -> Settings:
         if self.threshold == "held_out" and not self.held_out:
             raise ValueError("threshold: held_out needs rows that were kept apart; set held_out to 0.2 or so")
         return self
-
-
-def profile(name: str) -> dict[str, Any]:
-    """The settings of a profile file."""
-    return tomllib.loads((Path(__file__).parent / "profiles" / f"{name}.toml").read_text(encoding="utf-8"))

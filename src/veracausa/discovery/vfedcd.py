@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from veracausa.discovery.base import CausalDiscovery, _clock, _named, as_table
+from veracausa.discovery.base import CausalDiscovery, as_table, clock, column_named
 from veracausa.discovery.bootstrap import Rows, bootstrap_graphs, chosen_graph
 from veracausa.discovery.columns import prepare, without_missing
 from veracausa.discovery.constraints import edge_constraints
@@ -123,7 +123,7 @@ class VFedCD(CausalDiscovery):
                 how = {name: getattr(self, name) for name in named}
                 return federated(settings, rows, left, progress, folder, resume, **how)
             rng = np.random.default_rng(derive(self.seed, "discovery", "floating"))
-            return floating(settings, rows, rng, progress, _clock(self.time_limit))
+            return floating(settings, rows, rng, progress, clock(self.time_limit))
 
         found = learn(rows, "graph")
         inside = np.ix_(kept, kept)
@@ -238,7 +238,7 @@ class VFedCD(CausalDiscovery):
             def progress(part: float) -> None:
                 tell({"event": "progress", "what": "resamples", "share": part})
 
-            return bootstrap_graphs(settings, rows, self.bootstrap, rng, progress, _clock(self.time_limit))
+            return bootstrap_graphs(settings, rows, self.bootstrap, rng, progress, clock(self.time_limit))
         graphs = []
         for number in range(self.bootstrap):
             found = learn(rows.resampled(rng), "resamples", lambda part, n=number: (n + part) / self.bootstrap)
@@ -272,6 +272,6 @@ def _held(parties: Mapping[str, Sequence[Any]] | None, names: tuple[str, ...]) -
             raise InputError(f"parties: {party!r} is no name for a party; use letters, digits, '_', '-' and '.'")
         if isinstance(columns, str) or not len(columns):
             raise InputError(f"parties: {party!r} needs a list of columns, one at least")
-    held = {str(party): tuple(_named(column, names) for column in columns) for party, columns in parties.items()}
+    held = {str(party): tuple(column_named(column, names) for column in columns) for party, columns in parties.items()}
     owners(held, names)
     return held

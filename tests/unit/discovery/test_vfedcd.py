@@ -13,9 +13,10 @@ from sklearn.base import clone
 
 import veracausa
 from veracausa.discovery.data import load_causal
-from veracausa.discovery.settings import Settings, profile
+from veracausa.discovery.settings import FOLDER, Settings
 from veracausa.discovery.vfedcd import VFedCD
 from veracausa.errors import InputError
+from veracausa.profiles import read_profile
 
 QUICK = {"epochs": 30, "refit_epochs": 20}
 DATA = load_causal("synthetic", attributes=5, edges=5, rows=300, seed=4)
@@ -39,7 +40,7 @@ def test_every_setting_is_a_parameter_that_defaults_to_the_profile() -> None:
         assert defaults[name] == ("recommended" if name == "profile" else None)
     told = VFedCD(profile="paper", width=3).settings()
     assert told.width == 3
-    assert told.threshold == profile("paper")["threshold"]
+    assert told.threshold == read_profile(FOLDER, "paper")["threshold"]
 
 
 def test_it_clones_with_its_parameters() -> None:

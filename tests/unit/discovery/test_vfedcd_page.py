@@ -10,7 +10,8 @@ import pytest
 
 from veracausa.discovery.baselines import methods
 from veracausa.discovery.data import causal_data
-from veracausa.discovery.settings import PROFILES, Settings
+from veracausa.discovery.settings import Settings
+from veracausa.profiles import PROFILES
 
 PAGE = (Path(__file__).parents[3] / "docs" / "discovery.md").read_text(encoding="utf-8")
 _ROW = re.compile(r"^\| `(\w+)` \| `([^`]*)` \| `([^`]*)` \|", re.MULTILINE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -10,9 +9,10 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
 from veracausa.errors import InputError
-from veracausa.registry import Options, did_you_mean
+from veracausa.profiles import over_profile
+from veracausa.registry import Options
 
-PROFILES = ("paper", "recommended")
+FOLDER = Path(__file__).parent / "profiles"
 
 
 def _surrogate(value: Any) -> Any:
@@ -88,12 +88,7 @@ class CausShieldOptions(Options):
     @model_validator(mode="before")
     @classmethod
     def _from_profile(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
-        name = given.get("profile", cls.model_fields["profile"].default)
-        if name not in PROFILES:
-            raise ValueError(f"profile: no profile is named {name!r}{did_you_mean(str(name), PROFILES)}")
-        return {**profile(name), **given}
+        return over_profile(given, FOLDER, cls.model_fields["profile"].default)
 
     @model_validator(mode="after")
     def _consistent(self) -> CausShieldOptions:
@@ -102,8 +97,3 @@ class CausShieldOptions(Options):
         if self.update == "merge" and self.scope != "batch":
             raise ValueError('update: merge makes the generator the bottom itself; use it with scope = "batch"')
         return self
-
-
-def profile(name: str) -> dict[str, Any]:
-    """The settings of a profile file."""
-    return tomllib.loads((Path(__file__).parent / "profiles" / f"{name}.toml").read_text(encoding="utf-8"))
