@@ -23,6 +23,8 @@ _LOW = 30
 _HIGH = BITS - _LOW
 _LOW_MASK = (1 << _LOW) - 1
 _HIGH_MASK = (1 << _HIGH) - 1
+_EXACT = 4095
+"""So many products of 11 and 30 bits add up exactly in a float64."""
 
 
 def reduce(values: NDArray[np.int64]) -> Ring:
@@ -80,12 +82,16 @@ def total(a: Ring, axis: int) -> Ring:
 
 
 def matmul(small: Small, a: Ring, plus: Ring | int = 0) -> Ring:
-    """(n, k) small integers times (k, m) elements, + `plus`; the sum over k of the integers' bound stays below 2²³."""
+    """(…, n, k) integers below 2¹¹ in magnitude times (…, k, m) elements, + `plus`."""
+    at = slice(_EXACT, None)
+    if small.shape[-1] > _EXACT:
+        plus = matmul(small[..., at], a[..., at, :], plus)
+        small, a = small[..., :_EXACT], a[..., :_EXACT, :]
     high, low = limbs(a)
-    product = small @ np.concatenate([high, low], axis=1).astype(np.float64)
+    product = small @ np.concatenate([high, low], axis=-1).astype(np.float64)
     whole = product.astype(np.int64)
-    columns = a.shape[1]
-    return joined(whole[:, :columns], whole[:, columns:] + plus)
+    columns = a.shape[-1]
+    return joined(whole[..., :columns], whole[..., columns:] + plus)
 
 
 def small_matmul(a: Small, b: Small) -> NDArray[np.int64]:

@@ -75,6 +75,7 @@ def test_matrix_products_are_exact(n: int, k: int, m: int, data: st.DataObject) 
 
 
 def test_matrix_products_are_exact_at_their_bound() -> None:
-    small = np.full((1, 4095), float((1 << 11) - 1))
-    big = np.full((4095, 1), P - 1, dtype=np.int64)
-    assert int(ring.matmul(small, big)[0, 0]) == -4095 * ((1 << 11) - 1) % P
+    for terms in (4095, 9001):
+        small = np.full((2, 1, terms), float((1 << 11) - 1))
+        big = np.full((2, terms, 1), P - 1, dtype=np.int64)
+        assert (ring.matmul(small, big, 5) == (5 - terms * ((1 << 11) - 1)) % P).all()

@@ -12,7 +12,7 @@ from veracausa.crypto.draws import InsecureSeededDraws, SecureDraws
 from veracausa.crypto.fixed_point import WEIGHT_BITS, encode_columns, encode_gradient
 from veracausa.crypto.ring import P
 from veracausa.crypto.shares import FORWARD_BITS, NORM_BITS, SharedWeights
-from veracausa.errors import InputError, RunError
+from veracausa.errors import InputError, RunError, WireError
 
 
 def _chi_square(values: np.ndarray, bins: int = 64) -> float:
@@ -147,22 +147,38 @@ def test_an_opened_value_near_the_end_of_the_ring_is_refused() -> None:
         fixed_point.decode(np.array([P // 3]), 20)
 
 
-def test_what_is_computed_on_encrypted_numbers_is_exact_and_masked() -> None:
+@pytest.mark.parametrize("sizes", [(5, 4), (4, 4)])
+def test_what_is_computed_on_encrypted_numbers_is_exact_and_masked(sizes: tuple[int, int]) -> None:
     rng = np.random.default_rng(4)
     owner, other = make_encryption("none"), make_encryption("none")
-    batches = [rng.integers(-2047, 2048, (n, 3)).astype(float) for n in (5, 4)]
-    rows = other.open_rows(owner.public_key(), owner.encrypt_rows(batches, 7), [5, 4], 3, 7)
-    weights, mask = rng.integers(0, P, (3, 7)), rng.integers(0, P, (4, 7))
-    exact = (batches[1].astype(int).astype(object) @ weights.astype(object) + mask) % P
-    assert owner.decrypt(rows.forward(1, weights, mask), (4, 7)).tolist() == exact.tolist()
-    steps, mask = rng.integers(-(1 << 24), 1 << 24, (4, 7)).astype(float), rng.integers(0, P, (3, 7))
-    exact = (batches[1].T.astype(int) @ steps.astype(int) + mask) % P
-    assert owner.decrypt(rows.backward(1, steps, mask), (3, 7)).tolist() == exact.tolist()
-    a, b, mask = rng.integers(0, P, (2, 3, 4)), rng.integers(0, P, (2, 3, 4)), rng.integers(0, P, (2, 3))
-    exact = ((a.astype(object) * b.astype(object)).sum(2) + mask) % P
-    assert owner.decrypt(other.inner_products(owner.public_key(), owner.encrypt(a), b, mask), (2, 3)).tolist() == (
-        exact.tolist()
-    )
+    batches = [rng.integers(-2047, 2048, (n, 3)).astype(float) for n in sizes]
+    rows = other.open_rows(owner.public_key(), owner.encrypt_rows(batches, 7), sizes, 3, 7)
+    asked = [1, 0, 1]
+    rows_of = [sizes[batch] for batch in asked]
+    exactly = [batches[batch].astype(int).astype(object) for batch in asked]
+    ends = np.cumsum(rows_of)[:-1]
+    weights, mask = rng.integers(0, P, (3, 3, 7)), rng.integers(0, P, (sum(rows_of), 7))
+    exact = np.concatenate([x @ w for x, w in zip(exactly, weights.astype(object), strict=True)]) + mask
+    got = owner.decrypt_forward(rows.forward(asked, weights, mask), rows_of, 3, 7)
+    assert got.tolist() == (exact % P).tolist()
+    gradients, mask = rng.integers(0, P, (sum(rows_of), 7)), rng.integers(0, P, (3, 3, 7))
+    parts = np.split(gradients.astype(object), ends)
+    exact = np.stack([x.T @ g for x, g in zip(exactly, parts, strict=True)]) + mask
+    got = owner.decrypt_backward(rows.backward(asked, gradients, mask), rows_of, 3, 7)
+    assert got.tolist() == (exact % P).tolist()
+    a, b, mask = rng.integers(0, P, (3, 2, 3, 4))
+    exact = (a.astype(object) * b.astype(object) + mask) % P
+    got = owner.decrypt_products(other.products(owner.public_key(), owner.encrypt(a), b, mask), a.shape)
+    assert got.tolist() == exact.tolist()
+
+
+def test_numbers_of_another_form_are_refused() -> None:
+    plain = make_encryption("none")
+    for bad in (np.array([P]), np.array([-1]), np.zeros(2, dtype=np.int64)):
+        with pytest.raises(WireError):
+            plain.decrypt_products(bad.view(np.uint8), (1,))
+    with pytest.raises(WireError, match="range"):
+        plain.open_rows(plain.public_key(), np.array([2048]).view(np.uint8), [1], 1, 1)
 
 
 def test_an_unknown_encryption_is_refused() -> None:

@@ -191,7 +191,7 @@ def test_messages_and_bytes_follow_from_the_plan() -> None:
         words = peers * (6 * n + held) * size + size * others * h  # set-up
         words += rows * (peers * size + others) * h  # forward, there and back
         words += steps * others * size * h  # increments
-        words += structure * (others * size * h + size * others)  # a share, and its inner products
+        words += structure * 2 * others * size * h  # a share, and its products
         words += structure * (2 * size * others + size * size) + graphs
         heads = result.sent[name]["bytes"] - 8 * words
         assert 0 < heads < 400 * result.sent[name]["messages"]

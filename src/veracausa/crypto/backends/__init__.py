@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 
 from veracausa.crypto.backends.base import Encryption
-from veracausa.crypto.backends.none import NoEncryption
 from veracausa.errors import InputError
 from veracausa.registry import did_you_mean
 
-ENCRYPTIONS: dict[str, Callable[[], Encryption]] = {"none": NoEncryption}
+ENCRYPTIONS = {
+    "none": ("veracausa.crypto.backends.none", "NoEncryption"),
+    "bfv": ("veracausa.crypto.backends.bfv", "BFV"),
+    "paillier": ("veracausa.crypto.backends.paillier", "Paillier"),
+}
+"""Module and class of each; imported when asked for, because their libraries need not be installed."""
+
+
+def encryption_class(name: str) -> Callable[[], Encryption]:
+    """What makes a new key; `InputError` where there is none of that name, or its library is missing."""
+    if name not in ENCRYPTIONS:
+        raise InputError(f"encryption = {name!r}: no such encryption{did_you_mean(name, ENCRYPTIONS)}")
+    module, made = ENCRYPTIONS[name]
+    try:
+        found: Callable[[], Encryption] = getattr(import_module(module), made)
+    except ImportError as error:
+        raise InputError(
+            f'encryption = {name!r}: {error.name} is not installed; pip install "veracausa[crypto]"'
+        ) from None
+    return found
 
 
 def make_encryption(name: str) -> Encryption:
-    if name not in ENCRYPTIONS:
-        raise InputError(f"encryption = {name!r}: no such encryption{did_you_mean(name, ENCRYPTIONS)}")
-    return ENCRYPTIONS[name]()
+    """A new key."""
+    return encryption_class(name)()

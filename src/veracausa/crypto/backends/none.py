@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from veracausa.crypto import ring
 from veracausa.crypto.backends.base import Bytes, EncryptedRows, Encryption
-from veracausa.crypto.ring import Ring, Small
+from veracausa.crypto.ring import P, Ring, Small
 from veracausa.errors import WireError
 
 
@@ -17,11 +17,24 @@ class PlainRows(EncryptedRows):
     def __init__(self, batches: Sequence[Small]) -> None:
         self.batches = list(batches)
 
-    def forward(self, batch: int, weights: Ring, mask: Ring) -> Bytes:
-        return _bytes(ring.matmul(self.batches[batch], weights, mask))
+    def forward(self, batches: Sequence[int], weights: Ring, mask: Ring) -> Bytes:
+        asked = [self.batches[batch] for batch in batches]
+        if _alike(asked):
+            stacked = np.stack(asked)
+            masks = mask.reshape(*stacked.shape[:2], -1)
+            return _bytes(ring.matmul(stacked, weights, masks))
+        parts = np.split(mask, np.cumsum([len(rows) for rows in asked])[:-1])
+        done = [ring.matmul(*of_batch) for of_batch in zip(asked, weights, parts, strict=True)]
+        return _bytes(np.concatenate(done))
 
-    def backward(self, batch: int, gradient: Small, mask: Ring) -> Bytes:
-        return _bytes(ring.reduce(ring.small_matmul(self.batches[batch].T, gradient) + mask))
+    def backward(self, batches: Sequence[int], gradients: Ring, mask: Ring) -> Bytes:
+        asked = [self.batches[batch] for batch in batches]
+        if _alike(asked):
+            stacked = np.stack(asked)
+            return _bytes(ring.matmul(stacked.swapaxes(1, 2), gradients.reshape(*stacked.shape[:2], -1), mask))
+        parts = np.split(gradients, np.cumsum([len(rows) for rows in asked])[:-1])
+        done = [ring.matmul(rows.T, part, plus) for rows, part, plus in zip(asked, parts, mask, strict=True)]
+        return _bytes(np.stack(done))
 
 
 class NoEncryption(Encryption):
@@ -37,24 +50,44 @@ class NoEncryption(Encryption):
         return _bytes(np.concatenate(batches).astype(np.int64))
 
     def open_rows(self, key: Bytes, encrypted: Bytes, sizes: Sequence[int], columns: int, width: int) -> EncryptedRows:
-        rows = _numbers(encrypted, (sum(sizes), columns)).astype(np.float64)
-        return PlainRows([np.ascontiguousarray(part) for part in np.split(rows, np.cumsum(sizes)[:-1])])
+        rows = _numbers(encrypted, (sum(sizes), columns))
+        if rows.size and np.abs(rows).max() >= 1 << 11:
+            raise WireError("columns.rows", "holds numbers beyond the agreed range")
+        parts = np.split(rows.astype(np.float64), np.cumsum(sizes)[:-1])
+        return PlainRows([np.ascontiguousarray(part) for part in parts])
+
+    def decrypt_forward(self, reply: Bytes, sizes: Sequence[int], columns: int, width: int) -> Ring:
+        return _elements(reply, (sum(sizes), width))
+
+    def decrypt_backward(self, reply: Bytes, sizes: Sequence[int], columns: int, width: int) -> Ring:
+        return _elements(reply, (len(sizes), columns, width))
 
     def encrypt(self, values: Ring) -> Bytes:
         return _bytes(values)
 
-    def inner_products(self, key: Bytes, encrypted: Bytes, values: Ring, mask: Ring) -> Bytes:
-        return _bytes(ring.add(ring.total(ring.multiply(_numbers(encrypted, values.shape), values), -1), mask))
+    def products(self, key: Bytes, encrypted: Bytes, values: Ring, mask: Ring) -> Bytes:
+        return _bytes(ring.add(ring.multiply(_elements(encrypted, values.shape), values), mask))
 
-    def decrypt(self, reply: Bytes, shape: tuple[int, ...]) -> Ring:
-        return _numbers(reply, shape)
+    def decrypt_products(self, reply: Bytes, shape: tuple[int, ...]) -> Ring:
+        return _elements(reply, shape)
+
+
+def _alike(batches: Sequence[Small]) -> bool:
+    return len({len(rows) for rows in batches}) == 1
 
 
 def _bytes(values: NDArray[np.int64]) -> Bytes:
     return np.ascontiguousarray(values).reshape(-1).view(np.uint8)
 
 
-def _numbers(data: Bytes, shape: tuple[int, ...]) -> Ring:
+def _numbers(data: Bytes, shape: tuple[int, ...]) -> NDArray[np.int64]:
     if data.size != 8 * int(np.prod(shape)):
         raise WireError("encrypted", f"{data.size} bytes for numbers of shape {shape}")
-    return data.view(np.int64).reshape(shape)
+    return np.ascontiguousarray(data).view(np.int64).reshape(shape)
+
+
+def _elements(data: Bytes, shape: tuple[int, ...]) -> Ring:
+    numbers = _numbers(data, shape)
+    if numbers.size and (numbers.min() < 0 or numbers.max() >= P):
+        raise WireError("encrypted", "holds numbers outside the field")
+    return numbers

@@ -95,7 +95,7 @@ class Holder:
             weights = weights * graph[0][self.others, :, None]
         weights = weights.reshape(-1, width)
         for peer, mask in zip(self.peers, masks, strict=True):
-            self._send(link, peer, forward=self.rows[peer].forward(batch, weights[self.at[peer]], mask))
+            self._send(link, peer, forward=self.rows[peer].forward([batch], weights[self.at[peer]][None], mask))
         asked = self._receive(link)
         known = self.out.forward
         if graph is not None:
@@ -103,7 +103,9 @@ class Holder:
         parts = ring.matmul(self.batches[batch], known.reshape(self.count, -1))
         for peer, message in asked.items():
             part = parts[:, self.at[peer].start * self.h : self.at[peer].stop * self.h]
-            y = self.encryption.decrypt(message.tensors["forward"].numpy(), part.shape)
+            y = self.encryption.decrypt_forward(
+                message.tensors["forward"].numpy(), [part.shape[0]], self.count, part.shape[1]
+            )
             link.send(peer, ANSWER, self.exchange, {"features": tensor(ring.add(y, part))})
         answers = [link.receive(peer, ANSWER, self.exchange).tensors["features"].numpy() for peer in self.peers]
         # Differences lie between −P and P; of as many as there may be parties the sum stays in int64.
@@ -114,7 +116,7 @@ class Holder:
         """Let all blocks into this party's attributes grow by Xᵀ·steps, (n, own·h) fixed-point numbers."""
         mask = self.draws.uniform(len(self.others), self.count * self.h)
         for peer, at in self.at.items():
-            self.pending[peer] = self.rows[peer].backward(batch, steps, mask[at])
+            self.pending[peer] = self.rows[peer].backward([batch], ring.reduce(steps.astype(np.int64)), mask[at][None])
         self.into.grow((ring.P - mask).reshape(-1, self.count, self.h))
 
     def norms(self, link: Link) -> tuple[Ring, Ring]:
@@ -129,20 +131,21 @@ class Holder:
             self._send(link, peer, share=self.encryption.encrypt(mine[self.at[peer]]))
         asked = self._receive(link)
         theirs = self.out.norm
-        mask = self.draws.uniform(self.count, len(self.others))
+        mask = self.draws.uniform(self.count, len(self.others), self.h)
         for peer, message in asked.items():
             at = self.at[peer]
             # The target encrypts blocks as (source, target, h), which is how the source holds them too.
-            reply = self.encryption.inner_products(
+            reply = self.encryption.products(
                 self.keys[peer], message.tensors["share"].numpy(), theirs[:, at], mask[:, at]
             )
             link.send(peer, ANSWER, self.exchange, {"norm": tensor(reply)})
         cross = []
         for peer in self.peers:
             reply = link.receive(peer, ANSWER, self.exchange).tensors["norm"].numpy()
-            cross.append(self.encryption.decrypt(reply, (self._columns(peer), self.count)))
+            products = self.encryption.decrypt_products(reply, (self._columns(peer), self.count, self.h))
+            cross.append(ring.total(products, 2))
         into = ring.add(ring.total(ring.multiply(mine, mine), 2), ring.scale(np.concatenate(cross), 2))
-        out = ring.subtract(ring.total(ring.multiply(theirs, theirs), 2), ring.scale(mask, 2))
+        out = ring.subtract(ring.total(ring.multiply(theirs, theirs), 2), ring.scale(ring.total(mask, 2), 2))
         return into, out
 
     def weights(self, link: Link) -> tuple[Ring, Ring]:
@@ -182,8 +185,9 @@ class Holder:
         increments = []
         for peer, message in messages.items():
             if "backward" in message.tensors:
-                shape = (self.count, self._columns(peer), self.h)
-                increments.append(self.encryption.decrypt(message.tensors["backward"].numpy(), shape))
+                width, n = self._columns(peer) * self.h, len(self.batches[0])
+                got = self.encryption.decrypt_backward(message.tensors["backward"].numpy(), [n], self.count, width)
+                increments.append(got.reshape(self.count, -1, self.h))
         if increments:
             self.out.grow(np.concatenate(increments, axis=1))
         return messages
