@@ -1,0 +1,187 @@
+"""The protocol's linear maps under Paillier: rows packed over rows for X·W, over columns for Xᵀ·G.
+
+A ciphertext is multiplied as a whole, so its slots share their factor. For X·W it holds many rows of one column, for
+Xᵀ·G all columns of one row. Results of several factors are moved into one ciphertext before it is masked, because a
+fresh randomiser for each costs more than all multiplications.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+import numpy as np
+
+from veracausa.crypto.backends.base import Bytes, EncryptedRows, Encryption
+from veracausa.crypto.backends.paillier.combining import combinations, shifted
+from veracausa.crypto.backends.paillier.keys import PublicKey, SecretKey
+from veracausa.crypto.backends.paillier.slots import LARGEST_VALUE, Blocks, Slots, slots_for
+from veracausa.crypto.ring import P, Ring, Small
+from veracausa.errors import InputError, WireError
+
+KEY_BITS = 3072
+"""What is rated at 128 bits of security."""
+
+
+def forward_blocks(n: int, columns: int, width: int, key_bits: int) -> list[Blocks]:
+    """Of X·W for one batch: as many rows as fit, then the next."""
+    slots = slots_for(columns, LARGEST_VALUE, key_bits)
+    return [Blocks(slots, height, width) for height in _cut(n, slots)]
+
+
+def backward_blocks(n: int, columns: int, width: int, key_bits: int) -> list[Blocks]:
+    """Of Xᵀ·G for one batch: as many columns as fit, then the next."""
+    slots = slots_for(n, LARGEST_VALUE, key_bits)
+    return [Blocks(slots, height, width) for height in _cut(columns, slots)]
+
+
+def product_blocks(count: int, key_bits: int) -> Blocks:
+    return Blocks(slots_for(1, P - 1, key_bits), 1, count)
+
+
+def _cut(length: int, slots: Slots) -> list[int]:
+    return [min(slots.count, length - at) for at in range(0, length, slots.count)]
+
+
+class PaillierRows(EncryptedRows):
+    """Per batch the ciphertexts of both packings: by part of the rows and column, by part of the columns and row."""
+
+    def __init__(self, key: PublicKey, encrypted: Bytes, sizes: Sequence[int], columns: int) -> None:
+        self.key, self.sizes, self.columns = key, list(sizes), columns
+        shapes = [
+            (len(forward_blocks(n, columns, 1, key.bits)), len(backward_blocks(n, columns, 1, key.bits)))
+            for n in self.sizes
+        ]
+        count = sum(rows * columns + n * cols for (rows, cols), n in zip(shapes, self.sizes, strict=True))
+        read = iter(key.read_ciphertexts("rows", encrypted, count))
+        self.by_column, self.by_row = [], []
+        for (over_rows, over_columns), n in zip(shapes, self.sizes, strict=True):
+            self.by_column.append([list(islice(read, columns)) for _ in range(over_rows)])
+            self.by_row.append([list(islice(read, n)) for _ in range(over_columns)])
+
+    def forward(self, batches: Sequence[int], weights: Ring, mask: Ring) -> Bytes:
+        masks = np.split(mask, np.cumsum([self.sizes[b] for b in batches])[:-1])
+        replies: list[int] = []
+        for b, w, m in zip(batches, weights, masks, strict=True):
+            blocks = forward_blocks(self.sizes[b], self.columns, mask.shape[1], self.key.bits)
+            replies += self._masked(blocks, self.by_column[b], w, m)
+        return self.key.write_ciphertexts("forward", replies)
+
+    def backward(self, batches: Sequence[int], gradients: Ring, mask: Ring) -> Bytes:
+        parts = np.split(gradients, np.cumsum([self.sizes[b] for b in batches])[:-1])
+        replies: list[int] = []
+        for b, g, m in zip(batches, parts, mask, strict=True):
+            blocks = backward_blocks(self.sizes[b], self.columns, mask.shape[2], self.key.bits)
+            replies += self._masked(blocks, self.by_row[b], g, m)
+        return self.key.write_ciphertexts("backward", replies)
+
+    def _masked(self, blocks: list[Blocks], terms: list[list[int]], scalars: Ring, mask: Ring) -> Iterator[int]:
+        """Σ over terms, times scalars, (terms, width), + mask, (sum of the blocks' heights, width)."""
+        top = 0
+        for block, ciphertexts in zip(blocks, terms, strict=True):
+            products = combinations(ciphertexts, scalars, self.key.square)
+            yield from masked(self.key, block, products, mask[top : top + block.height])
+            top += block.height
+
+
+def masked(key: PublicKey, blocks: Blocks, products: Sequence[int], mask: Ring) -> Iterator[int]:
+    """One ciphertext a column of results, put together and hidden."""
+    for number, hiding in enumerate(blocks.hiding(mask)):
+        together = products[number * blocks.columns : (number + 1) * blocks.columns]
+        yield key.add(shifted(together, blocks.slots.bits * blocks.height, key.square), hiding)
+
+
+class Paillier(Encryption):
+    """One party's Paillier key. Semi-honest peers; the encryption of data rests on composite residuosity."""
+
+    name = "paillier"
+    protects = True
+
+    def __init__(self, bits: int = KEY_BITS) -> None:
+        if bits < KEY_BITS:
+            raise InputError(f"a Paillier key of {bits} bits protects too little; take {KEY_BITS} at least")
+        self._make_key(bits)
+
+    @classmethod
+    def with_insecure_key(cls, bits: int) -> Paillier:
+        """For tests: a key that is quick to make, and to break."""
+        made = cls.__new__(cls)
+        made._make_key(bits)
+        made.protects = False
+        return made
+
+    def _make_key(self, bits: int) -> None:
+        self._secret = SecretKey(bits)
+        self._peers: dict[bytes, PublicKey] = {}
+
+    @property
+    def bits(self) -> int:
+        return self._secret.public.bits
+
+    def public_key(self) -> Bytes:
+        return self._secret.public.write()
+
+    def encrypt_rows(self, batches: Sequence[Small], width: int) -> Bytes:
+        """Both packings of every batch; they serve any width."""
+        plains: list[int] = []
+        for batch in batches:
+            if np.abs(batch).max(initial=0.0) > LARGEST_VALUE:
+                raise InputError(f"a value is larger than {LARGEST_VALUE} units, more than a slot holds: clip it")
+            n, columns = batch.shape
+            by_column = forward_blocks(n, columns, 1, self.bits)
+            by_row = backward_blocks(n, columns, 1, self.bits)
+            x = batch.astype(np.int64)
+            plains += _packed(by_column, x) + _packed(by_row, x.T)
+        return self._secret.public.write_ciphertexts("rows", map(self._secret.encrypt, plains))
+
+    def open_rows(self, key: Bytes, encrypted: Bytes, sizes: Sequence[int], columns: int, width: int) -> EncryptedRows:
+        return PaillierRows(self._peer(key), encrypted, sizes, columns)
+
+    def decrypt_forward(self, reply: Bytes, sizes: Sequence[int], columns: int, width: int) -> Ring:
+        blocks = [block for n in sizes for block in forward_blocks(n, columns, width, self.bits)]
+        return np.concatenate(self._open("forward", reply, blocks))
+
+    def decrypt_backward(self, reply: Bytes, sizes: Sequence[int], columns: int, width: int) -> Ring:
+        blocks = [block for n in sizes for block in backward_blocks(n, columns, width, self.bits)]
+        return np.concatenate(self._open("backward", reply, blocks)).reshape(len(sizes), columns, width)
+
+    def encrypt(self, values: Ring) -> Bytes:
+        """A ciphertext an element: each will have a factor of its own."""
+        return self._secret.public.write_ciphertexts("values", map(self._secret.encrypt, values.ravel().tolist()))
+
+    def products(self, key: Bytes, encrypted: Bytes, values: Ring, mask: Ring) -> Bytes:
+        peer = self._peer(key)
+        read = peer.read_ciphertexts("values", encrypted, values.size)
+        scaled = [
+            combinations([c], factor, peer.square)[0] for c, factor in zip(read, values.reshape(-1, 1, 1), strict=True)
+        ]
+        blocks = product_blocks(values.size, peer.bits)
+        return peer.write_ciphertexts("products", masked(peer, blocks, scaled, mask.reshape(1, -1)))
+
+    def decrypt_products(self, reply: Bytes, shape: tuple[int, ...]) -> Ring:
+        return self._open("products", reply, [product_blocks(int(np.prod(shape)), self.bits)])[0].reshape(shape)
+
+    def _open(self, purpose: str, reply: Bytes, blocks: Sequence[Blocks]) -> list[Ring]:
+        """The matrix of each block, of a reply that holds exactly these."""
+        count = sum(block.ciphertexts for block in blocks)
+        plains = map(self._secret.decrypt, self._secret.public.read_ciphertexts(purpose, reply, count))
+        opened = []
+        for block in blocks:
+            matrix = block.open(list(islice(plains, block.ciphertexts)))
+            if matrix is None:
+                raise WireError(purpose, "a plaintext is larger than any masked result")
+            opened.append(matrix)
+        return opened
+
+    def _peer(self, key: Bytes) -> PublicKey:
+        """A peer's key, checked once; it has as many bits as one's own."""
+        known = key.tobytes()
+        if known not in self._peers:
+            self._peers[known] = PublicKey.read(key, self.bits)
+        return self._peers[known]
+
+
+def _packed(blocks: Sequence[Blocks], x: Ring) -> list[int]:
+    """The columns of (sum of heights, terms) signed integers, block by block."""
+    parts = np.split(x, np.cumsum([block.height for block in blocks])[:-1])
+    return [block.slots.pack(column) for block, part in zip(blocks, parts, strict=True) for column in part.T.tolist()]
