@@ -123,7 +123,7 @@ class VFedCD(CausalDiscovery):
                 how = {name: getattr(self, name) for name in named}
                 return federated(settings, rows, left, progress, folder, resume, **how)
             rng = np.random.default_rng(derive(self.seed, "discovery", "floating"))
-            return floating(settings, rows, rng, progress, clock(self.time_limit))
+            return floating(settings, rows, rng, progress, clock(self.time_limit, self.timer))
 
         found = learn(rows, "graph")
         inside = np.ix_(kept, kept)
@@ -238,7 +238,7 @@ class VFedCD(CausalDiscovery):
             def progress(part: float) -> None:
                 tell({"event": "progress", "what": "resamples", "share": part})
 
-            return bootstrap_graphs(settings, rows, self.bootstrap, rng, progress, clock(self.time_limit))
+            return bootstrap_graphs(settings, rows, self.bootstrap, rng, progress, clock(self.time_limit, self.timer))
         graphs = []
         for number in range(self.bootstrap):
             found = learn(rows.resampled(rng), "resamples", lambda part, n=number: (n + part) / self.bootstrap)

@@ -64,7 +64,9 @@ def test_it_beats_the_empty_graph_and_repeats(name, table):
     assert np.array_equal(method.strengths_, fitted(name, table).strengths_)
 
 
-@pytest.mark.parametrize("name", each("nobears", "sdcd", "notears-mlp", "dcdi", "dcdfg", "dagma", "dagma-mlp"))
+@pytest.mark.parametrize(
+    "name", each("notears", "nobears", "sdcd", "notears-mlp", "dcdi", "dcdfg", "dagma", "dagma-mlp")
+)
 def test_it_ends_when_its_time_is_up(name, table):
     if name.startswith("dagma"):
         pytest.importorskip("dagma")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import networkx as nx
@@ -11,7 +12,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from veracausa.discovery.base import CausalDiscovery
+from veracausa.discovery.base import CausalDiscovery, clock
 from veracausa.discovery.baselines import build, methods
 from veracausa.errors import InputError
 
@@ -39,6 +40,18 @@ def test_parameters_clone():
     assert copy.get_params() == method.get_params()
     assert copy.set_params(factor=3.0).factor == 3.0
     assert "factor=2.0" in repr(method)
+
+
+def test_a_limit_may_count_what_the_processor_does():
+    up = clock(0.05, "processor")
+    time.sleep(0.1)
+    assert not up()
+    busy = time.process_time() + 0.1
+    while time.process_time() < busy:
+        pass
+    assert up()
+    assert clock(0.0)()
+    assert not clock(None)()
 
 
 def test_what_a_fit_leaves():

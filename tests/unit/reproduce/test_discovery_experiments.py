@@ -123,6 +123,18 @@ def test_a_fit_side_by_side_is_one_cell_and_any_other_a_cell_of_its_own():
     assert len(federated.cells_of("toy", "ours")) == 4
 
 
+def test_a_slow_method_may_have_fewer_graphs():
+    methods = {**TREE["methods"], "slow": {**TREE["methods"]["slow"], "graphs": 1}}
+    assert [each.graphs for each in toy(methods=methods).cells_of("toy", "slow")] == [(7,)]
+
+
+def test_what_a_profile_or_a_default_fills_in_is_part_of_a_cell():
+    # So that a changed profile or default never takes a result of the one before.
+    assert cell().settings["discovery"]["method_settings"]["edge_worth"] == Settings().edge_worth
+    assert cell(profile="paper", growth=0.006).key == cell(profile="paper").key != cell().key
+    assert cell("sdcd", epochs=600).key == cell("sdcd").key != cell("sdcd", epochs=601).key
+
+
 def test_the_same_cell_finds_the_same_graphs_and_seeds_differ():
     first, again = (discover(cell(epochs=2, refit_epochs=2))["runs"] for _ in range(2))
     assert [run["edges"] for run in first] == [run["edges"] for run in again]
@@ -182,7 +194,7 @@ def test_what_ran_out_of_time_is_shown_as_such_and_what_is_missing_is_counted(tm
     store.keep(first, {"runs": [run], "notes": [], "sortability": []})
     (table,) = gather(experiment, store, {second.key: "it diverged"})
     texts = shown(experiment, table)
-    assert texts["head"] == ["", "SHD", "F1", "paper", "seconds a fit", "fits"]
+    assert texts["head"] == ["", "SHD", "F1", "paper", "processor seconds a fit", "fits"]
     assert texts["body"][1] == ["NO-TEARS ‡", "2.0", "0.500", "0.3 ± 0.1", "3.1", "1 of 2"]
     assert texts["body"][0] == ["VFedCD", "–", "–", "", "–", "0 of 4"]
     assert table.lines[1].why_not == "it diverged"

@@ -9,6 +9,10 @@ from typing import TypeVar
 State = TypeVar("State")
 
 
+class OutOfTime(Exception):
+    """Leaves a minimiser, which knows no clock."""
+
+
 def augmented_lagrangian(
     solve: Callable[[State, float, float], tuple[State, float]],
     start: State,

@@ -15,14 +15,11 @@ from numpy.typing import NDArray
 from veracausa import seeding
 from veracausa.discovery.base import CausalDiscovery
 from veracausa.discovery.baselines import method
+from veracausa.discovery.baselines.augmented_lagrangian import OutOfTime
 from veracausa.discovery.columns import Prepared
 from veracausa.errors import InputError
 
 Array = NDArray[np.float64]
-
-
-class _OutOfTime(Exception):
-    """Leaves the package's loop, which knows no clock."""
 
 
 def _package(module: str) -> Any:
@@ -47,7 +44,7 @@ class Dagma(CausalDiscovery):
         class Timed(linear):  # type: ignore[misc, valid-type]
             def _adam_update(self, *arguments: Any) -> Any:
                 if time_is_up():
-                    raise _OutOfTime
+                    raise OutOfTime
                 return super()._adam_update(*arguments)
 
         model = Timed(loss_type="l2")
@@ -61,7 +58,7 @@ class Dagma(CausalDiscovery):
                     warm_iter=self.warm_iterations,
                     max_iter=self.iterations,
                 )
-            except _OutOfTime:
+            except OutOfTime:
                 self.notes_ += ("dagma: out of time; the graph of the last stage that was finished",)
         return np.asarray(model.W_est)
 
@@ -88,7 +85,7 @@ class DagmaMLP(CausalDiscovery):
             class Timed(package.DagmaNonlinear):  # type: ignore[misc, name-defined]
                 def log_mse_loss(self, *arguments: Any) -> Any:
                     if time_is_up():
-                        raise _OutOfTime
+                        raise OutOfTime
                     return super().log_mse_loss(*arguments)
 
             with _no_progress_bar("dagma.nonlinear"):
@@ -101,7 +98,7 @@ class DagmaMLP(CausalDiscovery):
                         warm_iter=self.warm_iterations,
                         max_iter=self.iterations,
                     )
-                except _OutOfTime:
+                except OutOfTime:
                     self.notes_ += ("dagma-mlp: out of time; the graph as it was then",)
         finally:
             torch.set_default_dtype(before)

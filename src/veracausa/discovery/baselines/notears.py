@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from veracausa.discovery.acyclicity import TraceExponential
 from veracausa.discovery.base import CausalDiscovery
 from veracausa.discovery.baselines import method
-from veracausa.discovery.baselines.augmented_lagrangian import augmented_lagrangian
+from veracausa.discovery.baselines.augmented_lagrangian import OutOfTime, augmented_lagrangian
 from veracausa.discovery.columns import Prepared
 
 Array = NDArray[np.float64]
@@ -38,6 +38,9 @@ class NoTears(CausalDiscovery):
 
         def solve(start: Array, multiplier: float, penalty: float) -> tuple[Array, float]:
             def objective(halves: Array) -> tuple[float, Array]:
+                if time_is_up():
+                    raise OutOfTime
+                reached[:] = [halves.copy()]
                 weights = _joined(halves, d)
                 rest = np.eye(d) - weights
                 (h,), (slope,) = acyclicity(weights[None])
@@ -46,7 +49,11 @@ class NoTears(CausalDiscovery):
                 both = np.concatenate([gradient.ravel(), -gradient.ravel()]) + self.sparsity
                 return loss + multiplier * h + 0.5 * penalty * h * h, both
 
-            found = minimize(objective, start, method="L-BFGS-B", jac=True, bounds=bounds).x
+            reached: list[Array] = [start]
+            try:
+                found = minimize(objective, start, method="L-BFGS-B", jac=True, bounds=bounds).x
+            except OutOfTime:
+                found = reached[0]
             return found, float(acyclicity(_joined(found, d)[None])[0][0])
 
         halves = augmented_lagrangian(

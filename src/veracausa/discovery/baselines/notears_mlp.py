@@ -13,15 +13,11 @@ from torch import Tensor
 from veracausa import seeding
 from veracausa.discovery.base import CausalDiscovery
 from veracausa.discovery.baselines import method
-from veracausa.discovery.baselines.augmented_lagrangian import augmented_lagrangian
+from veracausa.discovery.baselines.augmented_lagrangian import OutOfTime, augmented_lagrangian
 from veracausa.discovery.baselines.conditionals import Conditionals
 from veracausa.discovery.columns import Prepared
 
 Array = NDArray[np.float64]
-
-
-class _OutOfTime(Exception):
-    """Leaves the optimiser, which knows no clock."""
 
 
 @method("notears-mlp")
@@ -61,7 +57,7 @@ class NoTearsMLP(CausalDiscovery):
         def solve(start: Array, multiplier: float, penalty: float) -> tuple[Array, float]:
             def objective(point: Array) -> tuple[float, Array]:
                 if time_is_up():
-                    raise _OutOfTime
+                    raise OutOfTime
                 spread(point)
                 network.zero_grad()
                 h = _trace_exponential(network)
@@ -77,7 +73,7 @@ class NoTearsMLP(CausalDiscovery):
                 found = minimize(
                     objective, start, method="L-BFGS-B", jac=True, bounds=bounds, options={"maxiter": self.iterations}
                 ).x
-            except _OutOfTime:
+            except OutOfTime:
                 found = best[0] if best else start
             spread(found)
             return found, float(_trace_exponential(network).detach())

@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from veracausa.errors import InputError
 from veracausa.metrics.graphs import graph_scores
-from veracausa.reproduce.discovery.cells import EMPTY, DiscoveryCell
+from veracausa.reproduce.discovery.cells import EMPTY, OURS, DiscoveryCell
 from veracausa.reproduce.experiment import Figure, Published, Section, _known
 
 SECONDS = "seconds"
@@ -28,6 +28,8 @@ class Method(Section):
     """Where it lies on the panel's axis; rows of one label are then one line of the figure."""
     seeds: int | None = Field(None, ge=1)
     """Not all of the seeds: a method that draws nothing needs one."""
+    graphs: int | None = Field(None, ge=1)
+    """Not all of the graphs: for a method that is slow."""
 
 
 class DataPanel(Section):
@@ -69,7 +71,7 @@ class DiscoveryExperiment(Section):
     always: dict[str, Any] = Field(default_factory=dict)
     """Laid over every panel's data."""
     time_limit: float | None = Field(None, gt=0)
-    """Seconds for one fit of a baseline."""
+    """Seconds of the processor for one fit of a baseline."""
     panels: dict[str, DataPanel] = Field(default_factory=dict)
     methods: dict[str, Method] = Field(default_factory=dict)
     published: dict[str, dict[str, dict[str, Published]]] = Field(default_factory=dict)
@@ -116,10 +118,10 @@ class DiscoveryExperiment(Section):
     def cells_of(self, panel: str, row: str) -> list[DiscoveryCell]:
         """A row's cells: all graphs and seeds at once where they are trained side by side, else one of each."""
         source, method = self.panels[panel], self.methods[row]
-        graphs = source.graphs or self.graphs
+        graphs = (source.graphs or self.graphs)[: method.graphs]
         seeds = self.seeds[:1] if method.name == EMPTY else self.seeds[: method.seeds]
         data = {**source.data, **self.always}
-        limit = None if method.name in ("vfedcd", "local_encoders", EMPTY) else self.time_limit
+        limit = None if method.name in (*OURS, EMPTY) else self.time_limit
         parties = source.parties
         common = (data, source.vary, parties, method.name, method.settings, limit)
         whole = DiscoveryCell(*common, graphs, seeds)

@@ -105,8 +105,8 @@ def footnotes(experiment: DiscoveryExperiment, tables: Sequence[DiscoveryTable])
     notes = [
         "Mean over all fits ± spread over graphs / spread over seeds on one graph.",
         f"Graphs {', '.join(map(str, graphs))}; seeds {seeds}, of a method that draws nothing only the first.",
-        "Seconds are those of one fit. VFedCD in one place trains all graphs and seeds of a panel side by side, and "
-        "what that took is shared out.",
+        "Seconds are those of the processor for one fit. VFedCD in one place trains all graphs and seeds of a panel "
+        "side by side, and what that took is shared out.",
     ]
     if "shd" in experiment.columns:
         notes.append(

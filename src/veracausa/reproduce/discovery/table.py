@@ -21,7 +21,7 @@ NAMES = {
     "inter_party_f1": "F1 between parties",
     "edges": "edges",
     "true_edges": "true edges",
-    SECONDS: "seconds a fit",
+    SECONDS: "processor seconds a fit",
 }
 FEW_DIGITS = ("shd", "shd_reversal_2", "empty_graph_shd", "edges", "true_edges", SECONDS)
 LIMITED = "‡"
