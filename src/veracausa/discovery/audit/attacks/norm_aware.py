@@ -1,0 +1,32 @@
+"""Norm-aware UnSplit: the strengths of all edges are known, so weights are only free on spheres of those radii."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from veracausa.discovery.audit.attacks import feature_attacks
+from veracausa.discovery.audit.attacks.base import Array, FeatureAttack, Guess, View
+from veracausa.discovery.audit.attacks.unsplit import UnSplitOptions, alternate
+from veracausa.discovery.audit.subspace import flat
+
+
+@feature_attacks.register("norm-aware", UnSplitOptions)
+class NormAware(FeatureAttack):
+    """A party alone has the strengths: while only the group lasso acts, κ = 1 − η·λ/B tells B. Who is in league with
+    the validator of mode M2 has the same numbers. They are of named attributes, and absent edges are among them: so
+    the guesses come in order."""
+
+    about = "unsplit with the strengths of all edges known, which the factors give away"
+    options: UnSplitOptions
+
+    def guess(self, view: View) -> Guess | None:
+        if view.strengths is None:
+            return None
+        radius = view.strengths[..., None]
+
+        def on_spheres(weights: Array) -> Array:
+            blocks = weights.reshape(len(weights), radius.shape[1], -1)
+            length = np.linalg.norm(blocks, axis=2, keepdims=True)
+            return np.asarray((blocks * radius / np.maximum(length, 1e-12)).reshape(weights.shape))
+
+        return Guess(alternate(self.options, view, flat(view.last), on_spheres), ordered=True)
