@@ -1,0 +1,57 @@
+"""The published noise on strengths, kept for comparison: a heuristic that gives no guarantee.
+
+It sets b = 1/ε as if one row could change a strength by 1 at most. After thousands of steps nobody has shown such a
+bound; every look releases anew, so that hundreds of ε would have to be added; and noise that the validator adds itself
+hides nothing from the validator.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veracausa.crypto.draws import Masks
+from veracausa.crypto.ring import Ring, reduce
+from veracausa.discovery.privacy.noise import laplace_part
+from veracausa.discovery.privacy.options import LaplaceHeuristic
+
+Array = NDArray[np.float64]
+
+LABEL = "heuristic, gives no guarantee"
+HOLDERS = 2
+"""Of a block's strength."""
+
+
+def published_scale(epsilon: float, parties: int) -> float:
+    """b of each party's noise: 1/ε for two parties, and proportional to 1/√K."""
+    return math.sqrt(2 / parties) / epsilon
+
+
+def published_noise(source: Masks, rule: LaplaceHeuristic, parties: int, shape: tuple[int, ...]) -> Array:
+    """What all parties' Laplace noises add up to. It is not Laplace, and its tails are lighter than those of one."""
+    scale = published_scale(rule.epsilon, parties)
+    return np.asarray(np.sum([laplace_part(source, scale, 1, *shape) for _ in range(parties)], axis=0))
+
+
+def noisy_strengths(source: Masks, rule: LaplaceHeuristic, parties: int, strengths: Array) -> Array:
+    """The strengths that enter the acyclicity term; none is below 0."""
+    return np.maximum(0.0, strengths + published_noise(source, rule, parties, strengths.shape))
+
+
+def share_part(source: Masks, rule: LaplaceHeuristic, bits: int, shape: tuple[int, ...]) -> Ring:
+    """One holder's part, for its share of squared strengths: with the other's it is Laplace(1/ε), rounded to units."""
+    part = laplace_part(source, 1 / rule.epsilon, HOLDERS, *shape)
+    return reduce(np.rint(part * 2.0**bits).astype(np.int64))
+
+
+def whole(source: Masks, rule: LaplaceHeuristic, shape: tuple[int, ...]) -> Array:
+    """All of it, for strengths that one party alone knows."""
+    return laplace_part(source, 1 / rule.epsilon, 1, *shape)
+
+
+def statement(rule: LaplaceHeuristic, parties: int) -> dict[str, object]:
+    """What a record says of it."""
+    scale = published_scale(rule.epsilon, parties) if rule.rule == "published" else 1 / rule.epsilon
+    return {"mechanism": f"laplace, {rule.rule}", "guarantee": LABEL, "scale": scale}
