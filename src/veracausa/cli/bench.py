@@ -103,3 +103,24 @@ def discovery(
     rows = run(repeats, methods=method or BASELINES, attributes=attributes, time_limit=time_limit)
     write_rows("discovery", rows, out)
     print_rows("discovery", rows, json)
+
+
+@app.command()
+def dispatch(
+    json: Json = False,
+    out: Out = None,
+    repeats: Repeats = 5,
+    n: Annotated[int, typer.Option("--n", min=1, help="Rows of a batch.")] = 1000,
+    d: Annotated[int, typer.Option("--d", min=2, help="Attributes of all parties together.")] = 15,
+    parties: Annotated[int, typer.Option("--parties", min=2, help="They have as many attributes each.")] = 3,
+    backend: Annotated[
+        list[str] | None, typer.Option("--backend", metavar="NAME", help="Only this encryption; may be repeated.")
+    ] = None,
+) -> None:
+    """What a step on encrypted columns costs, beside the published rate and beside Paillier number by number."""
+    from veracausa.bench.dispatch import BACKENDS, Case, run
+    from veracausa.bench.rows import print_rows, write_rows
+
+    rows = run(Case(n, d, parties), backend or BACKENDS, repeats)
+    write_rows("dispatch", rows, out)
+    print_rows("dispatch", rows, json)

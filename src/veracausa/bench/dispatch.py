@@ -1,0 +1,152 @@
+"""What a step on encrypted columns costs, beside the published rate and beside scalar Paillier.
+
+An iteration is one forward and one backward pass of a batch for one party, in both roles, with all its peers. All
+parties are of one size, so one pair is measured, with both of its ends, and counted once for every peer.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from veracausa.bench.dispatch_pair import OFFLINE, ONLINE, STAGES, WATCHED, Costs, Sizes, measure
+from veracausa.bench.rows import Row
+from veracausa.bench.scalar_paillier import ScalarRates, scalar_rates
+from veracausa.discovery.settings import Settings
+from veracausa.errors import InputError
+
+BACKENDS = ("none", "bfv", "paillier")
+PUBLISHED_RATE = 12_500
+"""Multiplications a second, from VFedCD's account of its cost."""
+TRAINING_ROWS = 800
+"""Of 1000, so that an epoch of batches of 16 has 50; they are prepared, and packed, together."""
+SAMPLES = (22, 66)
+"""Rows at which Paillier is measured when a batch has more: its seconds grow along a line."""
+MB = 1e6
+
+
+@dataclass(frozen=True)
+class Case:
+    """Rows of a batch, attributes, parties."""
+
+    n: int
+    d: int
+    parties: int
+    h: int = Settings().width
+
+    def __post_init__(self) -> None:
+        if self.d % self.parties:
+            raise InputError(
+                f"--d {self.d}: is no multiple of --parties {self.parties}; the parties here are of one size"
+            )
+
+    @property
+    def peers(self) -> int:
+        return self.parties - 1
+
+    @property
+    def batches(self) -> int:
+        """Of an epoch."""
+        return max(1, TRAINING_ROWS // self.n)
+
+    @property
+    def looks(self) -> int:
+        """At the whole graph, in an epoch."""
+        every = Settings().structure_every
+        return max(1, self.batches // every) if isinstance(every, int) else 1
+
+    def sizes(self, n: int, batches: int, looks: int) -> Sizes:
+        columns = self.d // self.parties
+        return Sizes(n, batches, looks, columns, columns, self.h)
+
+    @property
+    def multiplications(self) -> int:
+        """Of one party's iteration, as the paper counts: forward n·d·d·h with its K − 1 parts, backward likewise."""
+        return self.h * self.n * self.d**2
+
+    @property
+    def figures(self) -> dict[str, float]:
+        return {"n": self.n, "d": self.d, "parties": self.parties}
+
+
+def run(case: Case, backends: Sequence[str] = BACKENDS, repeats: int = 3) -> list[Row]:
+    """Every backend beside the paper and beside scalar Paillier, then the parts of its time and its bytes."""
+    with one_core():
+        rates = scalar_rates()
+        costs: dict[str, tuple[Costs, float]] = {}
+        for name in backends:
+            try:
+                costs[name] = backend_costs(name, case, repeats)
+            except InputError as problem:  # a library that is not installed
+                print(f"{name}: left out: {problem}", file=sys.stderr)
+    rows = [row for name, (cost, part) in costs.items() for row in comparisons(name, case, cost, part, rates)]
+    return rows + [row for name, (cost, _) in costs.items() for row in parts(name, cost)]
+
+
+def backend_costs(name: str, case: Case, repeats: int) -> tuple[Costs, float]:
+    """One party's, and what part of the rows was measured."""
+    if name != "paillier":
+        return measure(name, case.sizes(case.n, case.batches, case.looks), repeats).times(case.peers), 1.0
+    # Paillier packs nothing over batches: one of them costs what each does. It is slow, and varies little.
+    if case.n <= SAMPLES[-1]:
+        return measure(name, case.sizes(case.n, 1, 1), 0).times(case.peers), 1.0
+    short, long = (measure(name, case.sizes(n, 1, 1), 0) for n in SAMPLES)
+    slope = (case.n - SAMPLES[0]) / (SAMPLES[1] - SAMPLES[0])
+    return short.along(long, slope).times(case.peers), sum(SAMPLES) / case.n
+
+
+def comparisons(name: str, case: Case, cost: Costs, part: float, rates: ScalarRates) -> list[Row]:
+    paper = case.multiplications / PUBLISHED_RATE
+    phe = case.multiplications * rates.multiply
+    columns = case.d // case.parties
+    width, every_width = columns * case.h, case.d * case.h
+    encrypted = case.peers * columns * every_width + case.n * width
+    returned = case.peers * (case.n * every_width + columns * width)
+    in_full = phe + encrypted * rates.encrypt + returned * (rates.obfuscate + rates.decrypt)
+    rate = f"the paper's {PUBLISHED_RATE} multiplications/s"
+    pairs = [
+        ("vs paper", cost.iteration, rate, paper),
+        ("online vs paper", cost.seconds[ONLINE], rate, paper),
+        ("vs phe", cost.iteration, f"{rates.name}, multiplications alone", phe),
+        ("vs phe in full", cost.iteration, f"{rates.name}, encrypting, obfuscating and decrypting too", in_full),
+    ]
+    sent = {"MB offline": cost.bytes[OFFLINE] / MB, "MB online": cost.bytes[ONLINE] / MB}
+    measured = {"measured part": part} if part < 1 else {}
+    return [
+        Row(f"{name} {what}", seconds, against, theirs, {"× faster": theirs / seconds} | sent | measured | case.figures)
+        for what, seconds, against, theirs in pairs
+    ]
+
+
+def parts(name: str, cost: Costs) -> list[Row]:
+    """Where the seconds go, each beside a whole iteration; phases only of what encrypts."""
+    whole = f"{name}, offline + online"
+    stages = [
+        Row(f"{name} {stage}", cost.seconds[stage], whole, cost.iteration, {"MB": cost.bytes[stage] / MB})
+        for stage in STAGES
+    ]
+    phases = [
+        Row(f"{name} {stage}: {phase}", cost.phases[stage, phase], whole, cost.iteration)
+        for stage, phase in sorted(cost.phases, key=lambda at: (STAGES.index(at[0]), -cost.phases[at]))
+        if WATCHED[name]
+    ]
+    return stages + phases
+
+
+@contextmanager
+def one_core() -> Iterator[None]:
+    """Everything on one core, with one thread."""
+    from threadpoolctl import threadpool_limits
+
+    may = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    with threadpool_limits(1):
+        try:
+            if may:
+                os.sched_setaffinity(0, {min(may)})
+            yield
+        finally:
+            if may:
+                os.sched_setaffinity(0, may)

@@ -1,0 +1,223 @@
+"""One source and one target: their set-up, triples made ahead, the steps that use them, and a look at the norms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from veracausa.bench.stopwatch import Place, Stopwatch
+from veracausa.crypto import fixed_point, ring
+from veracausa.crypto.backends import make_encryption
+from veracausa.crypto.draws import SecureDraws
+from veracausa.crypto.ring import Ring
+from veracausa.crypto.triples import Needs, Shape, SourceTriples, TargetTriples, ask, open_asked
+from veracausa.errors import RunError
+from veracausa.wire.codec import decode, encode
+from veracausa.wire.message import Kind, Message, TensorSpec
+
+KEY, SET_UP, OFFLINE, ONLINE = "key", "set-up", "offline", "online"
+LOOK_OFFLINE, LOOK_ONLINE = "look offline", "look online"
+STAGES = (KEY, SET_UP, OFFLINE, ONLINE, LOOK_OFFLINE, LOOK_ONLINE)
+
+_PAILLIER = "veracausa.crypto.backends.paillier."
+WATCHED: dict[str, tuple[Place, ...]] = {
+    "none": (),
+    "bfv": (),
+    "paillier": (
+        (_PAILLIER + "keys", "SecretKey.encrypt", "encrypt"),
+        (_PAILLIER + "encryption", "combinations", "multiply"),
+        (_PAILLIER + "encryption", "shifted", "pack"),
+        (_PAILLIER + "slots", "Blocks.hiding", "mask"),
+        (_PAILLIER + "keys", "PublicKey.add", "mask and re-randomise"),
+        (_PAILLIER + "keys", "PublicKey.write_ciphertexts", "serialise"),
+        (_PAILLIER + "keys", "PublicKey.read_ciphertexts", "validate"),
+        (_PAILLIER + "keys", "PublicKey.read", "validate"),
+        (_PAILLIER + "keys", "SecretKey.decrypt", "decrypt"),
+        (_PAILLIER + "slots", "Blocks.open", "unpack"),
+    ),
+}
+"""What an encryption's parts are called, so that each can be timed."""
+_DRAWS: tuple[Place, ...] = (("veracausa.crypto.draws", "SecureDraws.uniform", "draw"),)
+
+_MOST = 1 << 32
+_BENCH = Kind(
+    "bench",
+    {
+        "bytes": TensorSpec(torch.uint8, (None,), max_free=_MOST, optional=True),
+        "more": TensorSpec(torch.uint8, (None,), max_free=_MOST, optional=True),
+        "elements": TensorSpec(torch.int64, (None, None), max_free=_MOST, optional=True),
+    },
+)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of what one pair computes."""
+
+    n: int
+    batches: int
+    """Prepared, and packed, together."""
+    looks: int
+    columns: int
+    targets: int
+    h: int
+
+    @property
+    def shape(self) -> Shape:
+        width = self.targets * self.h
+        return Shape((self.n,) * self.batches, self.columns, width, width)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """CPU seconds and bytes by stage, and the seconds again by stage and phase.
+
+    Offline and online are of one iteration, the others of one look; the bytes are those that a target gets and gives.
+    """
+
+    seconds: dict[str, float]
+    bytes: dict[str, float]
+    phases: dict[tuple[str, str], float]
+
+    @property
+    def iteration(self) -> float:
+        return self.seconds[OFFLINE] + self.seconds[ONLINE]
+
+    def times(self, peers: int) -> Costs:
+        """With so many peers; there is one key for all of them."""
+
+        def counted(found: Mapping[Any, float], stage: Callable[[Any], str]) -> dict[Any, float]:
+            return {name: value * (1 if stage(name) == KEY else peers) for name, value in found.items()}
+
+        return Costs(
+            counted(self.seconds, str), counted(self.bytes, str), counted(self.phases, lambda name: str(name[0]))
+        )
+
+    def along(self, other: Costs, slope: float) -> Costs:
+        """So far along the line through this and another."""
+
+        def reached(a: Mapping[Any, float], b: Mapping[Any, float]) -> dict[Any, float]:
+            names = a.keys() | b.keys()
+            return {name: a.get(name, 0.0) + slope * (b.get(name, 0.0) - a.get(name, 0.0)) for name in names}
+
+        return Costs(
+            reached(self.seconds, other.seconds), reached(self.bytes, other.bytes), reached(self.phases, other.phases)
+        )
+
+
+def measure(name: str, sizes: Sizes, repeats: int) -> Costs:
+    """Medians of `repeats` rounds, and the phases of one more, whose functions are watched one by one.
+
+    With `repeats` = 0 that one is all there is.
+    """
+    pair = Pair(name, sizes)
+    per = {OFFLINE: sizes.batches, ONLINE: sizes.batches, LOOK_OFFLINE: sizes.looks, LOOK_ONLINE: sizes.looks}
+    watched = Stopwatch()
+    with watched.watching((*WATCHED[name], *_DRAWS)):
+        pair.set_up(watched)
+        pair.round(watched)
+    sent = dict(pair.sent)
+    rounds = [watched] if not repeats else [Stopwatch() for _ in range(repeats)]
+    for watch in rounds if repeats else ():
+        pair.round(watch)
+    seconds = {stage: float(np.median([watch.stage_seconds(stage) for watch in rounds])) for stage in STAGES}
+    seconds |= {stage: watched.stage_seconds(stage) for stage in (KEY, SET_UP)}
+    return Costs(
+        {stage: seconds[stage] / per.get(stage, 1) for stage in STAGES},
+        {stage: sent.get(stage, 0) / per.get(stage, 1) for stage in STAGES},
+        {name: taken / per.get(name[0], 1) for name, taken in watched.seconds.items()},
+    )
+
+
+class Pair:
+    """Both ends, in one process; every message is written as bytes and read again."""
+
+    def __init__(self, name: str, sizes: Sizes) -> None:
+        self.name, self.sizes, self.shape = name, sizes, sizes.shape
+        self.draws = SecureDraws()
+        rng = np.random.default_rng(0)
+        values = np.clip(rng.normal(size=(sizes.batches, sizes.n, sizes.columns)), -8, 8)
+        names = [str(at) for at in range(sizes.columns)]
+        self.batches = [fixed_point.encode_columns(batch, names) for batch in values]
+        self.gradients = rng.normal(size=(sizes.n, self.shape.width)) * 0.01
+        self.rounding = rng
+        self.sent: dict[str, int] = {}
+
+    def set_up(self, watch: Stopwatch) -> None:
+        """Keys of both; the source's rows, encrypted, and as the target keeps them."""
+        shape = self.shape
+        with watch.stage(KEY):
+            self.source = make_encryption(self.name)
+        self.target = make_encryption(self.name)
+        with watch.stage(SET_UP):
+            rows = self.source.encrypt_rows(self.batches, shape.width)
+            got = self._cross(watch, SET_UP, bytes=rows, more=self.source.public_key())
+            self.rows = self.target.open_rows(got["more"], got["bytes"], shape.sizes, shape.columns, shape.width)
+
+    def round(self, watch: Stopwatch) -> None:
+        """Every batch once forward and backward, with triples made before; and looks at the norms."""
+        needs = Needs(tuple(range(self.sizes.batches)), tuple(range(self.sizes.batches)))
+        with watch.stage(OFFLINE):
+            target, parts = ask(self.shape, self.rows, self.rows, needs, self.draws)
+            got = self._cross(watch, OFFLINE, bytes=parts["forward"], more=parts["backward"])
+            source = open_asked(self.shape, self.source, needs, {"forward": got["bytes"], "backward": got["more"]})
+        for batch in range(self.sizes.batches):
+            self._step(watch, batch, target, source)
+        self._looks(watch)
+
+    def _step(self, watch: Stopwatch, batch: int, target: TargetTriples, source: SourceTriples) -> None:
+        x, shape = self.batches[batch], self.shape
+        s, r = (self.draws.uniform(shape.columns, shape.width) for _ in range(2))
+        with watch.stage(ONLINE):
+            opened = self._cross(watch, ONLINE, elements=ring.subtract(s, target.weight_masks[batch]))["elements"]
+            answer = ring.matmul(x, ring.add(opened, r), source.features[batch])
+            answer = self._cross(watch, ONLINE, elements=answer)["elements"]
+            features = ring.add(answer, target.features[batch])
+            steps = fixed_point.encode_gradient(self.gradients, self.rounding).astype(np.int64)
+            hidden = ring.subtract(steps, target.gradient_masks[batch])
+            hidden = self._cross(watch, ONLINE, elements=hidden)["elements"]
+            increment = ring.matmul(np.ascontiguousarray(x.T), hidden, source.increments[batch])
+        self._check(features, ring.matmul(x, ring.add(s, r)))
+        wanted = ring.matmul(x.T, ring.reduce(steps))
+        self._check(ring.add(increment, target.increments[batch]), wanted)
+
+    def _looks(self, watch: Stopwatch) -> None:
+        """⟨S, R⟩ of all blocks on shares; the target has S, the source R."""
+        shape = (self.sizes.looks, self.sizes.columns, self.shape.width)
+        s, r = (self.draws.uniform(*shape) for _ in range(2))
+        with watch.stage(LOOK_OFFLINE):
+            a, b, kept = (self.draws.uniform(*shape) for _ in range(3))
+            asked = self._cross(watch, LOOK_OFFLINE, bytes=self.target.encrypt(a), more=self.target.public_key())
+            reply = self.source.products(asked["more"], asked["bytes"], b, ring.negative(kept))
+            reply = self._cross(watch, LOOK_OFFLINE, bytes=reply)["bytes"]
+            products = self.target.decrypt_products(reply, shape)
+        flat = (-1, self.shape.width)
+        with watch.stage(LOOK_ONLINE):
+            at_source = self._cross(watch, LOOK_ONLINE, elements=ring.subtract(s, a).reshape(flat))["elements"]
+            at_target = self._cross(watch, LOOK_ONLINE, elements=ring.subtract(r, b).reshape(flat))["elements"]
+            at_source, at_target = at_source.reshape(shape), at_target.reshape(shape)
+            # S·R = (S − A)·R + A·(R − B) + A·B, the first with the source, the second with the target.
+            of_source = self._summed(ring.add(ring.multiply(at_source, r), kept))
+            of_target = self._summed(ring.add(ring.multiply(a, at_target), products))
+        self._check(ring.add(of_source, of_target), self._summed(ring.multiply(s, r)))
+
+    def _summed(self, products: Ring) -> Ring:
+        """Over the units of each block."""
+        return ring.total(products.reshape(*products.shape[:2], self.sizes.targets, self.sizes.h), 3)
+
+    def _check(self, found: Ring, wanted: Ring) -> None:
+        if not np.array_equal(found, wanted):
+            raise RunError(f"{self.name}: a result is not the one of the ring; its times mean nothing")
+
+    def _cross(self, watch: Stopwatch, stage: str, **arrays: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        with watch.phase("message"):
+            tensors = {name: torch.from_numpy(np.require(array, requirements="W")) for name, array in arrays.items()}
+            data = encode(Message("a", "b", _BENCH.name, 0, tensors), _MOST)
+            self.sent[stage] = self.sent.get(stage, 0) + len(data)
+            received = decode(data, {_BENCH.name: _BENCH}, _MOST)
+            return {name: tensor.numpy() for name, tensor in received.tensors.items()}

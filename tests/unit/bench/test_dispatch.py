@@ -1,0 +1,167 @@
+"""`veracausa bench dispatch`: it counts what it says, times what really computes the results, and names its rows."""
+
+from __future__ import annotations
+
+import json
+from functools import reduce
+from importlib import import_module
+
+import pytest
+from typer.testing import CliRunner
+
+from veracausa.bench import dispatch, dispatch_pair, stopwatch
+from veracausa.bench.dispatch import SAMPLES, Case, backend_costs, comparisons
+from veracausa.bench.dispatch_pair import KEY, OFFLINE, ONLINE, SET_UP, STAGES, WATCHED, Costs, Sizes, measure
+from veracausa.bench.scalar_paillier import ScalarRates
+from veracausa.bench.stopwatch import Stopwatch
+from veracausa.crypto.backends.none import NoEncryption
+from veracausa.errors import InputError, RunError
+
+RATES = ScalarRates("phe", multiply=1e-4, encrypt=1e-2, obfuscate=1e-2, decrypt=1e-3)
+TINY = Sizes(n=3, batches=2, looks=2, columns=2, targets=1, h=2)
+
+
+def costs(seconds: float) -> Costs:
+    return Costs(dict.fromkeys(STAGES, seconds), dict.fromkeys(STAGES, 10.0), {(OFFLINE, "draw"): seconds})
+
+
+def test_the_papers_count_by_hand():
+    case = Case(1000, 15, 3)
+    assert case.multiplications == 2_250_000
+    rows = {row.case: row for row in comparisons("bfv", case, costs(0.1), 1.0, RATES)}
+    assert set(rows) == {"bfv vs paper", "bfv online vs paper", "bfv vs phe", "bfv vs phe in full"}
+    assert rows["bfv vs paper"].against_seconds == pytest.approx(180)
+    assert rows["bfv vs paper"].seconds == pytest.approx(0.2)
+    assert rows["bfv vs paper"].extra["× faster"] == pytest.approx(900)
+    assert rows["bfv online vs paper"].extra["× faster"] == pytest.approx(1800)
+    assert rows["bfv vs phe"].against_seconds == pytest.approx(225)
+    # Two peers: 5 × 150 weights and one's gradients go out, 1000 × 150 features and 5 × 50 increments come back.
+    in_full = 225 + (2 * 750 + 50_000) * 1e-2 + 2 * (150_000 + 250) * 1.1e-2
+    assert rows["bfv vs phe in full"].against_seconds == pytest.approx(in_full)
+    assert "measured part" not in rows["bfv vs phe"].extra
+    assert Case(16, 15, 3).batches == 50
+    with pytest.raises(InputError, match="no multiple of --parties 3"):
+        Case(16, 10, 3)
+
+
+def test_costs_grow_with_peers_and_along_a_line():
+    twice = costs(1.0).times(2)
+    assert twice.seconds[KEY] == 1.0
+    assert twice.seconds[OFFLINE] == 2.0 == twice.phases[OFFLINE, "draw"]
+    assert twice.bytes[SET_UP] == 20.0
+    far = costs(1.0).along(costs(3.0), 10.0)
+    assert far.seconds[ONLINE] == 21.0
+    assert far.bytes[ONLINE] == 10.0
+
+
+def test_long_batches_of_paillier_are_extended_and_say_so(monkeypatch):
+    asked = []
+
+    def measured(name, sizes, repeats):
+        asked.append(sizes.n)
+        return costs(1.0 + sizes.n)
+
+    monkeypatch.setattr(dispatch, "measure", measured)
+    cost, part = backend_costs("paillier", Case(1000, 15, 3), 5)
+    assert asked == list(SAMPLES)
+    assert cost.seconds[OFFLINE] == pytest.approx(2 * 1001)
+    assert part == pytest.approx(sum(SAMPLES) / 1000)
+    row = comparisons("paillier", Case(1000, 15, 3), cost, part, RATES)[0]
+    assert row.extra["measured part"] == part
+    assert backend_costs("paillier", Case(16, 15, 3), 5)[1] == 1.0
+    assert asked[-1] == 16
+
+
+def test_every_phase_is_counted_once(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(stopwatch.time, "process_time", lambda: now[0])
+    watch = Stopwatch()
+
+    def spend(seconds):
+        now[0] += seconds
+
+    spend(5)
+    with watch.phase("outside of any stage"):
+        spend(7)
+    with watch.stage("offline"):
+        spend(1)
+        with watch.phase("multiply"):
+            spend(2)
+            with watch.phase("draw"):
+                spend(4)
+            spend(8)
+        spend(16)
+    assert watch.seconds == {("offline", "other"): 17, ("offline", "multiply"): 10, ("offline", "draw"): 4}
+    assert watch.stage_seconds("offline") == 31
+
+
+def test_bytes_are_those_that_cross():
+    found = measure("none", TINY, repeats=1)
+    width = 2
+    elements = {
+        SET_UP: 2 * 3 * 2,
+        OFFLINE: 3 * width + 2 * width,
+        ONLINE: 2 * width + 2 * 3 * width,
+        "look offline": 2 * 2 * width,
+        "look online": 2 * 2 * width,
+    }
+    heads = {SET_UP: 1, OFFLINE: 1, ONLINE: 3, "look offline": 2, "look online": 2}
+    for stage, count in elements.items():
+        head = found.bytes[stage] - 8 * count
+        assert 0 < head < 250 * heads[stage]
+    assert all(found.seconds[stage] > 0 for stage in STAGES)
+
+
+def test_times_of_a_wrong_result_are_refused(monkeypatch):
+    class Wrong(NoEncryption):
+        def decrypt_backward(self, *args):
+            return super().decrypt_backward(*args) ^ 1
+
+    monkeypatch.setattr(dispatch_pair, "make_encryption", lambda name: Wrong())
+    with pytest.raises(RunError, match="its times mean nothing"):
+        measure("none", TINY, repeats=1)
+
+
+def test_paillier_is_timed_by_its_phases(monkeypatch):
+    pytest.importorskip("gmpy2")
+    from veracausa.crypto.backends.paillier import Paillier
+
+    monkeypatch.setattr(dispatch_pair, "make_encryption", lambda name: Paillier.with_insecure_key(768))
+    found = measure("paillier", TINY, repeats=0)
+    offline = {phase for stage, phase in found.phases if stage == OFFLINE}
+    assert offline >= {"draw", "multiply", "mask and re-randomise", "serialise", "validate", "decrypt", "message"}
+    whole = sum(seconds for (stage, _), seconds in found.phases.items() if stage == OFFLINE)
+    assert whole == pytest.approx(found.seconds[OFFLINE])
+
+
+@pytest.mark.parametrize(("name", "library"), [("paillier", "gmpy2"), ("bfv", "seal")])
+def test_what_is_watched_is_there(name, library):
+    pytest.importorskip(library)
+    for module, place, _ in WATCHED[name]:
+        assert callable(reduce(getattr, place.split("."), import_module(module)))
+
+
+def test_the_command_ends_with_rows_for_machines(monkeypatch):
+    from veracausa.cli.bench import app
+
+    monkeypatch.setattr(dispatch, "scalar_rates", lambda: RATES)
+    asked = ["dispatch", "--n", "4", "--d", "4", "--parties", "2", "--backend", "none", "--repeats", "1", "--json"]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 0
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert [row["case"] for row in report["rows"]][:2] == ["none vs paper", "none online vs paper"]
+    assert all(row["ratio"] > 0 for row in report["rows"])
+    assert {"n", "d", "parties"} <= report["rows"][0].keys()
+
+
+def test_scalar_paillier_without_phe(monkeypatch):
+    pytest.importorskip("gmpy2")
+    import sys
+
+    from veracausa.bench import scalar_paillier
+
+    monkeypatch.setitem(sys.modules, "phe", None)
+    monkeypatch.setattr(scalar_paillier, "_LEAST_SECONDS", 0.01)
+    rates = scalar_paillier.scalar_rates(bits=256)
+    assert "pip install phe" in rates.name
+    assert 0 < rates.multiply < rates.obfuscate
