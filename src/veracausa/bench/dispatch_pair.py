@@ -154,6 +154,7 @@ class Pair:
         with watch.stage(KEY):
             self.source = make_encryption(self.name)
         self.target = make_encryption(self.name)
+        self.target_key = self.target.public_key()
         with watch.stage(SET_UP):
             rows = self.source.encrypt_rows(self.batches, shape.width)
             got = self._cross(watch, SET_UP, bytes=rows, more=self.source.public_key())
@@ -187,24 +188,28 @@ class Pair:
         self._check(ring.add(increment, target.increments[batch]), wanted)
 
     def _looks(self, watch: Stopwatch) -> None:
-        """⟨S, R⟩ of all blocks on shares; the target has S, the source R."""
+        """Shares of all blocks' squared norms: with masks A and B, E = S + R − A − B is opened to both holders."""
         shape = (self.sizes.looks, self.sizes.columns, self.shape.width)
         s, r = (self.draws.uniform(*shape) for _ in range(2))
         with watch.stage(LOOK_OFFLINE):
             a, b, kept = (self.draws.uniform(*shape) for _ in range(3))
-            asked = self._cross(watch, LOOK_OFFLINE, bytes=self.target.encrypt(a), more=self.target.public_key())
-            reply = self.source.products(asked["more"], asked["bytes"], b, ring.negative(kept))
+            asked = self._cross(watch, LOOK_OFFLINE, bytes=self.target.encrypt(a))["bytes"]
+            reply = self.source.products(self.target_key, asked, b, ring.negative(kept))
             reply = self._cross(watch, LOOK_OFFLINE, bytes=reply)["bytes"]
             products = self.target.decrypt_products(reply, shape)
-        flat = (-1, self.shape.width)
+            # ‖A + B‖² = ‖A‖² + ‖B‖² + 2⟨A, B⟩, with the last one shared.
+            at_target = self._summed(ring.add_scaled(ring.multiply(a, a), products, 2))
+            at_source = self._summed(ring.add_scaled(ring.multiply(b, b), kept, 2))
         with watch.stage(LOOK_ONLINE):
-            at_source = self._cross(watch, LOOK_ONLINE, elements=ring.subtract(s, a).reshape(flat))["elements"]
-            at_target = self._cross(watch, LOOK_ONLINE, elements=ring.subtract(r, b).reshape(flat))["elements"]
-            at_source, at_target = at_source.reshape(shape), at_target.reshape(shape)
-            # S·R = (S − A)·R + A·(R − B) + A·B, the first with the source, the second with the target.
-            of_source = self._summed(ring.add(ring.multiply(at_source, r), kept))
-            of_target = self._summed(ring.add(ring.multiply(a, at_target), products))
-        self._check(ring.add(of_source, of_target), self._summed(ring.multiply(s, r)))
+            flat = (-1, self.shape.width)
+            hidden = self._cross(watch, LOOK_ONLINE, elements=ring.subtract(s, a).reshape(flat))["elements"]
+            more = self._cross(watch, LOOK_ONLINE, elements=ring.subtract(r, b).reshape(flat))["elements"]
+            opened = ring.add(hidden, more).reshape(shape)
+            # ‖W‖² = ‖E‖² + 2⟨E, A + B⟩ + ‖A + B‖²
+            at_target = ring.add(at_target, self._summed(ring.multiply(opened, ring.add_scaled(opened, a, 2))))
+            at_source = ring.add(at_source, self._summed(ring.multiply(opened, ring.scale(b, 2))))
+        w = ring.add(s, r)
+        self._check(ring.add(at_source, at_target), self._summed(ring.multiply(w, w)))
 
     def _summed(self, products: Ring) -> Ring:
         """Over the units of each block."""
