@@ -1,0 +1,125 @@
+"""Ciphertexts as residues, residues as bytes: only coefficients travel, never what a library writes around them.
+
+Whatever SEAL's form says beside coefficients (parameters, sizes, transformed or not) is put there by the reader, so a
+peer has no say in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import seal
+from numpy.typing import NDArray
+
+from veracausa.crypto.backends.bfv.parameters import ALL, DEGREE, FLOODED, PRIMES, SENT, context
+from veracausa.crypto.ring import P, Ring
+from veracausa.errors import WireError
+
+Residues = NDArray[np.uint64]
+"""(2 polynomials, primes, DEGREE)."""
+
+BYTES = tuple(-(-prime.bit_length() // 8) for prime in PRIMES)
+"""Of a residue of each prime."""
+_LOW = [np.dtype({"names": ["low"], "formats": [f"V{count}"], "offsets": [0], "itemsize": 8}) for count in BYTES]
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """SEAL's workers, and the heads of what it reads."""
+
+    evaluator: seal.Evaluator
+    encoder: seal.BatchEncoder
+    heads: dict[tuple[int, bool], bytes]
+    """By number of primes and whether the polynomials are transformed."""
+    plain_head: bytes
+
+
+@cache
+def scheme() -> Scheme:
+    made, evaluator = context(), seal.Evaluator(context())
+    encryptor = seal.Encryptor(made, seal.KeyGenerator(made).secret_key())
+    sample = encryptor.encrypt_symmetric(seal.Plaintext("1"))
+    heads = {(ALL, True): _head(evaluator.transform_to_ntt(sample).to_string(), ALL)}
+    for primes in (ALL, FLOODED, SENT):
+        heads[primes, False] = _head(sample.to_string(), primes)
+        if primes > SENT:
+            evaluator.mod_switch_to_next_inplace(sample)
+    encoder = seal.BatchEncoder(made)
+    plain = encoder.encode(np.arange(DEGREE, dtype=np.uint64)).to_bytes()
+    return Scheme(evaluator, encoder, heads, plain[: -8 * DEGREE])
+
+
+def _head(written: bytes, primes: int) -> bytes:
+    return written[: -8 * 2 * primes * DEGREE]
+
+
+def load(residues: Residues, transformed: bool) -> seal.Ciphertext:
+    """Residues as a ciphertext of as many primes."""
+    made = seal.Ciphertext()
+    made.load_bytes(context(), scheme().heads[residues.shape[1], transformed] + residues.tobytes())
+    return made
+
+
+def residues_of(ciphertext: seal.Ciphertext) -> Residues:
+    primes = ciphertext.coeff_modulus_size()
+    written = ciphertext.to_string()
+    start = len(written) - 8 * 2 * primes * DEGREE
+    return np.frombuffer(written[start:], dtype=np.uint64).reshape(2, primes, DEGREE)
+
+
+def plaintext(coefficients: Residues) -> seal.Plaintext:
+    """A polynomial by its coefficients, between 0 and P."""
+    made = seal.Plaintext()
+    made.load_bytes(context(), scheme().plain_head + coefficients.tobytes())
+    return made
+
+
+def encode(slots: Ring) -> seal.Plaintext:
+    """A polynomial by its slots; those that are not given are 0."""
+    filled = np.zeros(DEGREE, dtype=np.uint64)
+    flat = slots.reshape(-1)
+    filled[: flat.size] = flat
+    return scheme().encoder.encode(filled)
+
+
+def factor(plain: seal.Plaintext) -> seal.Plaintext:
+    """Ready to be multiplied with transformed ciphertexts."""
+    scheme().evaluator.transform_to_ntt_inplace(plain, context().first_parms_id())
+    return plain
+
+
+def packed_size(primes: int) -> int:
+    return 2 * DEGREE * sum(BYTES[:primes])
+
+
+def pack(residues: Residues) -> bytes:
+    """Each residue in as many bytes as its prime needs, prime by prime."""
+    return b"".join(
+        np.ascontiguousarray(residues[:, at]).view(_LOW[at])["low"].tobytes() for at in range(residues.shape[1])
+    )
+
+
+def unpack(purpose: str, packed: bytes | memoryview, primes: int) -> Residues:
+    """What `pack` wrote; residues that are none, and ciphertexts that anyone can read, are refused."""
+    out = np.zeros((2, primes, DEGREE), dtype=np.uint64)
+    start = 0
+    for at, (count, prime) in enumerate(zip(BYTES[:primes], PRIMES[:primes], strict=True)):
+        part = np.frombuffer(packed, dtype=f"V{count}", count=2 * DEGREE, offset=start).reshape(2, DEGREE)
+        limb = np.zeros((2, DEGREE), dtype=np.uint64)
+        limb.view(_LOW[at])["low"] = part
+        if (limb >= prime).any():
+            raise WireError(purpose, "not a ciphertext: a coefficient is not below its modulus")
+        out[:, at] = limb
+        start += 2 * DEGREE * count
+    if not out[1].any(axis=1).all():
+        raise WireError(purpose, "a transparent ciphertext: anyone can read it")
+    return out
+
+
+def decode(plain: seal.Plaintext) -> Ring:
+    """Its slots."""
+    slots: Ring = scheme().encoder.decode_uint64(plain).astype(np.int64)
+    assert slots.max() < P
+    return slots

@@ -1,0 +1,52 @@
+"""What stands in front of ciphertexts: which parameters, whose key, what for, and a digest against damage.
+
+The digest finds accidents. It is no signature: who can change a message can change its digest too, and to know one's
+peer is the transport's work.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from veracausa.crypto.backends.base import Bytes
+from veracausa.crypto.backends.bfv.parameters import DEGREE, PRIMES
+from veracausa.crypto.ring import P
+from veracausa.errors import WireError
+
+TAG = 16
+HEAD = 4 * TAG
+
+
+def fingerprint(data: bytes | memoryview) -> bytes:
+    return hashlib.sha256(data).digest()[:TAG]
+
+
+PARAMETERS = fingerprint(f"veracausa bfv 1: {DEGREE} {P} {PRIMES}".encode())
+
+
+def wrap(purpose: str, shape: str, key: bytes, parts: Sequence[bytes]) -> Bytes:
+    """A message; `key` is the fingerprint of the key it is under, `shape` what both sides have agreed on."""
+    payload = b"".join(parts)
+    head = PARAMETERS + key + fingerprint(f"{purpose} {shape}".encode()) + fingerprint(payload)
+    return np.frombuffer(head + payload, dtype=np.uint8)
+
+
+def unwrap(purpose: str, shape: str, key: bytes, data: Bytes, size: int) -> memoryview:
+    """The payload of a message that has exactly the agreed form."""
+    if data.dtype != np.uint8 or data.shape != (HEAD + size,):
+        raise WireError(purpose, f"{data.nbytes} bytes, but {HEAD + size} were agreed")
+    whole = memoryview(np.ascontiguousarray(data).data)
+    tags = [bytes(whole[at : at + TAG]) for at in range(0, HEAD, TAG)]
+    if tags[0] != PARAMETERS:
+        raise WireError(purpose, "made with other parameters; all parties need the same version")
+    if tags[1] != key:
+        raise WireError(purpose, "encrypted under another key")
+    if tags[2] != fingerprint(f"{purpose} {shape}".encode()):
+        raise WireError(purpose, "made for another purpose, or for other shapes")
+    payload = whole[HEAD:]
+    if tags[3] != fingerprint(payload):
+        raise WireError(purpose, "damaged: it does not match its digest")
+    return payload
