@@ -18,6 +18,8 @@ Collinear = Literal["keep", "drop", "refuse"]
 
 DISCRETE = 10
 """A column of whole numbers with at most so many different ones is called discrete."""
+NAMING = 20
+"""From so many rows on, a whole number that never occurs twice is suspected to be a row's name."""
 COLLINEAR = 1e-6
 """A standardised column of which no larger share than this is left, given the ones before it, follows from them."""
 
@@ -114,6 +116,8 @@ def prepare(
     for at, kind, integral in zip(kept.tolist(), kinds, whole, strict=True):
         if kind == 2 or (integral and kind <= DISCRETE):
             notes += (f"{names[at]}: discrete, {kind} different values, fitted as a number",)
+        elif integral and len(table) >= NAMING and len(np.unique(table[:, kept == at])) == len(table):
+            notes += (f"{names[at]}: a different whole number in every row; if it only names the rows, leave it out",)
     mean, scale = np.zeros(len(kept)), np.ones(len(kept))
     if standardise:
         table, mean, scale = standardised(table, train_rows)

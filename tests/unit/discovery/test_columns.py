@@ -92,3 +92,14 @@ def test_a_constant_is_only_centred():
     table, mean, scale = standardised(np.full((4, 1), 5.0))
     assert table.tolist() == [[0.0]] * 4
     assert (mean[0], scale[0]) == (5.0, 1.0)
+
+
+def test_what_may_only_name_rows_is_asked_about(values):
+    values[:, 1] = np.random.default_rng(1).permutation(50) + 1000
+    values[:, 2] = np.arange(50) // 2
+    ready = prepare(values, NAMES)
+    assert said(ready, "whole number in every row") == [
+        "b: a different whole number in every row; if it only names the rows, leave it out"
+    ]
+    assert ready.kept == (0, 1, 2, 3)
+    assert not prepare(values[:10], NAMES).notes
