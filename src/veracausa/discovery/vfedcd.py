@@ -223,8 +223,8 @@ class VFedCD(CausalDiscovery):
             raise InputError("engine: 'federated' is for two parties or more; name them, or take 'floating'")
         if engine == "federated" and self.time_limit is not None:
             raise InputError(
-                "time_limit: parties have no common clock and must all end at the same step; take fewer epochs, or engine "
-                "'floating'"
+                "time_limit: parties have no common clock and must all end at the same step; take fewer epochs, "
+                "or engine 'floating'"
             )
         if self.reveal not in ("all", "own"):
             raise InputError(f"reveal: {self.reveal!r} is neither 'all' nor 'own'")

@@ -102,4 +102,4 @@ def test_what_may_only_name_rows_is_asked_about(values):
         "b: a different whole number in every row; if it only names the rows, leave it out"
     ]
     assert ready.kept == (0, 1, 2, 3)
-    assert not prepare(values[:10], NAMES).notes
+    assert not said(prepare(values[:10], NAMES), "whole number in every row")
