@@ -12,27 +12,30 @@ from veracausa.crypto.ring import BITS, P, Ring
 from veracausa.seeding import derive
 
 
+class Masks(ABC):
+    """A stream of elements of the field, each equally likely."""
+
+    @abstractmethod
+    def uniform(self, *shape: int) -> Ring: ...
+
+
 class Draws(ABC):
     """One party's randomness."""
 
     @abstractmethod
-    def begin(self, chapter: int) -> None:
-        """A new stretch of the protocol starts here; after a resume it may start anew."""
-
-    @abstractmethod
-    def uniform(self, *shape: int) -> Ring:
-        """Elements of the field, each equally likely."""
+    def masks(self, *purpose: str | int) -> Masks:
+        """A stream for one purpose, which says when and for whom: nothing is drawn for the same one twice."""
 
     @abstractmethod
     def generator(self, *purpose: str | int) -> np.random.Generator:
         """For what is random but no secret of a share: initial decoders, rounding."""
 
 
-class SecureDraws(Draws):
-    """From the operating system. Nothing is ever drawn twice, after a resume either."""
+class SecureDraws(Draws, Masks):
+    """From the operating system. Nothing is ever drawn twice, whatever it is for."""
 
-    def begin(self, chapter: int) -> None:
-        pass
+    def masks(self, *purpose: str | int) -> Masks:
+        return self
 
     def uniform(self, *shape: int) -> Ring:
         count = int(np.prod(shape))
@@ -55,16 +58,20 @@ class InsecureSeededDraws(Draws):
 
     def __init__(self, seed: int, party: str) -> None:
         self.seed, self.party = seed, party
-        self.begin(0)
 
-    def begin(self, chapter: int) -> None:
-        self._rng = self.generator("shares", chapter)
-
-    def uniform(self, *shape: int) -> Ring:
-        return self._rng.integers(0, P, shape, dtype=np.int64)
+    def masks(self, *purpose: str | int) -> Masks:
+        return _SeededMasks(self.generator(*purpose))
 
     def generator(self, *purpose: str | int) -> np.random.Generator:
         return np.random.default_rng(derive(self.seed, self.party, *purpose))
+
+
+class _SeededMasks(Masks):
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._rng = rng
+
+    def uniform(self, *shape: int) -> Ring:
+        return self._rng.integers(0, P, shape, dtype=np.int64)
 
 
 def make_draws(seed: int | None, party: str) -> Draws:

@@ -41,6 +41,10 @@ def subtract(a: Ring, b: Ring) -> Ring:
     return reduce(a - b)
 
 
+def negative(a: Ring) -> Ring:
+    return reduce(-a)
+
+
 def centred(a: Ring) -> NDArray[np.int64]:
     """Elements as signed integers between −P/2 and P/2."""
     out: NDArray[np.int64] = np.where(a > HALF, a - P, a)

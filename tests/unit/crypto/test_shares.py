@@ -8,7 +8,7 @@ from scipy.stats import chi2
 
 from veracausa.crypto import fixed_point, ring
 from veracausa.crypto.backends import make_encryption
-from veracausa.crypto.draws import InsecureSeededDraws, SecureDraws
+from veracausa.crypto.draws import Draws, InsecureSeededDraws, SecureDraws
 from veracausa.crypto.fixed_point import WEIGHT_BITS, encode_columns, encode_gradient
 from veracausa.crypto.ring import P
 from veracausa.crypto.shares import FORWARD_BITS, NORM_BITS, SharedWeights
@@ -21,25 +21,22 @@ def _chi_square(values: np.ndarray, bins: int = 64) -> float:
 
 
 @pytest.mark.parametrize("draws", [SecureDraws(), InsecureSeededDraws(0, "a")])
-def test_masks_are_uniform_and_never_the_same(draws: SecureDraws | InsecureSeededDraws) -> None:
-    drawn = draws.uniform(200, 100)
+def test_masks_are_uniform_and_never_the_same(draws: Draws) -> None:
+    masks = draws.masks("here", 1)
+    drawn = masks.uniform(200, 100)
     assert drawn.min() >= 0
     assert drawn.max() < P
     assert _chi_square(drawn) < chi2.ppf(1 - 1e-6, 63)
-    assert len(np.unique(np.concatenate([drawn, draws.uniform(200, 100)]))) == 40_000
+    others = [masks, draws.masks("here", 2), draws.masks("there", 1)]
+    assert len(np.unique(np.concatenate([drawn, *(other.uniform(200, 100) for other in others)]))) == 80_000
 
 
-def test_a_seed_repeats_a_chapter_and_system_entropy_does_not() -> None:
+def test_a_seed_repeats_a_purpose_and_system_entropy_does_not() -> None:
     seeded, secure = InsecureSeededDraws(0, "a"), SecureDraws()
-    first, own = seeded.uniform(5), secure.uniform(5)
-    seeded.begin(1)
-    later = seeded.uniform(5)
-    seeded.begin(0)
-    secure.begin(0)
-    assert (seeded.uniform(5) == first).all()
-    assert (later != first).all()
-    assert (secure.uniform(5) != own).all()
-    assert (InsecureSeededDraws(0, "b").uniform(5) != first).all()
+    first, own = seeded.masks("x", 3).uniform(5), secure.masks("x", 3).uniform(5)
+    assert (seeded.masks("x", 3).uniform(5) == first).all()
+    assert (secure.masks("x", 3).uniform(5) != own).all()
+    assert (InsecureSeededDraws(0, "b").masks("x", 3).uniform(5) != first).all()
 
 
 def _shared(weights: np.ndarray, rng: np.random.Generator, slots: int = 16) -> tuple[SharedWeights, SharedWeights]:

@@ -8,14 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import chi2
 
 from veracausa.crypto import fixed_point, ring
 from veracausa.crypto.draws import make_draws
 from veracausa.crypto.fixed_point import WEIGHT_BITS
+from veracausa.crypto.ring import P
 from veracausa.crypto.shares import FORWARD_BITS, NORM_BITS
 from veracausa.discovery.federated.holder import Holder
+from veracausa.discovery.federated.pairing import pairing
 from veracausa.discovery.federated.plan import Plan
+from veracausa.discovery.federated.preparation import Preparation
 from veracausa.discovery.federated.run import FederatedFit, discover
+from veracausa.discovery.federated.workshop import WorkshopOrder
 from veracausa.discovery.settings import Settings
 from veracausa.errors import InputError, VeracausaError
 from veracausa.wire.message import Message
@@ -65,9 +70,11 @@ class Lab:
             name: fixed_point.encode_columns(values, names[self.plan.own(name)]) for name, values in columns.items()
         }
         self.holders = {
-            name: Holder(self.plan, name, [fixed[rows] for rows in self.plan.batches], make_draws(None, name))
-            for name, fixed in self.fixed.items()
+            name: Holder(self.plan, name, self.batches(name), make_draws(None, name)) for name in self.fixed
         }
+
+    def batches(self, name: str) -> list[np.ndarray]:
+        return [self.fixed[name][rows] for rows in (*self.plan.batches, *self.plan.held_out)]
 
     def run(self, program: Callable[[Holder, ThreadLink], Any]) -> dict[str, Any]:
         results = {}
@@ -76,9 +83,13 @@ class Lab:
         def bound(name: str) -> Callable[[Any], None]:
             def run(link: Any) -> None:
                 holder = self.holders[name]
-                holder.set_up(link)
-                holder.share_first_weights(link, allowed)
-                results[name] = program(holder, link)
+                holder.declare(link)
+                order = WorkshopOrder(name, "none", pairing(self.plan, name), self.batches(name), None, 0)
+                with Preparation(self.plan, name, order) as preparation:
+                    preparation.set_up(link)
+                    holder.share_first_weights(link, allowed)
+                    holder.use(preparation.epoch(link, 0))
+                    results[name] = program(holder, link)
 
             return run
 
@@ -182,19 +193,30 @@ def test_messages_and_bytes_follow_from_the_plan() -> None:
     steps, looks = 6 * 3, 3 * 3
     peers = 2
     structure = looks + 2  # each look, the order, the end
+    turns = 3 + 3 + 1  # two more than the epochs and the end, and one for the held-out rows
     for name, size in zip(result.parties, sizes, strict=True):
         others = sum(sizes) - size
+        sent = result.sent[name]
         exchanges = steps + structure + graphs
-        # To each peer: key, columns, first share, then a question and an answer in every exchange.
-        assert result.sent[name]["messages"] == peers * (3 + 2 * exchanges) + structure + 1
+        # To each peer: key, fingerprint, columns, triples; then the first share, and a question and an answer in
+        # every exchange.
+        offline, online = peers * (3 + turns), peers * (1 + 2 * exchanges) + structure + 1
+        assert sent["messages"] == offline + online
+        assert sent["offline_messages"] == offline
         rows = steps * n + graphs * held
-        words = peers * (6 * n + held) * size + size * others * h  # set-up
-        words += rows * (peers * size + others) * h  # forward, there and back
-        words += steps * others * size * h  # increments
-        words += structure * 2 * others * size * h  # a share, and its products
-        words += structure * (2 * size * others + size * size) + graphs
-        heads = result.sent[name]["bytes"] - 8 * words
-        assert 0 < heads < 400 * result.sent[name]["messages"]
+        blocks = size * others * h
+        words = peers * (6 * n + held) * size  # columns
+        words += rows * peers * size * h  # forward
+        words += steps * blocks  # backward
+        words += structure * 2 * blocks  # masks of norms, and their products
+        heads = sent["offline_bytes"] - 8 * words
+        assert 0 < heads < 400 * offline
+        words = blocks  # first share
+        words += (steps + graphs) * blocks + rows * others * h  # weights there, features back
+        words += steps * n * peers * size * h  # gradients
+        words += structure * (2 * blocks + 2 * size * others + size * size) + graphs  # to the other holder, and on
+        heads = sent["bytes"] - sent["offline_bytes"] - 8 * words
+        assert 0 < heads < 400 * online
     assert result.sent["validator"]["messages"] == 3 * (structure + 1)
 
 
@@ -254,14 +276,19 @@ def test_a_run_that_was_killed_goes_on_to_the_same_end(tmp_path: Path, link: str
         fit(2, 1, **more, out=tmp_path / "torn")
 
 
-def test_no_mask_is_used_twice_across_steps_and_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: list[np.ndarray] = []
+@pytest.mark.parametrize("seed", [None, 1])
+def test_nothing_uniform_crosses_twice_across_steps_and_a_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int | None
+) -> None:
+    """What is opened is a secret less a mask: a mask used twice shows as a number that comes again where secrets are 0,
+    and masks and triples that were drawn before a resume must not come back after it."""
+    sent: dict[str, list[np.ndarray]] = {}
     deliver = ThreadLink._deliver
 
     def watched(self: ThreadLink, message: Message, plan: Any) -> None:
-        if message.kind == "masked":
-            masked = {"forward", "backward"} & set(message.tensors)
-            sent.extend(message.tensors[name].numpy().view(np.int64).copy() for name in masked)
+        if message.kind in ("masked", "answer", "triples"):
+            for name, tensor in message.tensors.items():
+                sent.setdefault(f"{message.kind}.{name}", []).append(tensor.numpy().view(np.int64).copy())
         deliver(self, message, plan)
 
     monkeypatch.setattr(ThreadLink, "_deliver", watched)
@@ -270,14 +297,19 @@ def test_no_mask_is_used_twice_across_steps_and_a_resume(tmp_path: Path, monkeyp
         if event["step"] == 2:
             raise Interrupted("now")
 
+    how = {"seed": seed, "out": tmp_path / "run", "checkpoint_every": 1}
     with pytest.raises(VeracausaError):
-        fit(2, 1, seed=None, out=tmp_path / "run", checkpoint_every=1, observer=kill)
-    before = len(sent)
-    fit(2, 1, seed=None, out=tmp_path / "run", resume=True, checkpoint_every=1)
-    words = np.concatenate(sent)
-    assert before
-    assert len(sent) > before
-    assert len(np.unique(words)) == len(words)  # two of 59 random bits are alike once in 10^11
+        fit(2, 1, **how, observer=kill)
+    before = {name: len(parts) for name, parts in sent.items()}
+    fit(2, 1, **how, resume=True)
+    assert set(sent) == {"masked.weights", "masked.gradients", "masked.norms", "answer.features", "answer.norms",
+                         "triples.forward", "triples.backward", "triples.factors", "triples.products"}  # fmt: skip
+    for name, parts in sent.items():
+        assert 0 < before[name] < len(parts)
+    words = np.concatenate([part for parts in sent.values() for part in parts])
+    assert len(np.unique(words)) == len(words)  # two of 59 random bits are alike once in 10^9
+    counts = np.histogram(words, 64, (0, P))[0]
+    assert (np.square(counts - counts.mean()) / counts.mean()).sum() < chi2.ppf(1 - 1e-6, 63)
 
 
 def test_what_shares_can_not_hold_is_refused_by_name() -> None:

@@ -1,8 +1,7 @@
 """A party's two roles in the protocol: target of the blocks into its attributes, source of the blocks out of them.
 
-Each block W[k, t] is shared between its source k and its target t alone. The source's columns never change, so they are
-encrypted once, under the source's key; the target multiplies them by its share and by its gradients, masks the result,
-and the source opens a uniform number.
+Each block W[k, t] is shared between its source k and its target t alone. All that is encrypted was done ahead: a step
+only opens differences from masks that are used once, and computes in the field.
 """
 
 from __future__ import annotations
@@ -14,14 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veracausa.crypto import fixed_point, ring
-from veracausa.crypto.backends import make_encryption
-from veracausa.crypto.backends.base import Bytes, EncryptedRows
 from veracausa.crypto.draws import Draws
 from veracausa.crypto.fixed_point import VALUE_BITS, WEIGHT_BITS
 from veracausa.crypto.ring import Ring, Small
 from veracausa.crypto.shares import FORWARD_BITS, SharedWeights
+from veracausa.discovery.federated import protocol
 from veracausa.discovery.federated.plan import Plan
-from veracausa.discovery.federated.protocol import ANSWER, COLUMNS, FIRST_SHARE, KEY, MASKED, tensor
+from veracausa.discovery.federated.protocol import elements, tensor
+from veracausa.discovery.federated.supply import Supply
+from veracausa.discovery.federated.workshop import Made
 from veracausa.wire.link import Link
 from veracausa.wire.message import Message
 
@@ -31,126 +31,123 @@ Mask = NDArray[np.bool_]
 FEATURE_BITS = VALUE_BITS + WEIGHT_BITS + FORWARD_BITS
 
 
+def together(opened: Ring) -> Array:
+    """The sum over all sources, as numbers."""
+    # Of as many as there may be parties the sum stays in int64.
+    return fixed_point.decode(ring.reduce(opened.sum(0)), FEATURE_BITS)
+
+
 class Holder:
     """One party's shares, and the exchanges with the other holder of each."""
 
-    def __init__(self, plan: Plan, name: str, batches: list[Small], draws: Draws) -> None:
-        self.plan, self.batches, self.draws = plan, batches, draws
+    def __init__(self, plan: Plan, name: str, batches: list[Small], draws: Draws, life: int = 0) -> None:
+        self.plan, self.name, self.batches, self.draws, self.life = plan, name, batches, draws, life
         self.peers, self.own, self.others = plan.peers(name), plan.own(name), plan.foreign(name)
         self.at = {peer: plan.among_foreign(name, peer) for peer in self.peers}
         """Where a peer's attributes lie among the foreign ones."""
-        self.count, self.h = self.own.stop - self.own.start, plan.settings.width
-        self.encryption = make_encryption(plan.encryption)
-        self.keys: dict[str, Bytes] = {}
-        self.rows: dict[str, EncryptedRows] = {}
-        self.pending: dict[str, Bytes] = {}
-        """Masked increments that the sources still have to get; they travel with the next message."""
+        self.count, self.h = plan.count(name), plan.settings.width
+        self.width, self.columns = self.count * self.h, len(self.others) * self.h
+        self.counts = {peer: plan.count(peer) for peer in self.peers}
+        self.masked = {peer: protocol.masked(plan, name, peer) for peer in self.peers}
+        self.answer = {peer: protocol.answer(plan, name, peer) for peer in self.peers}
+        self.pending: tuple[int, Ring, Ring] | None = None
+        """Of the last step, the batch, the hidden gradients (peers, n, own·h), which go with the next message, and this
+        party's half of the triple as source."""
         self.exchange = 0
+        self.supply: Supply
         self.into: SharedWeights
         """(foreign, own, h): this party's share as target."""
         self.out: SharedWeights
         """(own, foreign, h): its share as source."""
 
-    def set_up(self, link: Link) -> None:
-        """Exchange keys and encrypted columns, once for the whole training."""
-        for peer in self.peers:
-            link.declare(KEY, COLUMNS, FIRST_SHARE, MASKED, ANSWER, peer=peer)
-        for peer in self.peers:
-            link.send(peer, KEY, 0, {"key": tensor(self.encryption.public_key())})
-            rows = self.encryption.encrypt_rows(self.batches, self._columns(peer) * self.h)
-            link.send(peer, COLUMNS, 0, {"rows": tensor(rows)})
-        sizes = [len(batch) for batch in self.batches]
-        for peer in self.peers:
-            self.keys[peer] = link.receive(peer, KEY, 0).tensors["key"].numpy()
-            rows = link.receive(peer, COLUMNS, 0).tensors["rows"].numpy()
-            self.rows[peer] = self.encryption.open_rows(
-                self.keys[peer], rows, sizes, self._columns(peer), self.count * self.h
-            )
+    @property
+    def step(self) -> int:
+        """The number of the exchange, unlike that of any other, also in a life of this run before it was resumed."""
+        return protocol.counter(self.life, self.exchange)
+
+    def use(self, made: Made) -> None:
+        """Go on with these triples; what is left of the ones before is thrown away."""
+        self.supply = Supply(made, self.peers)
 
     def share_first_weights(self, link: Link, allowed: Mask) -> None:
         """The source draws, the target gets a uniform share: who knew the weights could solve for the columns."""
+        masks = self.draws.masks("shares", 0)
         shape = (self.count, len(self.others), self.h)
         bound = round(2**WEIGHT_BITS / (self.plan.d * np.sqrt(self.h)))
-        drawn = self.draws.uniform(*shape) % (2 * bound + 1) - bound
+        drawn = masks.uniform(*shape) % (2 * bound + 1) - bound
         drawn *= allowed[self.own][:, self.others, None]
-        given = self.draws.uniform(*shape)
-        for peer in self.peers:
-            link.send(peer, FIRST_SHARE, 0, {"share": tensor(given[:, self.at[peer]])})
-        got = [link.receive(peer, FIRST_SHARE, 0).tensors["share"].numpy() for peer in self.peers]
+        given = masks.uniform(*shape)
+        kinds = {peer: protocol.first_share(self.plan, self.name, peer) for peer in self.peers}
+        for peer, kind in kinds.items():
+            link.declare(kind, peer=peer)
+            link.send(peer, kind, self.step, {"share": tensor(given[:, self.at[peer]].reshape(-1))})
+        got = []
+        for peer, kind in kinds.items():
+            message = link.receive(peer, kind, self.step)
+            got.append(elements(message, "share", self.counts[peer], self.count, self.h))
         self.out = SharedWeights(ring.subtract(drawn, given))
         self.into = SharedWeights(np.concatenate(got))
         self.into.allowed = allowed[self.others][:, self.own]
         self.out.allowed = allowed[self.own][:, self.others]
 
     def features(self, link: Link, batch: int, graph: tuple[Mask, Mask] | None = None) -> Array:
-        """(n, own·h): what the others' attributes add to this party's features, opened here.
+        """(n, own·h): what the others' attributes add to this party's features, opened here."""
+        return together(self.opened(link, batch, graph))
+
+    def opened(self, link: Link, batch: int, graph: tuple[Mask, Mask] | None = None) -> Ring:
+        """(peers, n, own·h): what each peer's attributes add to this party's features.
 
         `graph` leaves only the edges of (d, own) and (own, d); every party must be given the same one.
         """
-        self.exchange += 1
-        n, width = len(self.batches[batch]), self.count * self.h
-        masks = self.draws.uniform(len(self.peers), n, width)
-        weights = self.into.forward
+        masks, kept, opened = self.supply.forward(batch)
+        mine = self.into.forward
         if graph is not None:
-            weights = weights * graph[0][self.others, :, None]
-        weights = weights.reshape(-1, width)
-        for peer, mask in zip(self.peers, masks, strict=True):
-            self._send(link, peer, forward=self.rows[peer].forward([batch], weights[self.at[peer]][None], mask))
-        asked = self._receive(link)
-        known = self.out.forward
+            mine = mine * graph[0][self.others, :, None]
+        hidden = ring.subtract(mine.reshape(-1, self.width), masks)
+        asked = self._exchange(link, {peer: {"weights": hidden[at]} for peer, at in self.at.items()})
+        parts = [elements(m, "weights", self.count, self.counts[peer] * self.h) for peer, m in asked.items()]
+        theirs = self.out.forward  # not before the exchange, which lets it grow
         if graph is not None:
-            known = known * graph[1][:, self.others, None]
-        parts = ring.matmul(self.batches[batch], known.reshape(self.count, -1))
-        for peer, message in asked.items():
-            part = parts[:, self.at[peer].start * self.h : self.at[peer].stop * self.h]
-            y = self.encryption.decrypt_forward(
-                message.tensors["forward"].numpy(), [part.shape[0]], self.count, part.shape[1]
-            )
-            link.send(peer, ANSWER, self.exchange, {"features": tensor(ring.add(y, part))})
-        answers = [link.receive(peer, ANSWER, self.exchange).tensors["features"].numpy() for peer in self.peers]
-        # Differences lie between −P and P; of as many as there may be parties the sum stays in int64.
-        opened = ring.reduce((np.stack(answers) - masks).sum(0))
-        return fixed_point.decode(opened, FEATURE_BITS)
+            theirs = theirs * graph[1][:, self.others, None]
+        weights = np.concatenate(parts, axis=1) + theirs.reshape(self.count, -1)
+        answers = ring.matmul(self.batches[batch], weights, opened)
+        got = self._answer(link, "features", {peer: answers[:, self._columns(peer)] for peer in self.peers})
+        parts = [elements(message, "features", *kept.shape[1:]) for message in got.values()]
+        return ring.add(np.stack(parts), kept)
 
     def descend(self, batch: int, steps: Small) -> None:
         """Let all blocks into this party's attributes grow by Xᵀ·steps, (n, own·h) fixed-point numbers."""
-        mask = self.draws.uniform(len(self.others), self.count * self.h)
-        for peer, at in self.at.items():
-            self.pending[peer] = self.rows[peer].backward([batch], ring.reduce(steps.astype(np.int64)), mask[at][None])
-        self.into.grow((ring.P - mask).reshape(-1, self.count, self.h))
+        masks, kept, half = self.supply.backward(batch)
+        self.pending = batch, ring.reduce(steps.astype(np.int64) - masks), half
+        self.into.grow(kept.reshape(-1, self.count, self.h))
 
     def norms(self, link: Link) -> tuple[Ring, Ring]:
         """This party's shares of the squared norm of every block into (foreign, own) and out (own, foreign).
 
-        ‖S + R‖² = ‖S‖² + ‖R‖² + 2⟨S, R⟩: each holder knows one square, and the product of both is one more masked
-        reply. The sum of the two shares' norms would be no norm at all: each share alone is uniform.
+        With masks A and B of both holders, E = W − A − B is opened to both: ‖W‖² = ‖E‖² + 2⟨E, A + B⟩ + ‖A + B‖².
+        The sum of the two shares' norms would be no norm at all: each share alone is uniform.
         """
-        self.exchange += 1
-        mine = self.into.norm
-        for peer in self.peers:
-            self._send(link, peer, share=self.encryption.encrypt(mine[self.at[peer]]))
-        asked = self._receive(link)
-        theirs = self.out.norm
-        mask = self.draws.uniform(self.count, len(self.others), self.h)
-        for peer, message in asked.items():
-            at = self.at[peer]
-            # The target encrypts blocks as (source, target, h), which is how the source holds them too.
-            reply = self.encryption.products(
-                self.keys[peer], message.tensors["share"].numpy(), theirs[:, at], mask[:, at]
-            )
-            link.send(peer, ANSWER, self.exchange, {"norm": tensor(reply)})
-        cross = []
-        for peer in self.peers:
-            reply = link.receive(peer, ANSWER, self.exchange).tensors["norm"].numpy()
-            products = self.encryption.decrypt_products(reply, (self._columns(peer), self.count, self.h))
-            cross.append(ring.total(products, 2))
-        into = ring.add(ring.total(ring.multiply(mine, mine), 2), ring.scale(np.concatenate(cross), 2))
-        out = ring.subtract(ring.total(ring.multiply(theirs, theirs), 2), ring.scale(ring.total(mask, 2), 2))
-        return into, out
+        masks, squares = self.supply.square()
+        between = len(masks) // 2
+        first = masks[:between].reshape(-1, self.count, self.h)
+        second = masks[between:].reshape(self.count, -1, self.h)
+        into = ring.subtract(self.into.norm, first)
+        asked = self._exchange(link, {peer: {"norms": into[at]} for peer, at in self.at.items()})
+        out = ring.subtract(self.out.norm, second)
+        parts = [elements(m, "norms", self.count, self.counts[peer], self.h) for peer, m in asked.items()]
+        got = self._answer(link, "norms", {peer: out[:, at] for peer, at in self.at.items()})
+        replies = [elements(m, "norms", self.counts[peer], self.count, self.h) for peer, m in got.items()]
+        opened_into = into + np.concatenate(replies)
+        opened_out = out + np.concatenate(parts, axis=1)
+        opened = ring.reduce(np.concatenate([opened_into.reshape(-1, self.h), opened_out.reshape(-1, self.h)]))
+        times = 2 * masks
+        times[:between] += opened[:between]
+        shares = ring.reduce(ring.total(ring.multiply(opened, ring.reduce(times)), 1) + squares)
+        return shares[:between].reshape(-1, self.count), shares[between:].reshape(self.count, -1)
 
     def weights(self, link: Link) -> tuple[Ring, Ring]:
         """This party's shares of the weights themselves, at the scale of the norms."""
-        self._exchange_increments(link)
+        self._exchange(link, {peer: {} for peer in self.peers})
         return self.into.norm, self.out.norm
 
     def shrink(self, into: Array, out: Array) -> None:
@@ -164,36 +161,40 @@ class Holder:
         self.out.restrict(out[:, self.others])
 
     def deliver(self, link: Link) -> None:
-        """Hand over increments that no other message took along."""
-        if self.pending:
-            self._exchange_increments(link)
+        """Hand over gradients that no other message took along."""
+        if self.pending is not None:
+            self._exchange(link, {peer: {} for peer in self.peers})
 
-    def _exchange_increments(self, link: Link) -> None:
+    def _exchange(self, link: Link, parts: Mapping[str, dict[str, Ring]]) -> dict[str, Message]:
+        """Send what is hidden to the sources, and the last gradients with it; from theirs, this party's share grows."""
         self.exchange += 1
-        for peer in self.peers:
-            self._send(link, peer)
-        self._receive(link)
-
-    def _send(self, link: Link, peer: str, **parts: Bytes) -> None:
-        if peer in self.pending:
-            parts["backward"] = self.pending.pop(peer)
-        link.send(peer, MASKED, self.exchange, {name: tensor(part) for name, part in parts.items()})
-
-    def _receive(self, link: Link) -> dict[str, Message]:
-        """What each target sent; the increments it brought are added to this party's share."""
-        messages = {peer: link.receive(peer, MASKED, self.exchange) for peer in self.peers}
-        increments = []
-        for peer, message in messages.items():
-            if "backward" in message.tensors:
-                width, n = self._columns(peer) * self.h, len(self.batches[0])
-                got = self.encryption.decrypt_backward(message.tensors["backward"].numpy(), [n], self.count, width)
-                increments.append(got.reshape(self.count, -1, self.h))
-        if increments:
-            self.out.grow(np.concatenate(increments, axis=1))
+        for at, peer in enumerate(self.peers):
+            sent = {name: tensor(part.reshape(-1)) for name, part in parts[peer].items()}
+            if self.pending is not None:
+                sent["gradients"] = tensor(self.pending[1][at].reshape(-1))
+            link.send(peer, self.masked[peer], self.step, sent)
+        messages = {peer: link.receive(peer, self.masked[peer], self.step) for peer in self.peers}
+        if self.pending is not None:
+            batch, _, half = self.pending
+            rows = self.batches[batch]
+            steps = [elements(m, "gradients", len(rows), self.counts[peer] * self.h) for peer, m in messages.items()]
+            increment = ring.matmul(rows.T, np.concatenate(steps, axis=1), half)
+            self.out.grow(increment.reshape(self.count, -1, self.h))
+            self.pending = None
         return messages
 
-    def _columns(self, peer: str) -> int:
-        return self.plan.sizes[self.plan.parties.index(peer)]
+    def _answer(self, link: Link, name: str, parts: Mapping[str, Ring]) -> dict[str, Message]:
+        for peer, part in parts.items():
+            link.send(peer, self.answer[peer], self.step, {name: tensor(part.reshape(-1))})
+        return {peer: link.receive(peer, self.answer[peer], self.step) for peer in self.peers}
+
+    def _columns(self, peer: str) -> slice:
+        at = self.at[peer]
+        return slice(at.start * self.h, at.stop * self.h)
+
+    def declare(self, link: Link) -> None:
+        for peer in self.peers:
+            link.declare(self.masked[peer], self.answer[peer], peer=peer)
 
     def state(self) -> dict[str, Any]:
         return {"exchange": self.exchange, "into": self.into.state(), "out": self.out.state()}

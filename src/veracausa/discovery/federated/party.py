@@ -10,12 +10,16 @@ import torch
 from numpy.typing import NDArray
 
 from veracausa.crypto import fixed_point
-from veracausa.crypto.draws import Draws
+from veracausa.crypto.draws import make_draws
+from veracausa.crypto.triples import Needs
 from veracausa.discovery.decoders import Decoders
 from veracausa.discovery.federated import protocol
 from veracausa.discovery.federated.holder import Holder
+from veracausa.discovery.federated.pairing import pairing
 from veracausa.discovery.federated.plan import VALIDATOR, Plan
+from veracausa.discovery.federated.preparation import Preparation
 from veracausa.discovery.federated.protocol import LOSSES, tensor
+from veracausa.discovery.federated.workshop import WorkshopOrder
 from veracausa.runs.store import Store
 from veracausa.wire.link import Link
 
@@ -26,16 +30,22 @@ Mask = NDArray[np.bool_]
 class AttributeParty:
     """A straight program in step with the others: the plan says what is sent when, so nobody has to ask."""
 
-    def __init__(self, plan: Plan, name: str, values: Array, binary: Mask, allowed: Mask, draws: Draws) -> None:
-        self.plan, self.name, self.draws, self.allowed = plan, name, draws, allowed
+    def __init__(
+        self, plan: Plan, name: str, values: Array, binary: Mask, allowed: Mask, seed: int | None, life: int = 0
+    ) -> None:
+        self.plan, self.name, self.allowed = plan, name, allowed
+        self.draws = make_draws(seed, name)
         settings, self.own = plan.settings, plan.own(name)
         self.count, self.h = self.own.stop - self.own.start, settings.width
         fixed = fixed_point.encode_columns(values, plan.names[self.own])
         parts = [*plan.batches, *plan.held_out]
         self.values = [np.ascontiguousarray(values[rows]) for rows in parts]
         self.steps = len(plan.batches)
-        self.holder = Holder(plan, name, [np.ascontiguousarray(fixed[rows]) for rows in parts], draws)
-        rng = draws.generator("decoders")
+        batches = [np.ascontiguousarray(fixed[rows]) for rows in parts]
+        self.holder = Holder(plan, name, batches, self.draws, life)
+        order = WorkshopOrder(name, plan.encryption, pairing(plan, name), batches, seed, life)
+        self.preparation = Preparation(plan, name, order)
+        rng = self.draws.generator("decoders")
         binary = binary & settings.bernoulli
         self.decoders = Decoders(
             1, self.count, self.h, settings.depth, settings.activation, binary, settings.likelihood, rng
@@ -51,16 +61,21 @@ class AttributeParty:
 
     def run(self, link: Link, store: Store | None = None) -> None:
         """Take part from set-up to the last row that was kept apart."""
-        plan, holder = self.plan, self.holder
         link.declare(self.norms_kind, self.factors_kind, self.candidates_kind, LOSSES, peer=VALIDATOR)
-        self.draws.begin(0)
-        holder.set_up(link)
+        self.holder.declare(link)
         if store is not None and store.start_step is not None:
             self.load_state(store.load(store.start_step))
-        else:
-            holder.share_first_weights(link, self.allowed)
+        with self.preparation:
+            self.preparation.set_up(link)
+            if self.epoch == 0:
+                self.holder.share_first_weights(link, self.allowed)
+            self._learn(link, store)
+            self._compare(link)
+
+    def _learn(self, link: Link, store: Store | None) -> None:
+        plan, holder = self.plan, self.holder
         for epoch in range(self.epoch, plan.epochs):
-            self.draws.begin(epoch + 1)
+            holder.use(self.preparation.epoch(link, epoch))
             rounding = self.draws.generator("rounding", epoch)
             if epoch == plan.settings.epochs:
                 into, out = self._factors(link)
@@ -77,8 +92,6 @@ class AttributeParty:
             self.epoch = epoch + 1
             if store is not None and plan.keeps(self.epoch):
                 store.save(self.epoch, self.state())
-        self.draws.begin(plan.epochs + 1)
-        self._compare(link)
 
     def _step(self, link: Link, batch: int, rounding: np.random.Generator) -> None:
         settings = self.plan.settings
@@ -107,18 +120,21 @@ class AttributeParty:
         into, out = holder.norms(link) if self.plan.validator == "M2" else holder.weights(link)
         sent = {"into": into, "out": out, "own": np.square(self.inner).sum(2)}
         tensors = {name: tensor(array) for name, array in sent.items()}
-        link.send(VALIDATOR, self.norms_kind, holder.exchange, tensors, loss=self.loss)
+        link.send(VALIDATOR, self.norms_kind, holder.step, tensors, loss=self.loss)
         self.loss = 0.0
-        received = link.receive(VALIDATOR, self.factors_kind, holder.exchange).tensors
+        received = link.receive(VALIDATOR, self.factors_kind, holder.step).tensors
         return received["into"].numpy(), received["out"].numpy()
 
     def _compare(self, link: Link) -> None:
         """The held-out loss of each graph that the validator proposes; only sums leave."""
+        self.holder.use(self.preparation.epoch(link, self.plan.epochs))
         self._factors(link)
         if not self.plan.held_out:
             return
-        step = self.holder.exchange
+        step = self.holder.step
         proposed = link.receive(VALIDATOR, self.candidates_kind, step).tensors
+        held_out = tuple(range(self.steps, len(self.values)))
+        self.holder.use(self.preparation.at_once(link, Needs(forward=held_out * len(proposed["into"]))))
         losses = [
             self._held_out_loss(link, graph)
             for graph in zip(proposed["into"].numpy(), proposed["out"].numpy(), strict=True)
@@ -141,6 +157,7 @@ class AttributeParty:
         return {
             "epoch": self.epoch,
             "holder": self.holder.state(),
+            "used_keys": self.preparation.used_keys,
             "decoders": {name: tensor(value) for name, value in self.decoders.values.items()},
             "inner": tensor(self.inner),
             "inner_allowed": tensor(self.inner_allowed),
@@ -150,5 +167,6 @@ class AttributeParty:
     def load_state(self, state: Mapping[str, Any]) -> None:
         self.epoch, self.loss = state["epoch"], state["loss"]
         self.holder.load_state(state["holder"])
+        self.preparation.used_keys = list(state["used_keys"])
         self.decoders.values = {name: value.numpy() for name, value in state["decoders"].items()}
         self.inner, self.inner_allowed = state["inner"].numpy(), state["inner_allowed"].numpy()

@@ -9,13 +9,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from veracausa.crypto.fixed_point import VALUE_LIMIT
+from veracausa.crypto.triples import Needs
 from veracausa.discovery.settings import Settings
 from veracausa.errors import InputError
 from veracausa.seeding import derive
 
 Rows = NDArray[np.int64]
 ValidatorMode = Literal["M1", "M2"]
+Sharing = Literal["two", "all"]
+Preparing = Literal["inline", "process"]
 
 VALIDATOR = "validator"
 MOST_PARTIES = 16
@@ -42,6 +44,10 @@ class Plan:
     local_steps: int = 1
     checkpoint_every: int = 10
     """Epochs."""
+    shares: Sharing = "two"
+    """Who holds a block: its source and its target, or, as published, all parties, which protects nothing more."""
+    prepare: Preparing = "inline"
+    """Where triples are made: by the party itself between epochs, or in a process of its own while the steps run."""
 
     @property
     def d(self) -> int:
@@ -56,6 +62,10 @@ class Plan:
         at = self.parties.index(party)
         start = sum(self.sizes[:at])
         return slice(start, start + self.sizes[at])
+
+    def count(self, party: str) -> int:
+        """Of its attributes."""
+        return self.sizes[self.parties.index(party)]
 
     def foreign(self, party: str) -> NDArray[np.int64]:
         """All others."""
@@ -98,13 +108,21 @@ class Plan:
         for number, batch in enumerate(rng.permutation(count).tolist(), start=1):
             yield batch, number % self.every == 0
 
+    def needs(self, epoch: int) -> Needs:
+        """What an epoch uses up; the last one is followed by a last look at the graph."""
+        if epoch == self.epochs:
+            return Needs(squares=int(self.validator == "M2"))
+        batches = tuple(range(len(self.batches)))
+        looks = len(batches) // self.every + (epoch == self.settings.epochs)
+        return Needs(batches, batches, looks if self.validator == "M2" else 0)
+
     def keeps(self, epoch: int) -> bool:
         """Whether there is a checkpoint after so many epochs."""
         return epoch % self.checkpoint_every == 0 or epoch == self.epochs
 
     def describe(self) -> dict[str, Any]:
         """What must be the same for a run to go on."""
-        free = ("order_seed", "checkpoint_every", "settings")
+        free = ("order_seed", "checkpoint_every", "prepare", "settings")
         own = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in free}
         return own | self.settings.model_dump(mode="json")
 
@@ -130,7 +148,9 @@ class Plan:
             )
         if self.local_steps < 1:
             raise InputError(f"local_steps = {self.local_steps}: at least one step is needed")
-        if self.d * VALUE_LIMIT * 2**7 >= 2**23:
-            raise InputError(f"{self.d} attributes are too many for exact products; at most 4095")
+        if self.shares not in ("two", "all"):
+            raise InputError(f"shares = {self.shares!r}: 'two' or 'all' parties hold a block; there is no other way")
+        if self.prepare not in ("inline", "process"):
+            raise InputError(f"prepare = {self.prepare!r}: triples are made 'inline' or in a 'process'")
         if self.train_rows < 2:
             raise InputError(f"{self.train_rows} training rows are too few")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,31 +10,113 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from veracausa.discovery.federated.plan import Plan
-from veracausa.wire.message import Kind, TensorSpec
+from veracausa.crypto.ring import P, Ring
+from veracausa.discovery.federated.plan import HELD_OUT_ROWS, Plan
+from veracausa.errors import WireError
+from veracausa.wire.message import Kind, Message, TensorSpec
 
-_CIPHER = TensorSpec(torch.uint8, (None,), max_free=1 << 33)
-_MAYBE_CIPHER = TensorSpec(torch.uint8, (None,), max_free=1 << 33, optional=True)
+LIFE_BITS = 32
+"""An exchange's number has as many: messages of a run before it was resumed have other numbers, and are refused."""
+KEY_BYTES = 1 << 23
+BYTES_A_VALUE = 128
+"""No encryption needs more for a number, beside its last ciphertext, which need not be full."""
+CIPHERTEXT = 1 << 20
 
-KEY = Kind("key", {"key": _CIPHER})
-COLUMNS = Kind("columns", {"rows": _CIPHER})
-"""A source's data, encrypted once under its own key."""
-FIRST_SHARE = Kind("first share", {"share": TensorSpec(torch.int64, (None, None, None))}, secret_shared=True)
-"""A target's share of the weights that the source drew."""
-MASKED = Kind("masked", {"forward": _MAYBE_CIPHER, "backward": _MAYBE_CIPHER, "share": _MAYBE_CIPHER}, {})
-"""From target to source: a masked product for the next batch, the masked increment of the last one, and, where norms
-are wanted, its own share under its own key."""
-ANSWER = Kind(
-    "answer",
-    {"features": TensorSpec(torch.int64, (None, None), optional=True), "norm": _MAYBE_CIPHER},
-    secret_shared=True,
-)
-"""From source to target: its part of the features, or the masked inner products of both shares."""
+KEY = Kind("key", {"key": TensorSpec(torch.uint8, (None,), max_free=KEY_BYTES)})
+AGREED = Kind("agreed", {"fingerprint": TensorSpec(torch.uint8, (32,))})
+"""Of the plan and of everybody's keys."""
+OFFLINE = ("key", "agreed", "columns", "triples")
+"""Kinds that do not depend on what is learnt: they are sent ahead of the steps, or once. All others are online."""
+
+
+def counter(life: int, number: int) -> int:
+    """What a message is numbered by; both ends count, and one with another number is refused."""
+    return life << LIFE_BITS | number
+
+
+def columns(plan: Plan) -> Kind:
+    """A source's data, encrypted once under its own key; a second time where weights are wider than gradients."""
+    most = plan.rows * max(plan.sizes) * plan.d * plan.settings.width
+    cipher = _cipher(most, chunks=2 * max(plan.sizes) + 2 * len(plan.batches))
+    return Kind("columns", {"rows": cipher, "wide": _cipher(most, 2 * max(plan.sizes), optional=True)})
+
+
+def triples(plan: Plan) -> Kind:
+    """Masked products with the other's rows, a party's masks of norms under its own key, and their masked products."""
+    width = plan.settings.width * (plan.d if plan.shares == "all" else max(plan.sizes))
+    rows = max(plan.rows, len(plan.held_out) * HELD_OUT_ROWS * (plan.settings.candidates + 2))
+    blocks = plan.d**2 if plan.shares == "all" else max(plan.sizes) ** 2
+    looks = len(plan.batches) + 1
+    products = _cipher(looks * blocks * plan.settings.width, 1, optional=True)
+    return Kind("triples", {
+        "forward": _cipher(rows * width, 1, optional=True),
+        "backward": _cipher(plan.rows * max(plan.sizes) * width, len(plan.batches), optional=True),
+        "factors": products,
+        "products": products,
+    })  # fmt: skip
+
+
+def _cipher(values: int, chunks: int, optional: bool = False) -> TensorSpec:
+    """Encrypted numbers, as many bytes as the plan could need at most; exact lengths are the encryption's business."""
+    return TensorSpec(torch.uint8, (None,), BYTES_A_VALUE * values + CIPHERTEXT * chunks, optional)
+
+
+def first_share(plan: Plan, one: str, other: str) -> Kind:
+    """Shares of the weights that the source drew."""
+    return Kind("first share", {"share": _flat(*_first(plan, one, other))}, secret_shared=True)
+
+
+def masked(plan: Plan, one: str, other: str) -> Kind:
+    """From target to source, each hidden by a mask that is used once: its share, its last gradients, and, where norms
+    are wanted, its share at their scale."""
+    a, b, h = plan.count(one), plan.count(other), plan.settings.width
+    n = len(plan.batches[0])
+    weights = {a * b * h} if plan.shares == "two" else {size * (plan.d - size) * h for size in (a, b)}
+    return Kind("masked", {
+        "weights": _flat(*weights),
+        "gradients": _flat(n * a * h, n * b * h),
+        "norms": _flat(_blocks(plan, a, b) * h),
+    }, secret_shared=True)  # fmt: skip
+
+
+def answer(plan: Plan, one: str, other: str) -> Kind:
+    """From source to target: its part of the features, or its own share hidden by a mask that is used once."""
+    a, b, h = plan.count(one), plan.count(other), plan.settings.width
+    rows = {len(batch) for batch in (*plan.batches, *plan.held_out)}
+    sizes = {n * size * h for n in rows for size in (a, b)}
+    return Kind("answer", {"features": _flat(*sizes), "norms": _flat(a * b * h)}, secret_shared=True)
+
+
+def _first(plan: Plan, one: str, other: str) -> set[int]:
+    a, b, h = plan.count(one), plan.count(other), plan.settings.width
+    return {a * b * h} if plan.shares == "two" else {size * (plan.d - size) * h for size in (a, b)}
+
+
+def _blocks(plan: Plan, a: int, b: int) -> int:
+    return a * b if plan.shares == "two" else plan.d**2 - sum(size**2 for size in plan.sizes)
+
+
+def _flat(*sizes: int) -> TensorSpec:
+    """Elements of the field in a row; of exactly that many where it is the same in both directions."""
+    return TensorSpec(torch.int64, (sizes[0] if len(set(sizes)) == 1 else None,), max(sizes), optional=True)
+
+
+def elements(message: Message, name: str, *shape: int) -> Ring:
+    """A message's numbers in the shape that the plan says; anything else is refused."""
+    field = f"{message.kind}.{name}"
+    if name not in message.tensors:
+        raise WireError(field, "is missing")
+    numbers: Ring = message.tensors[name].numpy()
+    if numbers.size != math.prod(shape):
+        raise WireError(field, f"holds {numbers.size} numbers, {math.prod(shape)} are expected")
+    if (numbers.view(np.uint64) >= P).any():
+        raise WireError(field, "holds numbers outside the field")
+    return numbers.reshape(shape)
 
 
 def norms(plan: Plan, party: str) -> Kind:
     """A party's shares of all squared strengths that touch its attributes; in mode M1, of the weights themselves."""
-    own, others, h = len(range(*plan.own(party).indices(plan.d))), len(plan.foreign(party)), plan.settings.width
+    own, others, h = plan.count(party), len(plan.foreign(party)), plan.settings.width
     last = (h,) if plan.validator == "M1" else ()
     return Kind(
         "norms",
@@ -49,7 +132,7 @@ def norms(plan: Plan, party: str) -> Kind:
 
 def factors(plan: Plan, party: str) -> Kind:
     """From the validator: how every block that touches the party's attributes is scaled."""
-    own = len(range(*plan.own(party).indices(plan.d)))
+    own = plan.count(party)
     return Kind(
         "factors",
         {"into": TensorSpec(torch.float64, (plan.d, own)), "out": TensorSpec(torch.float64, (own, plan.d))},
@@ -58,7 +141,7 @@ def factors(plan: Plan, party: str) -> Kind:
 
 def candidates(plan: Plan, party: str) -> Kind:
     """From the validator: graphs to compare, of which a party sees the edges that touch its attributes."""
-    own = len(range(*plan.own(party).indices(plan.d)))
+    own = plan.count(party)
     return Kind(
         "candidates",
         {"into": TensorSpec(torch.bool, (None, plan.d, own)), "out": TensorSpec(torch.bool, (None, own, plan.d))},

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veracausa.crypto import fixed_point
-from veracausa.crypto.backends import make_encryption
-from veracausa.crypto.draws import make_draws
+from veracausa.crypto.backends import encryption_class
 from veracausa.discovery.federated.party import AttributeParty
-from veracausa.discovery.federated.plan import VALIDATOR, Plan, ValidatorMode
+from veracausa.discovery.federated.phases import PhaseLedger
+from veracausa.discovery.federated.plan import VALIDATOR, Plan, Preparing, Sharing, ValidatorMode
 from veracausa.discovery.federated.validator import Validator
 from veracausa.discovery.graphs import constraints
 from veracausa.discovery.settings import Settings
@@ -47,7 +47,7 @@ class FederatedFit:
     held_out_loss: float
     history: list[dict[str, float]] = field(default_factory=list)
     sent: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Bytes and messages of every party, the validator among them."""
+    """Bytes and messages of every party, the validator among them; of these, what was sent ahead of the steps."""
 
 
 @dataclass
@@ -64,6 +64,8 @@ class PartyProgram:
     seed: int | None
     out: Path | None = None
     start: int | None = None
+    life: int = 0
+    """How often this discovery was started before."""
 
     def __call__(self, link: Link, notify: Notify) -> None:
         try:
@@ -74,13 +76,14 @@ class PartyProgram:
             raise RunError(f"party {self.name!r} failed: {type(error).__name__}: {error}") from error
 
     def _run(self, link: Link, notify: Notify) -> None:
-        store = None
+        store, ledger = None, PhaseLedger()
         if self.out is not None:
             store = Store(self.out, self.name)
             store.start_step = self.start
-            link.ledger = store.ledger
+            store.ledger = ledger = PhaseLedger(store.ledger.path)
+        link.ledger = ledger
         if self.values is None or self.binary is None:
-            validator = Validator(self.plan, self.allowed, self.required, notify)
+            validator = Validator(self.plan, self.allowed, self.required, notify, self.life)
             validator.run(link, store)
             result = {
                 "strengths": validator.strengths.tolist(),
@@ -91,11 +94,10 @@ class PartyProgram:
             }
             notify({"event": "result", **result})
         else:
-            draws = make_draws(self.seed, self.name)
-            AttributeParty(self.plan, self.name, self.values, self.binary, self.allowed, draws).run(link, store)
-        link.ledger.flush()
-        sent = {"bytes": link.ledger.bytes_sent, "messages": link.ledger.messages}
-        notify({"event": "finished", "party": self.name, **sent})
+            given = self.plan, self.name, self.values, self.binary, self.allowed, self.seed, self.life
+            AttributeParty(*given).run(link, store)
+        ledger.flush()
+        notify({"event": "finished", "party": self.name, "sent": ledger.told()})
 
 
 def discover(
@@ -112,6 +114,8 @@ def discover(
     encryption: str = "none",
     validator: ValidatorMode = "M2",
     local_steps: int = 1,
+    shares: Sharing = "two",
+    prepare: Preparing = "inline",
     timeout: float = 120.0,
     checkpoint_every: int = 10,
     out: Path | None = None,
@@ -126,20 +130,28 @@ def discover(
     repeatable, and its masks known to who has the seed; without one they come from the system. With `out`, the parties
     leave checkpoints there, and `resume` goes on from them.
     """
-    plan = _plan(columns, names, settings, train_rows, seed, encryption, validator, local_steps, checkpoint_every)
+    how = {
+        "encryption": encryption,
+        "validator": validator,
+        "local_steps": local_steps,
+        "checkpoint_every": checkpoint_every,
+        "shares": shares,
+        "prepare": prepare,
+    }
+    plan = _plan(columns, names, settings, train_rows, seed, how)
     must, never = constraints(plan.d, required, forbidden)
     allowed = ~np.eye(plan.d, dtype=bool) & ~never
     two_valued = np.zeros(plan.d, dtype=bool) if binary is None else np.asarray(binary, dtype=bool)
     for party, values in columns.items():
         fixed_point.encode_columns(values, plan.names[plan.own(party)])  # refuse before anybody is started
-    start = None
+    start, life = None, 0
     if out is not None:
-        plan, start = _prepare_folder(out, plan, resume, seed)
+        plan, start, life = _prepare_folder(out, plan, resume, seed)
     programs = {
-        party: PartyProgram(plan, party, values, two_valued[plan.own(party)], allowed, must, seed, out, start)
+        party: PartyProgram(plan, party, values, two_valued[plan.own(party)], allowed, must, seed, out, start, life)
         for party, values in columns.items()
     }
-    programs[VALIDATOR] = PartyProgram(plan, VALIDATOR, None, None, allowed, must, None, out, start)
+    programs[VALIDATOR] = PartyProgram(plan, VALIDATOR, None, None, allowed, must, None, out, start, life)
     result: dict[str, Any] = {}
     sent: dict[str, dict[str, int]] = {}
 
@@ -147,7 +159,7 @@ def discover(
         if event["event"] == "result":
             result.update(event)
         elif event["event"] == "finished":
-            sent[event["party"]] = {"bytes": event["bytes"], "messages": event["messages"]}
+            sent[event["party"]] = event["sent"]
         else:
             observer(event)
 
@@ -175,10 +187,7 @@ def _plan(
     settings: Settings,
     train_rows: int | None,
     seed: int | None,
-    encryption: str,
-    validator: ValidatorMode,
-    local_steps: int,
-    checkpoint_every: int,
+    how: Mapping[str, Any],
 ) -> Plan:
     rows = {party: len(values) for party, values in columns.items()}
     if len(set(rows.values())) > 1:
@@ -191,30 +200,30 @@ def _plan(
     count = next(iter(rows.values()))
     if train_rows is None:
         train_rows = count - round(count * settings.held_out)
-    make_encryption(encryption)
+    encryption_class(how["encryption"])
     # Public: all parties see it. In a real run it comes from the system, once.
     order_seed = secrets.randbits(63) if seed is None else derive(seed, "order")
-    plan = Plan(
-        settings, tuple(columns), sizes, tuple(names), count, train_rows, order_seed, encryption, validator,
-        local_steps, checkpoint_every,
-    )  # fmt: skip
+    plan = Plan(settings, tuple(columns), sizes, tuple(names), count, train_rows, order_seed, **how)
     plan.check()
     return plan
 
 
-def _prepare_folder(out: Path, plan: Plan, resume: bool, seed: int | None) -> tuple[Plan, int | None]:
-    """Write the plan down, or go on with the one that is there; the step of the newest common checkpoint with it."""
+def _prepare_folder(out: Path, plan: Plan, resume: bool, seed: int | None) -> tuple[Plan, int | None, int]:
+    """Write the plan down, or go on with the one that is there.
+
+    With it come the step of the newest common checkpoint, and how often this discovery was started before.
+    """
     described = plan.describe()
     path = out / "plan.json"
     if not resume:
         check_free(out)
         out.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(described | {"order_seed": plan.order_seed}).encode())
-        return plan, None
+        write_whole(path, json.dumps(described | {"order_seed": plan.order_seed, "lives": 1}).encode())
+        return plan, None, 0
     if not path.is_file():
         raise InputError(f"{out}: there is no discovery to go on with (no plan.json)")
     before = json.loads(path.read_text(encoding="utf-8"))
-    order_seed = before.pop("order_seed")
+    order_seed, life = before["order_seed"], before.get("lives", 1)
     for name, value in json.loads(json.dumps(described)).items():
         if before.get(name) != value:
             raise InputError(f"{out}: this discovery was started with another {name}; use a new folder")
@@ -226,4 +235,6 @@ def _prepare_folder(out: Path, plan: Plan, resume: bool, seed: int | None) -> tu
         store.forget_after(step or 0)
         if step is None:
             store.ledger.resume(0, 0)
-    return plan.with_order(order_seed), step
+    # Written before anybody starts: a life that dies at once is counted too.
+    write_whole(path, json.dumps(before | {"lives": life + 1}).encode())
+    return plan.with_order(order_seed), step, life

@@ -31,8 +31,10 @@ BITS = WEIGHT_BITS + NORM_BITS
 class Validator:
     """Holds no data. In mode M2 it sees the (d, d) strengths and sums of losses, nothing else."""
 
-    def __init__(self, plan: Plan, allowed: Mask, required: Mask, notify: Notify = lambda event: None) -> None:
-        self.plan, self.required, self.notify = plan, required, notify
+    def __init__(
+        self, plan: Plan, allowed: Mask, required: Mask, notify: Notify = lambda event: None, life: int = 0
+    ) -> None:
+        self.plan, self.required, self.notify, self.life = plan, required, notify, life
         self.structure = Structure(plan.settings, allowed[None], required)
         self.strengths = np.zeros((plan.d, plan.d))
         self.history: list[dict[str, float]] = []
@@ -44,6 +46,11 @@ class Validator:
         self.loss = 0.0
         self.threshold = 0.0
         self.held_out_loss = float("nan")
+
+    @property
+    def step(self) -> int:
+        """The parties' number of the exchange: it follows from the plan."""
+        return protocol.counter(self.life, self.exchange)
 
     def run(self, link: Link, store: Store | None = None) -> None:
         plan = self.plan
@@ -94,7 +101,7 @@ class Validator:
         last = (plan.settings.width,) if plan.validator == "M1" else ()
         opened = np.zeros((plan.d, plan.d, *last), dtype=np.int64)
         for party in plan.parties:
-            message = link.receive(party, self.norms_kind[party], self.exchange)
+            message = link.receive(party, self.norms_kind[party], self.step)
             own, others = plan.own(party), plan.foreign(party)
             opened[others, own] += message.tensors["into"].numpy()
             opened[own, others] += message.tensors["out"].numpy()
@@ -110,7 +117,7 @@ class Validator:
         for party in self.plan.parties:
             own = self.plan.own(party)
             tensors = {"into": tensor(factors[:, own]), "out": tensor(factors[own])}
-            link.send(party, self.factors_kind[party], self.exchange, tensors)
+            link.send(party, self.factors_kind[party], self.step, tensors)
 
     def _settle(self, link: Link) -> None:
         """End the search; from now on edges follow one order."""
@@ -138,10 +145,10 @@ class Validator:
         for party in plan.parties:
             own = plan.own(party)
             tensors = {"into": tensor(graphs[:, :, own]), "out": tensor(graphs[:, own])}
-            link.send(party, self.candidates_kind[party], self.exchange, tensors)
+            link.send(party, self.candidates_kind[party], self.step, tensors)
         losses, empty = np.zeros(len(graphs)), 0.0
         for party in plan.parties:
-            message = link.receive(party, LOSSES, self.exchange)
+            message = link.receive(party, LOSSES, self.step)
             losses += message.tensors["losses"].numpy()
             empty += float(message.meta["empty"])
         chosen = rules.most_worthy(losses, graphs.sum((1, 2)), empty, plan.d, settings.edge_worth)

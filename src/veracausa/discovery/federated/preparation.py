@@ -1,0 +1,154 @@
+"""Triples in time: keys and columns at set-up, then every epoch's triples while the epochs before it run.
+
+An epoch's triples take three turns of every party's workshop, with one message to each peer after a turn. So that
+nobody waits, a turn moves on three epochs at once: it finishes the next one, answers for the one after, and asks for
+the third. Whether a workshop works here, or in a process while the steps run, changes nothing that is sent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import numpy as np
+
+from veracausa.crypto.backends.base import Bytes
+from veracausa.crypto.triples import Needs, Parts
+from veracausa.discovery.federated import protocol
+from veracausa.discovery.federated.plan import Plan
+from veracausa.discovery.federated.protocol import tensor
+from veracausa.discovery.federated.workshop import Made, Turn, Workshop, WorkshopOrder
+from veracausa.discovery.federated.workshop_process import WorkshopProcess
+from veracausa.errors import RunError, WireError
+from veracausa.wire.link import Link
+
+
+class Works(Protocol):
+    def public_key(self) -> Bytes: ...
+    def columns(self) -> dict[str, Parts]: ...
+    def accept(self, keys: Mapping[str, Bytes], columns: Mapping[str, Parts]) -> None: ...
+    def submit(self, turn: Turn, received: Mapping[str, Parts]) -> None: ...
+    def collect(self) -> tuple[dict[str, Parts], Made | None]: ...
+    def close(self) -> None: ...
+
+
+class WorkshopHere(Workshop):
+    """A workshop that works when its result is wanted."""
+
+    def submit(self, turn: Turn, received: Mapping[str, Parts]) -> None:
+        self._submitted = turn, received
+
+    def collect(self) -> tuple[dict[str, Parts], Made | None]:
+        return self.work(*self._submitted)
+
+    def close(self) -> None:
+        pass
+
+
+class Preparation:
+    """One party's supply of triples."""
+
+    def __init__(self, plan: Plan, name: str, order: WorkshopOrder) -> None:
+        self.plan, self.name, self.peers, self.order = plan, name, plan.peers(name), order
+        self.kind = protocol.triples(plan)
+        self.used_keys: list[str] = []
+        """Fingerprints of all keys that this run has seen, also before it was resumed."""
+        self._first = 0
+        self._turns = 0
+        self._received: dict[str, Parts] = {}
+        self._begun = False
+
+    def __enter__(self) -> Preparation:
+        made: Callable[[WorkshopOrder], Works] = WorkshopProcess if self.plan.prepare == "process" else WorkshopHere
+        self.workshop = made(self.order)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.workshop.close()
+
+    def set_up(self, link: Link) -> None:
+        """Exchange keys, agree that all have the same ones and the same plan, then exchange encrypted columns."""
+        columns_kind = protocol.columns(self.plan)
+        for peer in self.peers:
+            link.declare(protocol.KEY, protocol.AGREED, columns_kind, self.kind, peer=peer)
+        step = self._step(0)
+        own = self.workshop.public_key()
+        for peer in self.peers:
+            link.send(peer, protocol.KEY, step, {"key": tensor(own)})
+        keys = {peer: link.receive(peer, protocol.KEY, step).tensors["key"].numpy() for peer in self.peers}
+        self._agree(link, {**keys, self.name: own})
+        for peer, parts in self.workshop.columns().items():
+            link.send(peer, columns_kind, step, {name: tensor(part) for name, part in parts.items()})
+        columns = {}
+        for peer in self.peers:
+            received = link.receive(peer, columns_kind, step).tensors
+            columns[peer] = {name: part.numpy() for name, part in received.items()}
+        self.workshop.accept(keys, columns)
+
+    def _agree(self, link: Link, keys: Mapping[str, Bytes]) -> None:
+        prints = {party: hashlib.sha256(keys[party].tobytes()).hexdigest() for party in self.plan.parties}
+        for party, fingerprint in prints.items():
+            # A secret key is never written down, so after a resume every party has a new one.
+            if keys[party].size and fingerprint in self.used_keys:
+                raise WireError("key.key", f"is one that was used before (of {party!r}); a resumed run draws new ones")
+        words = json.dumps([self.plan.describe(), self.plan.order_seed, self.order.life, prints], sort_keys=True)
+        whole = np.frombuffer(hashlib.sha256(words.encode()).digest(), dtype=np.uint8).copy()
+        for peer in self.peers:
+            link.send(peer, protocol.AGREED, self._step(0), {"fingerprint": tensor(whole)})
+        for peer in self.peers:
+            theirs = link.receive(peer, protocol.AGREED, self._step(0)).tensors["fingerprint"].numpy()
+            if not np.array_equal(whole, theirs):
+                raise WireError("agreed.fingerprint", f"{peer!r} has another plan, or other keys than this party")
+        self.used_keys.extend(prints.values())
+
+    def epoch(self, link: Link, epoch: int) -> Made:
+        """The triples of the next epoch; the ones after it are begun."""
+        if not self._begun:
+            self._begun, self._first = True, epoch
+            for turn in (epoch - 3, epoch - 2, epoch - 1):
+                self._submit(turn)
+                made = self._collect(link)
+        else:
+            made = self._collect(link)
+        self._submit(epoch)
+        return self._whole(made)
+
+    def at_once(self, link: Link, needs: Needs) -> Made:
+        """Triples that nobody could know of before, for the end of a run."""
+        last = self.plan.epochs + 1
+        self.workshop.submit(Turn(ask=last, needs=needs), {})
+        self._collect(link)
+        self.workshop.submit(Turn(answer=last), self._received)
+        self.workshop.collect()
+        self.workshop.submit(Turn(finish=last), self._received)
+        return self._whole(self.workshop.collect()[1])
+
+    def _submit(self, number: int) -> None:
+        at = {"finish": number + 1, "answer": number + 2, "ask": number + 3}
+        turn = {name: epoch for name, epoch in at.items() if self._first <= epoch <= self.plan.epochs}
+        if turn:
+            needs = self.plan.needs(turn["ask"]) if "ask" in turn else Needs()
+            self.workshop.submit(Turn(**turn, needs=needs), self._received)
+
+    def _collect(self, link: Link) -> Made | None:
+        """Wait for the workshop, then send and receive what the turn gave."""
+        sent, made = self.workshop.collect()
+        self._turns += 1
+        for peer, parts in sent.items():
+            link.send(peer, self.kind, self._step(self._turns), {name: tensor(part) for name, part in parts.items()})
+        self._received = {}
+        for peer in self.peers:
+            received = link.receive(peer, self.kind, self._step(self._turns)).tensors
+            self._received[peer] = {name: part.numpy() for name, part in received.items()}
+        return made
+
+    @staticmethod
+    def _whole(made: Made | None) -> Made:
+        if made is None:
+            raise RunError("no triples were made for this epoch")
+        return made
+
+    def _step(self, number: int) -> int:
+        return protocol.counter(self.order.life, number)
