@@ -9,7 +9,7 @@ import numpy as np
 
 from veracausa.crypto.wide import rounding
 from veracausa.crypto.wide.arithmetic import Arithmetic, Bilinear, Masked, zeros
-from veracausa.crypto.wide.words import Words
+from veracausa.crypto.wide.words import Words, added
 from veracausa.errors import RunError
 
 
@@ -54,7 +54,4 @@ class Plain(Arithmetic):
 
 def total(streams: Sequence[Source], shape: tuple[int, ...]) -> Words:
     """What the parties' streams add up to."""
-    drawn = streams[0].take(shape)
-    for stream in streams[1:]:
-        drawn = drawn + stream.take(shape)
-    return drawn
+    return added([stream.take(shape) for stream in streams])

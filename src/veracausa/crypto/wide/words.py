@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,6 +26,14 @@ def encode(values: Array, bits: int, limit: float) -> Words:
 def decode(words: Words, bits: int) -> Array:
     decoded: Array = signed(words) / 2.0**bits
     return decoded
+
+
+def added(parts: Sequence[Words]) -> Words:
+    """What shares add up to."""
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
 
 
 def signed(words: Words) -> NDArray[np.int64]:

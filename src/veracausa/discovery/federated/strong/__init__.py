@@ -1,0 +1,1 @@
+"""VFedCD with encoder and decoders on shares of all parties: targets see predictions, and no features."""

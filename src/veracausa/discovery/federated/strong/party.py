@@ -1,0 +1,157 @@
+"""A party that holds attributes: shares of everything, and its own attributes' predictions in the clear."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from veracausa.crypto import fixed_point
+from veracausa.crypto.wide.arithmetic import Masked
+from veracausa.crypto.wide.shared import Shared
+from veracausa.crypto.wide.stream import Stream, fresh_seed
+from veracausa.crypto.wide.words import Words
+from veracausa.discovery.federated.plan import VALIDATOR, Plan
+from veracausa.discovery.federated.strong import kinds
+from veracausa.discovery.federated.strong.kinds import DEALT, OPENING, PREDICTIONS, as_tensor, as_words
+from veracausa.discovery.federated.strong.network import Network, draw_share
+from veracausa.discovery.federated.strong.targets import Targets
+from veracausa.discovery.federated.strong.training import Scores, Training, row_sets
+from veracausa.wire.link import Link
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+class StrongParty(Training):
+    """One party over its link. Without `seed` all that is secret comes from the system."""
+
+    arithmetic: Shared
+
+    def __init__(
+        self, plan: Plan, name: str, values: Array, binary: Mask, allowed: Mask, link: Link, seed: int | None
+    ) -> None:
+        self.name, self.link, self.seed = name, link, seed
+        self.own, self.peers, self.first = plan.own(name), plan.peers(name), name == plan.parties[0]
+        self.exchange = self.dealt = self.looks = 0
+        self.squares_kind, self.given_kind, self.order_kind = (
+            make(plan) for make in (kinds.squares, kinds.given, kinds.order)
+        )
+        link.declare(
+            kinds.SEEDS, DEALT, kinds.LOSSES, self.squares_kind, self.given_kind, self.order_kind, peer=VALIDATOR
+        )
+        for peer in self.peers:
+            link.declare(kinds.COMMON_SEED, OPENING, PREDICTIONS, peer=peer)
+        sets = row_sets(plan)
+        settings = plan.settings
+        self.targets = Targets(
+            [values[rows] for rows in sets], binary & settings.bernoulli, settings.likelihood, settings.rate
+        )
+        self.scores = Scores([len(rows) for rows in plan.held_out])
+        self.common = self._agree_on_seeds(plan)
+        seeds = link.receive(VALIDATOR, kinds.SEEDS, 0).tensors
+        masks, roundings = (Stream(seeds[purpose].numpy().tobytes()) for purpose in ("masks", "roundings"))
+        arithmetic = Shared(self.first, masks, roundings, self._add_up, self._hand_over)
+        network = Network(arithmetic, first_weights(plan, name, allowed, seed), allowed)
+        super().__init__(plan, arithmetic, network, own_columns(plan, name, values))
+
+    @contextmanager
+    def stretch(self) -> Iterator[None]:
+        if self.first:
+            self.dealt += 1
+            self.arithmetic.begin(as_words(self.link.receive(VALIDATOR, DEALT, self.dealt).tensors["words"]))
+        yield
+        self.arithmetic.end()
+
+    def respond(self, batch: int, predictions: Words) -> Words:
+        steps = np.zeros((self.plan.d, predictions.shape[1]), dtype=np.uint64)
+        steps[self.own] = self.targets.respond(batch, predictions)
+        return steps
+
+    def factors(self, squares: Words) -> Masked:
+        self._tell(squares)
+        return self.arithmetic.given(self._receive_given()[0])
+
+    def settle(self, squares: Words) -> Mask:
+        self._tell(squares)
+        received = self.link.receive(VALIDATOR, self.order_kind, self.looks).tensors["allowed"]
+        allowed: Mask = received.numpy()
+        return allowed
+
+    def end_epoch(self, epoch: int) -> None:
+        pass
+
+    def candidates(self, squares: Words) -> list[Masked]:
+        self._tell(squares)
+        return [self.arithmetic.given(graph) for graph in self._receive_given()]
+
+    def score(self, batch: int, predictions: Words) -> None:
+        self.scores.add(self.targets.losses(batch, predictions), predictions.shape[1])
+
+    def choose(self) -> None:
+        if self.scores.losses:
+            losses = torch.tensor(self.scores.losses, dtype=torch.float64)
+            empty = self.targets.losses_without_causes(list(self.held_out))
+            self.link.send(VALIDATOR, kinds.LOSSES, self.looks, {"losses": losses}, empty=empty)
+
+    def _tell(self, squares: Words) -> None:
+        """Hand the validator a share that says nothing but in the sum: it knows all masks, so it gets fresh ones."""
+        self.looks += 1
+        for peer, stream in self.common.items():
+            drawn = stream.take(squares.shape)
+            squares = squares + drawn if self.name < peer else squares - drawn
+        words = {"words": as_tensor(squares)}
+        self.link.send(VALIDATOR, self.squares_kind, self.looks, words, loss=self.targets.take_loss())
+
+    def _receive_given(self) -> Words:
+        return as_words(self.link.receive(VALIDATOR, self.given_kind, self.looks).tensors["words"])
+
+    def _agree_on_seeds(self, plan: Plan) -> dict[str, Stream]:
+        """One stream with every peer, which the party with the lower name draws the seed of."""
+        common = {}
+        for peer in self.peers:
+            if self.name < peer:
+                drawn = fresh_seed(self.seed, "common", self.name, peer)
+                self.link.send(peer, kinds.COMMON_SEED, 0, {"seed": kinds.seed_tensor(drawn)})
+                common[peer] = Stream(drawn)
+        for peer in self.peers:
+            if self.name > peer:
+                received = self.link.receive(peer, kinds.COMMON_SEED, 0).tensors["seed"]
+                common[peer] = Stream(received.numpy().tobytes())
+        return common
+
+    def _add_up(self, share: Words) -> Words:
+        self.exchange += 1
+        words = {"words": as_tensor(share)}
+        for peer in self.peers:
+            self.link.send(peer, OPENING, self.exchange, words)
+        for peer in self.peers:
+            share = share + as_words(self.link.receive(peer, OPENING, self.exchange).tensors["words"])
+        return share
+
+    def _hand_over(self, share: Words) -> Words:
+        self.exchange += 1
+        for peer in self.peers:
+            words = {"words": as_tensor(share[self.plan.own(peer)])}
+            self.link.send(peer, PREDICTIONS, self.exchange, words)
+        own = share[self.own]
+        for peer in self.peers:
+            own = own + as_words(self.link.receive(peer, PREDICTIONS, self.exchange).tensors["words"])
+        return own
+
+
+def first_weights(plan: Plan, name: str, allowed: Mask, seed: int | None) -> dict[str, Words]:
+    """What a party draws of the first weights."""
+    stream = Stream(fresh_seed(seed, "weights", name))
+    return draw_share(stream, len(plan.parties), plan.settings.depth, allowed, plan.settings.width)
+
+
+def own_columns(plan: Plan, name: str, values: Array) -> list[Words]:
+    """A party's share of every batch, (n, d): its columns, and zeros. It is masked before anything is sent."""
+    own = plan.own(name)
+    whole = np.zeros((len(values), plan.d), dtype=np.uint64)
+    whole[:, own] = fixed_point.encode_columns(values, plan.names[own]).astype(np.int64).view(np.uint64)
+    return [whole[rows] for rows in row_sets(plan)]

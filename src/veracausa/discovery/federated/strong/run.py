@@ -1,0 +1,138 @@
+"""One discovery in the strong mode with all parties here: from every party's columns to the strengths of all edges."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veracausa.crypto import fixed_point
+from veracausa.discovery.federated.plan import VALIDATOR, Plan
+from veracausa.discovery.federated.run import FederatedFit
+from veracausa.discovery.federated.strong.party import StrongParty
+from veracausa.discovery.federated.strong.validator import StrongValidator
+from veracausa.discovery.graphs import constraints
+from veracausa.discovery.settings import Settings
+from veracausa.errors import InputError
+from veracausa.seeding import derive
+from veracausa.wire.launch import Launch, Notify
+from veracausa.wire.link import Link
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Observer = Callable[[Mapping[str, Any]], None]
+
+
+@dataclass
+class StrongProgram:
+    """One party, ready to be started in a thread or a process; only its own columns travel with it."""
+
+    plan: Plan
+    name: str
+    values: Array | None
+    """None: the validator."""
+    binary: Mask
+    allowed: Mask
+    required: Mask
+    seed: int | None
+
+    def __call__(self, link: Link, notify: Notify) -> None:
+        if self.values is None:
+            validator = StrongValidator(self.plan, self.allowed, self.required, link, self.seed, notify)
+            validator.run()
+            judge = validator.judge
+            result = {
+                "strengths": judge.strengths.tolist(),
+                "allowed": judge.structure.allowed[0].tolist(),
+                "threshold": judge.threshold,
+                "held_out_loss": judge.held_out_loss,
+                "history": judge.history,
+            }
+            notify({"event": "result", **result})
+        else:
+            StrongParty(self.plan, self.name, self.values, self.binary, self.allowed, link, self.seed).run()
+        link.ledger.flush()
+        sent = {"bytes": link.ledger.bytes_sent, "messages": link.ledger.messages}
+        notify({"event": "finished", "party": self.name, **sent})
+
+
+def discover(
+    columns: Mapping[str, Array],
+    names: Sequence[str],
+    settings: Settings,
+    *,
+    binary: Mask | None = None,
+    required: Mask | None = None,
+    forbidden: Mask | None = None,
+    train_rows: int | None = None,
+    seed: int | None = None,
+    link: Literal["threads", "processes"] = "threads",
+    timeout: float = 120.0,
+    observer: Observer = lambda event: None,
+) -> FederatedFit:
+    """Learn the strengths of all edges with features, decoders and gradients on shares of all parties.
+
+    Arguments as for the normal mode. The activation is the cubic, whatever the settings name. The validator deals:
+    whoever it shares its secrets with can open everything. A run can not be resumed.
+    """
+    plan = plan_of(columns, names, settings, train_rows, seed)
+    must, never = constraints(plan.d, required, forbidden)
+    allowed = ~np.eye(plan.d, dtype=bool) & ~never
+    two_valued = np.zeros(plan.d, dtype=bool) if binary is None else np.asarray(binary, dtype=bool)
+    for party, values in columns.items():
+        fixed_point.encode_columns(values, plan.names[plan.own(party)])  # refuse before anybody is started
+    programs = {
+        party: StrongProgram(plan, party, values, two_valued[plan.own(party)], allowed, must, seed)
+        for party, values in columns.items()
+    }
+    programs[VALIDATOR] = StrongProgram(plan, VALIDATOR, None, two_valued, allowed, must, seed)
+    result: dict[str, Any] = {}
+    sent: dict[str, dict[str, int]] = {}
+
+    def hear(event: Mapping[str, Any]) -> None:
+        if event["event"] == "result":
+            result.update(event)
+        elif event["event"] == "finished":
+            sent[event["party"]] = {"bytes": event["bytes"], "messages": event["messages"]}
+        else:
+            observer(event)
+
+    Launch(link, timeout, cpu_threads=dict.fromkeys(programs, 1)).run(programs, hear)
+    return FederatedFit(
+        plan.names,
+        {party: plan.names[plan.own(party)] for party in plan.parties},
+        np.array(result["strengths"]),
+        np.array(result["allowed"], dtype=bool),
+        result["threshold"],
+        result["held_out_loss"],
+        result["history"],
+        {name: sent[name] for name in programs},
+    )
+
+
+def plan_of(
+    columns: Mapping[str, Array], names: Sequence[str], settings: Settings, train_rows: int | None, seed: int | None
+) -> Plan:
+    """What all parties know, of columns that were checked."""
+    rows = {len(values) for values in columns.values()}
+    sizes = tuple(values.shape[1] for values in columns.values())
+    if len(rows) != 1 or sum(sizes) != len(names) or min(sizes) < 1:
+        raise InputError("parties: give each the same rows, a column at least, and a name a column, party by party")
+    if settings.sparsity == "l2":
+        raise InputError("sparsity = 'l2': decoders on shares do not decay; use 'group_lasso'")
+    (count,) = rows
+    plan = Plan(
+        settings=settings,
+        parties=tuple(columns),
+        sizes=sizes,
+        names=tuple(names),
+        rows=count,
+        train_rows=count - round(count * settings.held_out) if train_rows is None else train_rows,
+        order_seed=secrets.randbits(63) if seed is None else derive(seed, "order"),
+    )
+    plan.check()
+    return plan

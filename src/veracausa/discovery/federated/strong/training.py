@@ -1,0 +1,114 @@
+"""What is done when: the same for every party, for the validator, who deals, and for the clear twin."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veracausa.crypto.wide.arithmetic import Arithmetic, Masked
+from veracausa.crypto.wide.words import Words
+from veracausa.discovery.federated.plan import Plan
+from veracausa.discovery.federated.strong.network import Network
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+class Training(ABC):
+    """A straight program; the plan says what comes next, so nobody has to ask."""
+
+    def __init__(self, plan: Plan, arithmetic: Arithmetic, network: Network, columns: list[Words]) -> None:
+        self.plan, self.arithmetic, self.network = plan, arithmetic, network
+        self._columns = columns
+        self.held_out = range(len(plan.batches), len(columns))
+        self.x: list[Masked] = []
+
+    def run(self) -> None:
+        plan = self.plan
+        # The rows never change, so each is masked once, for all steps.
+        self.x = self.arithmetic.mask(*self._columns)
+        for epoch in range(plan.epochs):
+            if epoch == plan.settings.epochs:
+                with self.stretch():
+                    _, squares = self.network.squares()
+                self.network.restrict(self.settle(squares))
+            for batch, look in plan.order(epoch):
+                with self.stretch():
+                    there = self.network.forward(self.x[batch])
+                    self.network.backward(there, self.respond(batch, there.predictions))
+                if look:
+                    self._look()
+            self.end_epoch(epoch)
+        self._compare()
+
+    def _look(self) -> None:
+        with self.stretch():
+            encoder, squares = self.network.squares()
+        factors = self.factors(squares)
+        with self.stretch():
+            self.network.scale(encoder, factors)
+
+    def _compare(self) -> None:
+        """The held-out loss of graphs that the validator proposes, which no party sees."""
+        with self.stretch():
+            encoder, squares = self.network.squares()
+        for graph in self.candidates(squares):
+            for batch in self.held_out:
+                with self.stretch():
+                    weights = self.network.under(graph, encoder)
+                    there = self.network.forward(self.x[batch], weights, learning=False)
+                self.score(batch, there.predictions)
+        self.choose()
+
+    @abstractmethod
+    def stretch(self) -> AbstractContextManager[None]:
+        """Computing that the dealer prepares in one piece."""
+
+    @abstractmethod
+    def respond(self, batch: int, predictions: Words) -> Words:
+        """A share of −η · the gradient by every prediction, (d, n)."""
+
+    @abstractmethod
+    def settle(self, squares: Words) -> Mask:
+        """The edges that the order of the attributes leaves."""
+
+    @abstractmethod
+    def factors(self, squares: Words) -> Masked:
+        """By which every block is scaled."""
+
+    @abstractmethod
+    def end_epoch(self, epoch: int) -> None: ...
+
+    @abstractmethod
+    def candidates(self, squares: Words) -> list[Masked]:
+        """The graphs to compare."""
+
+    @abstractmethod
+    def score(self, batch: int, predictions: Words) -> None:
+        """Count the loss of one batch under one candidate."""
+
+    @abstractmethod
+    def choose(self) -> None: ...
+
+
+def row_sets(plan: Plan) -> list[NDArray[np.int64]]:
+    """Batches, and then the rows kept apart."""
+    return [*plan.batches, *plan.held_out]
+
+
+class Scores:
+    """A party's held-out loss of each candidate: the mean over all rows."""
+
+    def __init__(self, sizes: list[int]) -> None:
+        self.sizes, self.total, self.rows = sizes, 0.0, 0
+        self.losses: list[float] = []
+
+    def add(self, loss: float, rows: int) -> None:
+        self.total += loss * rows
+        self.rows += rows
+        if self.rows == sum(self.sizes):
+            self.losses.append(self.total / self.rows)
+            self.total, self.rows = 0.0, 0

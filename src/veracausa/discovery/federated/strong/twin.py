@@ -1,0 +1,96 @@
+"""The strong mode in one place and in the clear: the integers that the parties' shares add up to. NOT PROTECTED."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veracausa.crypto.wide.arithmetic import Masked
+from veracausa.crypto.wide.plain import Plain
+from veracausa.crypto.wide.stream import Stream
+from veracausa.crypto.wide.words import Words, added
+from veracausa.discovery.federated.plan import Plan
+from veracausa.discovery.federated.strong.judge import Judge
+from veracausa.discovery.federated.strong.network import Network
+from veracausa.discovery.federated.strong.party import first_weights, own_columns
+from veracausa.discovery.federated.strong.targets import Targets
+from veracausa.discovery.federated.strong.training import Scores, Training, row_sets
+from veracausa.discovery.federated.strong.validator import dealer_seeds
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+class StrongTwin(Training):
+    """All parties' targets and the validator's judge around one clear network; a seed gives the federation's bits."""
+
+    arithmetic: Plain
+
+    def __init__(
+        self,
+        plan: Plan,
+        columns: Mapping[str, Array],
+        binary: Mask,
+        allowed: Mask,
+        required: Mask,
+        seed: int,
+        progress: Callable[[dict[str, float]], None] = lambda record: None,
+    ) -> None:
+        self.judge, self.progress = Judge(plan, allowed, required), progress
+        settings = plan.settings
+        self.targets = {
+            name: Targets(
+                [values[rows] for rows in row_sets(plan)],
+                binary[plan.own(name)] & settings.bernoulli,
+                settings.likelihood,
+                settings.rate,
+            )
+            for name, values in columns.items()
+        }
+        self.scores = {name: Scores([len(rows) for rows in plan.held_out]) for name in columns}
+        arithmetic = Plain([Stream(dealer_seeds(seed, name)[1]) for name in plan.parties])
+        drawn = [first_weights(plan, name, allowed, seed) for name in plan.parties]
+        weights = {part: added([one[part] for one in drawn]) for part in drawn[0]}
+        held = [own_columns(plan, name, values) for name, values in columns.items()]
+        whole = [added(parts) for parts in zip(*held, strict=True)]
+        super().__init__(plan, arithmetic, Network(arithmetic, weights, allowed), whole)
+
+    def stretch(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def respond(self, batch: int, predictions: Words) -> Words:
+        steps = [targets.respond(batch, predictions[self.plan.own(name)]) for name, targets in self.targets.items()]
+        return np.concatenate(steps)
+
+    def factors(self, squares: Words) -> Masked:
+        self._see(squares)
+        return self.arithmetic.mask(self.judge.factors())[0]
+
+    def settle(self, squares: Words) -> Mask:
+        self._see(squares)
+        return self.judge.settle()
+
+    def end_epoch(self, epoch: int) -> None:
+        self.progress(self.judge.end_epoch(epoch))
+
+    def candidates(self, squares: Words) -> list[Masked]:
+        self._see(squares)
+        graphs = self.judge.candidates()
+        return self.arithmetic.mask(*graphs.astype(np.uint64)) if self.plan.held_out else []
+
+    def score(self, batch: int, predictions: Words) -> None:
+        for name, scores in self.scores.items():
+            loss = self.targets[name].losses(batch, predictions[self.plan.own(name)])
+            scores.add(loss, predictions.shape[1])
+
+    def choose(self) -> None:
+        if self.plan.held_out:
+            losses = np.sum([np.array(scores.losses) for scores in self.scores.values()], axis=0)
+            empty = sum(targets.losses_without_causes(list(self.held_out)) for targets in self.targets.values())
+            self.judge.choose(losses, empty)
+
+    def _see(self, squares: Words) -> None:
+        self.judge.see(squares, sum(targets.take_loss() for targets in self.targets.values()))
