@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from veracausa.bench.dispatch_pair import OFFLINE, ONLINE, STAGES, WATCHED, Costs, Sizes, measure
+from veracausa.bench.dispatch_pair import KEY, OFFLINE, ONLINE, STAGES, WATCHED, Costs, Sizes, measure
 from veracausa.bench.rows import Row
 from veracausa.bench.scalar_paillier import ScalarRates, scalar_rates
 from veracausa.discovery.settings import Settings
@@ -24,7 +24,7 @@ PUBLISHED_RATE = 12_500
 TRAINING_ROWS = 800
 """Of 1000, so that an epoch of batches of 16 has 50; they are prepared, and packed, together."""
 SAMPLES = (22, 66)
-"""Rows at which Paillier is measured when a batch has more: its seconds grow along a line."""
+"""Rows at which Paillier is measured when a batch has more: its work ahead grows along a line."""
 MB = 1e6
 
 
@@ -95,7 +95,9 @@ def backend_costs(name: str, case: Case, repeats: int) -> tuple[Costs, float]:
         return measure(name, case.sizes(case.n, 1, 1), 0).times(case.peers), 1.0
     short, long = (measure(name, case.sizes(n, 1, 1), 0) for n in SAMPLES)
     slope = (case.n - SAMPLES[0]) / (SAMPLES[1] - SAMPLES[0])
-    return short.along(long, slope).times(case.peers), sum(SAMPLES) / case.n
+    # Online all of them do the same arithmetic.
+    twin = measure("none", case.sizes(case.n, 1, 1), repeats)
+    return short.along(long, slope).with_stage(ONLINE, twin).times(case.peers), sum(SAMPLES) / case.n
 
 
 def comparisons(name: str, case: Case, cost: Costs, part: float, rates: ScalarRates) -> list[Row]:
@@ -131,7 +133,7 @@ def parts(name: str, cost: Costs) -> list[Row]:
     phases = [
         Row(f"{name} {stage}: {phase}", cost.phases[stage, phase], whole, cost.iteration)
         for stage, phase in sorted(cost.phases, key=lambda at: (STAGES.index(at[0]), -cost.phases[at]))
-        if WATCHED[name]
+        if WATCHED[name] and stage != KEY
     ]
     return stages + phases
 

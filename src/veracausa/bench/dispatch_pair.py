@@ -22,12 +22,31 @@ from veracausa.wire.message import Kind, Message, TensorSpec
 
 KEY, SET_UP, OFFLINE, ONLINE = "key", "set-up", "offline", "online"
 LOOK_OFFLINE, LOOK_ONLINE = "look offline", "look online"
+GROWING = (SET_UP, OFFLINE)
 STAGES = (KEY, SET_UP, OFFLINE, ONLINE, LOOK_OFFLINE, LOOK_ONLINE)
 
-_PAILLIER = "veracausa.crypto.backends.paillier."
+_BFV, _PAILLIER = "veracausa.crypto.backends.bfv.", "veracausa.crypto.backends.paillier."
 WATCHED: dict[str, tuple[Place, ...]] = {
     "none": (),
-    "bfv": (),
+    "bfv": (
+        *((_BFV + module, "encode", "encode") for module in ("keys", "rows", "values")),
+        *((_BFV + module, "factor", "transform") for module in ("keys", "rows", "values")),
+        *((_BFV + module, "load", "load") for module in ("keys", "rows", "values")),
+        *((_BFV + module, "unpack", "validate") for module in ("keys", "rows", "values")),
+        *((_BFV + module, "unwrap", "validate") for module in ("keys", "rows", "values", "answers")),
+        *((_BFV + module, "wrap", "serialise") for module in ("keys", "rows", "values")),
+        (_BFV + "keys", "pack", "serialise"),
+        (_BFV + "keys", "residues_of", "serialise"),
+        (_BFV + "keys", "SecretKey.encrypt", "encrypt"),
+        (_BFV + "keys", "SecretKey.decrypt", "decrypt"),
+        (_BFV + "keys", "PublicKey._sent", "mask"),
+        (_BFV + "keys", "fresh_noise", "flood"),
+        (_BFV + "keys", "ternary", "mask"),
+        ("seal", "Evaluator.multiply_plain", "multiply"),
+        ("seal", "Evaluator.add_inplace", "add"),
+        ("seal", "Evaluator.transform_from_ntt_inplace", "transform"),
+        ("seal", "Evaluator.mod_switch_to_next_inplace", "switch"),
+    ),
     "paillier": (
         (_PAILLIER + "keys", "SecretKey.encrypt", "encrypt"),
         (_PAILLIER + "encryption", "combinations", "multiply"),
@@ -99,15 +118,28 @@ class Costs:
         )
 
     def along(self, other: Costs, slope: float) -> Costs:
-        """So far along the line through this and another."""
+        """So far along the line through this and another, for what grows with the rows; the rest is the other's."""
 
-        def reached(a: Mapping[Any, float], b: Mapping[Any, float]) -> dict[Any, float]:
-            names = a.keys() | b.keys()
-            return {name: a.get(name, 0.0) + slope * (b.get(name, 0.0) - a.get(name, 0.0)) for name in names}
+        def reached(a: Mapping[Any, float], b: Mapping[Any, float], stage: Callable[[Any], str]) -> dict[Any, float]:
+            found = dict(b)
+            for name in b:
+                if stage(name) in GROWING:
+                    here = a.get(name, 0.0)
+                    # A part that takes no time may seem to fall; a time is never negative.
+                    found[name] = max(here + slope * (b[name] - here), 0.0)
+            return found
 
         return Costs(
-            reached(self.seconds, other.seconds), reached(self.bytes, other.bytes), reached(self.phases, other.phases)
+            reached(self.seconds, other.seconds, str),
+            reached(self.bytes, other.bytes, str),
+            reached(self.phases, other.phases, lambda name: str(name[0])),
         )
+
+    def with_stage(self, stage: str, other: Costs) -> Costs:
+        """This, with one stage of another."""
+        phases = {name: seconds for name, seconds in self.phases.items() if name[0] != stage}
+        phases |= {name: seconds for name, seconds in other.phases.items() if name[0] == stage}
+        return Costs(self.seconds | {stage: other.seconds[stage]}, self.bytes | {stage: other.bytes[stage]}, phases)
 
 
 def measure(name: str, sizes: Sizes, repeats: int) -> Costs:
@@ -159,6 +191,9 @@ class Pair:
             rows = self.source.encrypt_rows(self.batches, shape.width)
             got = self._cross(watch, SET_UP, bytes=rows, more=self.source.public_key())
             self.rows = self.target.open_rows(got["more"], got["bytes"], shape.sizes, shape.columns, shape.width)
+            # The source meets the target's key at its first product, and checks it once.
+            one = self.draws.uniform(1)
+            self.source.products(self.target_key, self.target.encrypt(one), one, one)
 
     def round(self, watch: Stopwatch) -> None:
         """Every batch once forward and backward, with triples made before; and looks at the norms."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import reduce, wraps
 from importlib import import_module
+from inspect import getattr_static
 from typing import Any
 from unittest.mock import patch
 
@@ -61,7 +62,10 @@ class Stopwatch:
             for module, name, phase in places:
                 *owners, last = name.split(".")
                 owner: Any = reduce(getattr, owners, import_module(module))
-                patches.enter_context(patch.object(owner, last, self._timed(getattr(owner, last), phase)))
+                timed: Any = self._timed(getattr(owner, last), phase)
+                if isinstance(getattr_static(owner, last), staticmethod | classmethod):
+                    timed = staticmethod(timed)
+                patches.enter_context(patch.object(owner, last, timed))
             yield
 
     def _timed(self, function: Callable[..., Any], phase: str) -> Callable[..., Any]:

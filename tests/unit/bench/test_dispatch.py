@@ -50,26 +50,29 @@ def test_costs_grow_with_peers_and_along_a_line():
     assert twice.seconds[OFFLINE] == 2.0 == twice.phases[OFFLINE, "draw"]
     assert twice.bytes[SET_UP] == 20.0
     far = costs(1.0).along(costs(3.0), 10.0)
-    assert far.seconds[ONLINE] == 21.0
-    assert far.bytes[ONLINE] == 10.0
+    assert far.seconds[OFFLINE] == 21.0 == far.phases[OFFLINE, "draw"]
+    assert far.seconds[ONLINE] == 3.0
+    assert far.bytes[OFFLINE] == 10.0
+    assert costs(3.0).along(costs(1.0), 10.0).seconds[OFFLINE] == 0.0
+    assert far.with_stage(OFFLINE, costs(7.0)).seconds[OFFLINE] == 7.0
 
 
 def test_long_batches_of_paillier_are_extended_and_say_so(monkeypatch):
     asked = []
 
     def measured(name, sizes, repeats):
-        asked.append(sizes.n)
+        asked.append((name, sizes.n))
         return costs(1.0 + sizes.n)
 
     monkeypatch.setattr(dispatch, "measure", measured)
     cost, part = backend_costs("paillier", Case(1000, 15, 3), 5)
-    assert asked == list(SAMPLES)
-    assert cost.seconds[OFFLINE] == pytest.approx(2 * 1001)
+    assert asked == [*(("paillier", n) for n in SAMPLES), ("none", 1000)]
+    assert cost.seconds[OFFLINE] == pytest.approx(2 * 1001) == cost.seconds[ONLINE]
     assert part == pytest.approx(sum(SAMPLES) / 1000)
     row = comparisons("paillier", Case(1000, 15, 3), cost, part, RATES)[0]
     assert row.extra["measured part"] == part
     assert backend_costs("paillier", Case(16, 15, 3), 5)[1] == 1.0
-    assert asked[-1] == 16
+    assert asked[-1] == ("paillier", 16)
 
 
 def test_every_phase_is_counted_once(monkeypatch):
@@ -132,6 +135,16 @@ def test_paillier_is_timed_by_its_phases(monkeypatch):
     assert offline >= {"draw", "multiply", "mask and re-randomise", "serialise", "validate", "decrypt", "message"}
     whole = sum(seconds for (stage, _), seconds in found.phases.items() if stage == OFFLINE)
     assert whole == pytest.approx(found.seconds[OFFLINE])
+
+
+def test_bfv_is_timed_by_its_phases():
+    pytest.importorskip("seal")
+    found = measure("bfv", TINY, repeats=1)
+    offline = {phase for stage, phase in found.phases if stage == OFFLINE}
+    wanted = "encode transform multiply mask flood switch serialise validate decrypt draw message"
+    assert offline >= set(wanted.split())
+    assert (SET_UP, "encrypt") in found.phases
+    assert found.phases[OFFLINE, "other"] < 0.5 * sum(found.phases[OFFLINE, phase] for phase in offline)
 
 
 @pytest.mark.parametrize(("name", "library"), [("paillier", "gmpy2"), ("bfv", "seal")])
