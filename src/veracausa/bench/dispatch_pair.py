@@ -154,15 +154,16 @@ def measure(name: str, sizes: Sizes, repeats: int) -> Costs:
         pair.set_up(watched)
         pair.round(watched)
     sent = dict(pair.sent)
-    rounds = [watched] if not repeats else [Stopwatch() for _ in range(repeats)]
-    for watch in rounds if repeats else ():
+    rounds = [Stopwatch() for _ in range(repeats)]
+    for watch in rounds:
         pair.round(watch)
-    seconds = {stage: float(np.median([watch.stage_seconds(stage) for watch in rounds])) for stage in STAGES}
+    taken = {stage: [watch.stage_seconds(stage) for watch in rounds or [watched]] for stage in STAGES}
+    seconds = {stage: float(np.median(taken[stage])) for stage in STAGES}
     seconds |= {stage: watched.stage_seconds(stage) for stage in (KEY, SET_UP)}
     return Costs(
         {stage: seconds[stage] / per.get(stage, 1) for stage in STAGES},
         {stage: sent.get(stage, 0) / per.get(stage, 1) for stage in STAGES},
-        {name: taken / per.get(name[0], 1) for name, taken in watched.seconds.items()},
+        {place: spent / per.get(place[0], 1) for place, spent in watched.seconds.items()},
     )
 
 
