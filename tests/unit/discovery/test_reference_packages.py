@@ -1,0 +1,44 @@
+"""Our own code of published methods beside the packages of their authors or of others, where they are installed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from veracausa.discovery.baselines import build
+from veracausa.discovery.data import load_causal
+from veracausa.metrics.graphs import r2_sortability, var_sortability
+
+
+@pytest.fixture(scope="module")
+def raw():
+    """As generated: its columns differ in variance, so that there is something to sort by."""
+    return load_causal("synthetic", attributes=8, edges=14, rows=300, seed=3, standardise=False)
+
+
+@pytest.mark.parametrize(("by", "reference"), [("variance", "var_sort_regress"), ("r2", "r2_sort_regress")])
+def test_sortnregress_is_that_of_its_authors(raw, by: str, reference: str):
+    theirs = getattr(pytest.importorskip("CausalDisco.baselines"), reference)(raw.values)
+    ours = build("sortnregress", by=by).fit(raw.values).strengths_
+    assert np.allclose(ours, np.abs(theirs), atol=1e-8)
+    assert ours.any()
+
+
+def test_sortability_is_that_of_its_authors(raw):
+    theirs = pytest.importorskip("CausalDisco.analytics")
+    truth = raw.truth.astype(float)
+    assert var_sortability(raw.values, raw.truth) == pytest.approx(theirs.var_sortability(raw.values, truth))
+    assert r2_sortability(raw.values, raw.truth) == pytest.approx(theirs.r2_sortability(raw.values, truth))
+
+
+def test_linear_notears_finds_what_gcastle_finds():
+    castle = pytest.importorskip("castle.algorithms")
+    rng = np.random.default_rng(1)
+    values = rng.normal(size=(500, 5))
+    for cause, effect, weight in ((0, 1, 1.5), (1, 3, 1.2), (2, 3, -1.5), (3, 4, 0.9)):
+        values[:, effect] += weight * values[:, cause]
+    other = castle.Notears(lambda1=0.1, w_threshold=0.0)
+    other.learn(values)
+    ours = build("notears", sparsity=0.1, standardise=False).fit(values).strengths_
+    # Both stop at h = 1e-8, from where weights of this size still move in the third digit.
+    assert np.allclose(ours, np.abs(other.weight_causal_matrix), atol=1e-2)
