@@ -110,6 +110,7 @@ def test_columns_of_zeros_come_back_as_their_masks(owner, peer):
     mask = DRAWS.uniform(4, 3)
     first, second = (rows.forward([0], np.zeros((1, 2, 3), dtype=np.int64), mask) for _ in range(2))
     np.testing.assert_array_equal(owner.decrypt_forward(first, [4], 2, 3), mask)
+    assert first.flags.writeable  # a tensor is made of it
     assert (first[keys.TAG :] != second[keys.TAG :]).any()
 
 

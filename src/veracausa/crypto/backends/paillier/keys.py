@@ -46,7 +46,7 @@ class PublicKey:
         return cls(modulus)
 
     def write(self) -> Bytes:
-        return np.frombuffer(int(self.modulus).to_bytes(-(-self.bits // 8), "big"), dtype=np.uint8)
+        return np.frombuffer(bytearray(int(self.modulus).to_bytes(-(-self.bits // 8), "big")), dtype=np.uint8)
 
     def size(self, count: int) -> int:
         """Bytes of so many ciphertexts."""
@@ -54,7 +54,7 @@ class PublicKey:
 
     def write_ciphertexts(self, purpose: str, ciphertexts: Iterable[int]) -> Bytes:
         whole = b"".join(int(c).to_bytes(self._length, "big") for c in ciphertexts)
-        return np.frombuffer(self._tag(purpose) + whole, dtype=np.uint8)
+        return np.frombuffer(bytearray(self._tag(purpose) + whole), dtype=np.uint8)
 
     def read_ciphertexts(self, purpose: str, data: Bytes, count: int) -> list[int]:
         """So many ciphertexts under this key; anything else is refused."""
