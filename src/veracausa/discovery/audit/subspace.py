@@ -29,7 +29,7 @@ def directions(features: Array, rank: int) -> Array:
     """
     centred = features - features.mean(0)
     left, singular, _ = np.linalg.svd(centred, full_matrices=False)
-    kept = singular[:rank] ** 2 > NEGLIGIBLE * np.sum(singular**2)
+    kept = singular[:rank] ** 2 > max(NEGLIGIBLE * np.sum(singular**2), 1e-30)
     return np.asarray(left[:, :rank][:, kept] * np.sqrt(len(features)))
 
 

@@ -123,11 +123,8 @@ def test_a_target_with_one_cause_is_a_copy_of_it(rng: np.random.Generator, weigh
     assert score.by_attribute[1:] == (0.0, 0.0)  # the other targets have three causes each, and are no copies
 
 
-def test_first_weights_give_every_batch_away_and_guessed_ones_none(
-    rng: np.random.Generator, weights: np.ndarray
-) -> None:
-    x = columns(rng)
-    first = 0.05 * weights.reshape(COLUMNS, -1)
+def lived(rng: np.random.Generator, x: np.ndarray, first: np.ndarray) -> tuple[Opened, ...]:
+    """Batches of ten rows; the weights grow after each, and every third time the validator has them scaled."""
     now, batches = first.copy(), []
     for number, rows in enumerate(np.arange(N).reshape(-1, 10)):
         steps = 0.01 * rng.standard_normal((10, TARGETS * H))
@@ -136,7 +133,15 @@ def test_first_weights_give_every_batch_away_and_guessed_ones_none(
         now = now + x[rows].T @ steps
         if factors is not None:
             now = (now.reshape(COLUMNS, TARGETS, H) * factors[..., None]).reshape(COLUMNS, -1)
-    seen = view(x, weights, first=(first, tuple(batches)))
+    return tuple(batches)
+
+
+def test_first_weights_give_every_batch_away_and_guessed_ones_none(
+    rng: np.random.Generator, weights: np.ndarray
+) -> None:
+    x = columns(rng)
+    first = 0.05 * weights.reshape(COLUMNS, -1)
+    seen = view(x, weights, first=(first, lived(rng, x, first)))
     assert attacked("known-start", seen, x).mean > 0.9999
     assert attacked("guessed-start", seen, x).mean < 0.7
 
@@ -153,10 +158,11 @@ def test_strengths_help_where_they_tell_causes_apart(rng: np.random.Generator) -
 
 def test_with_the_validators_weights_columns_are_solved_for(rng: np.random.Generator, weights: np.ndarray) -> None:
     x = columns(rng)
-    known = np.repeat(weights.reshape(1, COLUMNS, -1), N, 0)
-    assert attacked("party-and-validator", view(x, weights, weights=known), x).mean > 0.9999
-    other = np.repeat(rng.standard_normal((1, COLUMNS, TARGETS * H)), N, 0)
-    assert attacked("party-and-validator", view(x, weights, weights=other), x).mean < 0.95
+    first = 0.05 * weights.reshape(COLUMNS, -1)
+    batches = lived(rng, x, first)
+    assert attacked("party-and-validator", view(x, weights, looked=(first, batches)), x).mean > 0.9999
+    other = 0.05 * rng.standard_normal(first.shape)
+    assert attacked("party-and-validator", view(x, weights, looked=(other, batches)), x).mean < 0.9
     attack = feature_attacks.get("party-and-validator")(feature_attacks.options("party-and-validator")(name=""))
     assert attack.read(view(x, weights)) is None  # mode M2: it was sent none
 

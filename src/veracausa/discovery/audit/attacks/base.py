@@ -33,7 +33,7 @@ class Grant(Flag):
 
 @dataclass(frozen=True)
 class Opened:
-    """One batch of the first epoch as the target lived it: what it opened, then by what it let the weights grow."""
+    """One batch as the target lived it: what it opened, then by what it let the weights grow."""
 
     rows: NDArray[np.int64]
     """Places among the training rows."""
@@ -80,10 +80,10 @@ class View:
     known: tuple[NDArray[np.int64], Array] | None = None
     """Rows by place, and the source's values there. With KNOWN_ROWS."""
     first: tuple[Array, tuple[Opened, ...]] | None = None
-    """The first weights (columns, targets·h), and the first epoch. With FIRST_WEIGHTS."""
-    weights: Array | None = None
-    """(n, columns, targets·h): the weights that the validator knew when a row was opened last. With VALIDATOR in mode
-    M1; in mode M2 it knows strengths only."""
+    """The first weights (columns, targets·h), and the first epochs. With FIRST_WEIGHTS."""
+    looked: tuple[Array, tuple[Opened, ...]] | None = None
+    """The weights as the validator of mode M1 saw them first, and the batches after that. With VALIDATOR; in mode M2 it
+    sees strengths only."""
 
     @property
     def rows(self) -> int:

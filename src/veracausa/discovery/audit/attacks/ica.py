@@ -9,7 +9,7 @@ from pydantic import Field
 
 from veracausa.discovery.audit.attacks import feature_attacks
 from veracausa.discovery.audit.attacks.base import FeatureAttack, Guess, View
-from veracausa.discovery.audit.subspace import directions, flat
+from veracausa.discovery.audit.subspace import beside, directions
 from veracausa.registry import Options
 
 
@@ -19,15 +19,17 @@ class ICAOptions(Options):
 
 @feature_attacks.register("ica", ICAOptions)
 class ICA(FeatureAttack):
-    """FastICA (Hyvärinen 1999). Works where columns are independent and not normal; causes and effects are not."""
+    """FastICA (Hyvärinen 1999) on all epochs, which together hold every column. Works where columns are independent and not normal; causes and effects are not."""
 
-    about = "looks for the least Gaussian directions of the features"
+    about = "looks for the least Gaussian directions of all features"
     options: ICAOptions
 
-    def guess(self, view: View) -> Guess:
+    def guess(self, view: View) -> Guess | None:
         from sklearn.decomposition import FastICA
 
-        white = directions(flat(view.last), view.columns)
+        white = directions(beside(view.history), view.columns)
+        if not white.size:
+            return None
         model = FastICA(
             whiten="unit-variance", max_iter=self.options.iterations, random_state=int(view.rng.integers(2**31))
         )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from veracausa.discovery.audit.attacks import feature_attacks
-from veracausa.discovery.audit.attacks.base import Array, FeatureAttack, Grant, Guess, View
+from veracausa.discovery.audit.attacks.base import Array, FeatureAttack, Grant, Guess, Opened, View
 
 
 @feature_attacks.register("known-start")
 class KnownStart(FeatureAttack):
-    """Follows the first epoch: X = Z·W⁺ of a batch, then the weights' next step, which it knows because it sent it.
+    """Follows the first epochs: X = Z·W⁺ of a batch, then the weights' next step, which it knows because it sent it.
 
     The source draws the first weights from its system's entropy and nobody else learns them; this attack is granted
     them, as a target would have them if they followed from a seed that all know.
@@ -38,8 +38,8 @@ class GuessedStart(FeatureAttack):
         return followed(view, view.rng.uniform(-bound, bound, weights.shape), opened)
 
 
-def followed(view: View, weights: Array, opened: tuple) -> Guess:  # type: ignore[type-arg]
-    """All rows of the first epoch, from the weights at its start."""
+def followed(view: View, weights: Array, opened: tuple[Opened, ...]) -> Guess:
+    """The rows of all these batches, from the weights before the first of them."""
     values = np.full((view.rows, view.columns), np.nan)
     weights = weights.copy()
     for batch in opened:

@@ -20,7 +20,7 @@ class NormAware(FeatureAttack):
     options: UnSplitOptions
 
     def guess(self, view: View) -> Guess | None:
-        if view.strengths is None:
+        if view.strengths is None or not view.last.any():
             return None
         radius = view.strengths[..., None]
 

@@ -32,7 +32,9 @@ class UnSplit(FeatureAttack):
     about = "guesses columns and weights by turns until their product fits the features"
     options: UnSplitOptions
 
-    def guess(self, view: View) -> Guess:
+    def guess(self, view: View) -> Guess | None:
+        if not view.last.any():
+            return None
         return Guess(alternate(self.options, view, flat(view.last)))
 
 

@@ -1,0 +1,176 @@
+"""The audit of a discovery: each case is trained as the parties' programs, watched, and attacked."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from veracausa.discovery.audit import measure
+from veracausa.discovery.audit.attacks import feature_attacks
+from veracausa.discovery.audit.cases import AS_RUN, AuditOptions, Case, cases_of
+from veracausa.discovery.audit.record import write_audit
+from veracausa.discovery.audit.recorder import Recording
+from veracausa.discovery.audit.views import all_but_one, single
+from veracausa.discovery.countermeasures.row_noise import accounted, most_exposed
+from veracausa.discovery.data import CausalData
+from veracausa.discovery.data.parties import owners
+from veracausa.discovery.job import DiscoveryJob, load_columns
+from veracausa.discovery.run import make_method
+from veracausa.discovery.vfedcd import VFedCD
+from veracausa.errors import InputError
+from veracausa.metrics.graphs import graph_scores
+from veracausa.runs.atomic import write_whole
+
+Observer = Callable[[Mapping[str, Any]], None]
+Parties = Mapping[str, Sequence[str]]
+
+
+def audit_discovery(
+    job: DiscoveryJob,
+    out: Path,
+    *,
+    attacks: Sequence[str] = (),
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    options: AuditOptions | None = None,
+    resume: bool = False,
+    observer: Observer = lambda event: None,
+) -> dict[str, Any]:
+    """Train and attack all cases, write `summary.json`, `audit.md` and `report.html` into `out`, give the summary.
+
+    `settings` are those of attacks by name. With `resume` a case that is there already is kept.
+    """
+    options, names = options or AuditOptions(), list(attacks) or feature_attacks.names()
+    for name in names:
+        measure.make_attack(name, (settings or {}).get(name, {}))
+    method = make_method(job)
+    if not isinstance(method, VFedCD):
+        raise InputError(f"method {job.method!r}: only a discovery of several parties by 'vfedcd' can be audited")
+    data, parties = load_columns(job)
+    if len(parties) < 2:
+        raise InputError("parties: with one party nobody opens anything of another; name two at least")
+    sizes = [len(columns) for columns in parties.values()]
+    cases = cases_of(method.settings(), method.get_params(), sizes, options)
+    out.mkdir(parents=True, exist_ok=True)
+    found = []
+    for number, case in enumerate(cases):
+        asked = json.loads(json.dumps(_asked(job, case, names, settings, options)))
+        path = out / "cases" / f"{case.name.replace(' ', '-')}.json"
+        kept = json.loads(path.read_text(encoding="utf-8")) if resume and path.is_file() else {}
+        if kept.get("asked") != asked:
+
+            def tell(what: str, share: float, number: int = number, case: Case = case) -> None:
+                progress = (number + share) / len(cases)
+                observer({"event": "progress", "what": f"{case.name}: {what}", "share": progress})
+
+            kept = {"asked": asked, **run_case(job, case, data, parties, names, settings or {}, options, tell)}
+            path.parent.mkdir(exist_ok=True)
+            write_whole(path, (json.dumps(kept, indent=1) + "\n").encode())
+        found.append(kept)
+    return write_audit(out, job, data, parties, options, names, found)
+
+
+def _asked(
+    job: DiscoveryJob,
+    case: Case,
+    names: Sequence[str],
+    settings: Mapping[str, Mapping[str, Any]] | None,
+    options: AuditOptions,
+) -> dict[str, Any]:
+    """What a case's numbers depend on."""
+    return {
+        "job": job.model_dump(mode="json"),
+        "changes": dict(case.changes),
+        "attacks": list(names),
+        "settings": {name: dict(each) for name, each in (settings or {}).items()},
+        "known_rows": options.known_rows,
+        "seed": options.seed,
+    }
+
+
+def run_case(
+    job: DiscoveryJob,
+    case: Case,
+    data: CausalData,
+    parties: Parties,
+    names: Sequence[str],
+    settings: Mapping[str, Mapping[str, Any]],
+    options: AuditOptions,
+    tell: Callable[[str, float], None] = lambda what, share: None,
+) -> dict[str, Any]:
+    """One case: trained, watched, attacked."""
+    started = time.process_time()
+    # The twin's integers are those of an encrypted run; what it sends in the clear is not looked at.
+    changes = {"engine": "federated", "encryption": "none", "link": "threads", "bootstrap": 0, **case.changes}
+    method = make_method(job.model_copy(update={"settings": {**job.settings, **changes}}))
+    assert isinstance(method, VFedCD)
+    recording = train(method, data, parties, lambda share: tell("training", 0.6 * share))
+    trained = time.process_time() - started
+    scenes = single(recording, options.known_rows, options.seed)
+    found = measure.measured(scenes, names, settings, lambda what: tell(what, 0.7))
+    result: dict[str, Any] = {
+        "name": case.name,
+        "says": case.says,
+        "changes": dict(case.changes),
+        "validator": method.validator,
+        "parts_opened": next(iter(recording.parties.values())).apart,
+        **found,
+        "graph": {"edges": int(method.adjacency_matrix_.sum())},
+        "strengths": np.round(method.strengths_, 9).tolist(),
+        "processor_seconds": {"training": round(trained, 1)},
+    }
+    if result["parts_opened"] and len(parties) > 2:
+        together = [name for name in measure.TOGETHER if name in names]
+        result["all_but_one"] = measure.measured(
+            all_but_one(recording, options.known_rows, options.seed), together, settings, lambda what: tell(what, 0.9)
+        )
+    if data.truth is not None:
+        scores = graph_scores(data.truth, method.adjacency_matrix_, owners(parties, data.names))
+        result["graph"] = {name: float(value) for name, value in scores.items() if np.isfinite(value)}
+    if noise := method.settings().row_noise:
+        result["account"] = _account(recording, method, noise)
+    result["processor_seconds"]["attacks"] = round(time.process_time() - started - trained, 1)
+    return result
+
+
+def train(
+    method: VFedCD, data: CausalData, parties: Parties, progress: Callable[[float], None] = lambda share: None
+) -> Recording:
+    """Fit with every party a program, somebody watching each."""
+    import polars as pl
+
+    recording = Recording()
+    frame = pl.DataFrame(data.values, schema=list(data.names))
+    method.fit(frame, parties=parties, observer=lambda event: progress(event["share"]), watch=recording.watch)
+    return recording
+
+
+def _account(recording: Recording, method: VFedCD, noise: float) -> dict[str, float]:
+    """What the worst target learns of the attribute that is most exposed to it, over all openings of a row."""
+    worst = 0.0
+    at = {str(name): position for position, name in enumerate(method.feature_names_in_)}
+    for name, recorder in recording.parties.items():
+        own = [at[column] for column in recorder.plan.names[recorder.plan.own(name)]]
+        foreign = [position for position in at.values() if position not in own]
+        worst = max(worst, most_exposed(method.strengths_, own, foreign))
+    epochs = next(iter(recording.parties.values())).epochs
+    account = accounted(noise, epochs, worst)
+    once = accounted(noise, 1, worst)
+    return {
+        "openings": epochs,
+        "strength": worst,
+        "mu": account.mu,
+        "epsilon": account.epsilon,
+        "delta": account.delta,
+        "mu_once": once.mu,
+        "epsilon_once": once.epsilon,
+    }
+
+
+def as_run(found: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The case of the job as it is."""
+    return next((case for case in found if case["name"] == AS_RUN), None)
