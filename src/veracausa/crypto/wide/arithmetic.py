@@ -48,7 +48,7 @@ class Arithmetic(ABC):
 
     @abstractmethod
     def reveal(self, share: Words, bits: int) -> Words:
-        """(n, targets): every target's column, rounded to so many bits fewer, as far as it is this one's to see."""
+        """(targets, …): each opened to its target, rounded to so many bits fewer; here those that are this one's."""
 
     @abstractmethod
     def share(self, number: Masked) -> Words:

@@ -1,1 +1,1 @@
-"""VFedCD with encoder and decoders on shares of all parties: targets see predictions, and no features."""
+"""VFedCD with encoder and decoders on shares of all parties: nothing about a single row is opened to anybody."""

@@ -22,8 +22,8 @@ DEALT = Kind("dealt", {"words": _WORDS}, secret_shared=True)
 """From the dealer to the first party: what makes the drawn shares add up to products."""
 OPENING = Kind("opening", {"words": _WORDS}, secret_shared=True)
 """Between parties: shares of masked numbers."""
-PREDICTIONS = Kind("predictions", {"words": TensorSpec(torch.int64, (None, None))}, secret_shared=True)
-"""To a target: shares of its attributes' predictions, (own, n)."""
+SUMS = Kind("sums", {"words": TensorSpec(torch.int64, (None,))}, secret_shared=True)
+"""To a target: shares of its attributes' sums of squared residuals."""
 LOSSES = Kind("losses", {"losses": TensorSpec(torch.float64, (None,))}, {"empty": float})
 """A party's held-out loss of each candidate, summed over its attributes and rows, and that without any causes."""
 

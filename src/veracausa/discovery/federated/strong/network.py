@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veracausa.crypto.fixed_point import VALUE_BITS
-from veracausa.crypto.wide.arithmetic import Arithmetic, Masked
+from veracausa.crypto.wide.arithmetic import Arithmetic, Masked, zeros
 from veracausa.crypto.wide.stream import Stream
 from veracausa.crypto.wide.words import Words, word
 
@@ -23,10 +23,15 @@ Mask = NDArray[np.bool_]
 WEIGHT_BITS = 24
 """Fractional bits of all weights and biases."""
 UNIT_BITS = 12
-"""Of what goes into and comes out of hidden units, and of opened predictions."""
+"""Of what goes into and comes out of hidden units."""
 GRADIENT_BITS = 24
 BACK_BITS = 16
 """Of the readout times the slope of the last units."""
+RESIDUAL_BITS = 16
+RATE_BITS = 32
+"""Of learning rates, which are small."""
+SQUARE_BITS = 16
+"""Of sums of squared residuals as they are opened."""
 FACTOR_BITS = 16
 CUBIC_BITS = 4
 """σ(u) = u − u³ / 2^4."""
@@ -46,8 +51,8 @@ class Pass:
     outputs: list[Masked]
     back: Masked | None
     """The readout times the slope of the last units; None where nothing is learned."""
-    predictions: Words
-    """(targets, n), as far as they are this one's to see."""
+    residuals: Masked
+    """Predictions less what they predict, (d, n, 1)."""
 
 
 class Network:
@@ -58,9 +63,11 @@ class Network:
         self.depth = sum(name.startswith("weight") for name in shares)
         self.allowed = allowed
         """Edges that may grow; all parties know it."""
+        self.sums: Words = zeros((len(allowed),))
+        """Each attribute's squared residuals since they were last opened."""
 
     def forward(self, x: Masked, encoder: Words | None = None, learning: bool = True) -> Pass:
-        """Predictions of rows (n, d), each opened to its target alone; `encoder` in place of the network's own."""
+        """Predict rows (n, d), every attribute by the others; `encoder` in place of the network's own."""
         secret, shares = self.arithmetic, self.shares
         encoder = shares["encoder"] if encoder is None else encoder
         d, _, h = encoder.shape
@@ -83,14 +90,27 @@ class Network:
             (output,) = secret.cut_and_mask(last)
         outputs.append(output)
         mean = secret.product(np.matmul, output, weights[-1]) + _up(shares["offset"], UNIT_BITS)
-        return Pass(x, weights, inputs, outputs, back, secret.reveal(mean[..., 0], WEIGHT_BITS))
+        values = _up(secret.share(x).T[..., None], UNIT_BITS + WEIGHT_BITS - VALUE_BITS)
+        (residuals,) = secret.cut_and_mask((mean - values, UNIT_BITS + WEIGHT_BITS - RESIDUAL_BITS))
+        return Pass(x, weights, inputs, outputs, back, residuals)
 
-    def backward(self, there: Pass, steps: Words) -> None:
-        """Let all weights grow by a batch, given shares of −η · the losses' gradient by the predictions, (d, n)."""
+    def squared_residuals(self, there: Pass) -> Words:
+        """A share of every attribute's sum over the rows, (d,)."""
+        return self.arithmetic.product(lambda a, b: (a * b).sum((1, 2)), there.residuals, there.residuals)
+
+    def open_sums(self, sums: Words) -> Words:
+        """To each target those of its attributes, (own,)."""
+        return self.arithmetic.reveal(sums, 2 * RESIDUAL_BITS - SQUARE_BITS)
+
+    def backward(self, there: Pass, rates: Masked) -> None:
+        """Let all weights grow by a batch; `rates` (d, 1) are −η times what residuals weigh, known to targets."""
         assert there.back is not None, "this pass was not made for learning"
         secret, increments = self.arithmetic, dict[str, tuple[Words, int]]()
-        self.shares["offset"] = self.shares["offset"] + steps.sum(1)[:, None, None]
-        (error,) = secret.mask(steps[..., None])
+        self.sums = self.sums + self.squared_residuals(there)
+        weighed = secret.product(np.multiply, there.residuals, rates.view(_in_blocks))
+        (steps,) = secret.cut((weighed, RESIDUAL_BITS + RATE_BITS - GRADIENT_BITS))
+        self._shift("offset", steps)
+        (error,) = secret.mask(steps)
         increments["readout"] = secret.product(np.matmul, there.outputs[-1].view(_transposed), error), UNIT_BITS
         (gradient,) = secret.cut((secret.product(np.multiply, error, there.back), BACK_BITS))
         (masked,) = secret.mask(gradient)

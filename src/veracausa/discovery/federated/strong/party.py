@@ -1,4 +1,4 @@
-"""A party that holds attributes: shares of everything, and its own attributes' predictions in the clear."""
+"""A party that holds attributes: shares of everything, and its own attributes' noise in the clear."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import torch
 from numpy.typing import NDArray
 
 from veracausa.crypto import fixed_point
-from veracausa.crypto.wide.arithmetic import Masked
+from veracausa.crypto.wide.arithmetic import Masked, zeros
 from veracausa.crypto.wide.shared import Shared
 from veracausa.crypto.wide.stream import Stream, fresh_seed
 from veracausa.crypto.wide.words import Words
 from veracausa.discovery.federated.plan import VALIDATOR, Plan
 from veracausa.discovery.federated.strong import kinds
-from veracausa.discovery.federated.strong.kinds import DEALT, OPENING, PREDICTIONS, as_tensor, as_words
+from veracausa.discovery.federated.strong.kinds import DEALT, OPENING, SUMS, as_tensor, as_words
 from veracausa.discovery.federated.strong.network import Network, draw_share
 from veracausa.discovery.federated.strong.targets import Targets
 from veracausa.discovery.federated.strong.training import Scores, Training, row_sets
@@ -31,9 +31,7 @@ class StrongParty(Training):
 
     arithmetic: Shared
 
-    def __init__(
-        self, plan: Plan, name: str, values: Array, binary: Mask, allowed: Mask, link: Link, seed: int | None
-    ) -> None:
+    def __init__(self, plan: Plan, name: str, values: Array, allowed: Mask, link: Link, seed: int | None) -> None:
         self.name, self.link, self.seed = name, link, seed
         self.own, self.peers, self.first = plan.own(name), plan.peers(name), name == plan.parties[0]
         self.exchange = self.dealt = self.looks = 0
@@ -44,12 +42,8 @@ class StrongParty(Training):
             kinds.SEEDS, DEALT, kinds.LOSSES, self.squares_kind, self.given_kind, self.order_kind, peer=VALIDATOR
         )
         for peer in self.peers:
-            link.declare(kinds.COMMON_SEED, OPENING, PREDICTIONS, peer=peer)
-        sets = row_sets(plan)
-        settings = plan.settings
-        self.targets = Targets(
-            [values[rows] for rows in sets], binary & settings.bernoulli, settings.likelihood, settings.rate
-        )
+            link.declare(kinds.COMMON_SEED, OPENING, SUMS, peer=peer)
+        self.targets = targets_of(plan, values)
         self.scores = Scores([len(rows) for rows in plan.held_out])
         self.common = self._agree_on_seeds(plan)
         seeds = link.receive(VALIDATOR, kinds.SEEDS, 0).tensors
@@ -66,10 +60,13 @@ class StrongParty(Training):
         yield
         self.arithmetic.end()
 
-    def respond(self, batch: int, predictions: Words) -> Words:
-        steps = np.zeros((self.plan.d, predictions.shape[1]), dtype=np.uint64)
-        steps[self.own] = self.targets.respond(batch, predictions)
-        return steps
+    def own_rates(self) -> Words:
+        rates = zeros((self.plan.d, 1))
+        rates[self.own] = self.targets.rates()
+        return rates
+
+    def learn(self, sums: Words, steps: int) -> None:
+        self.targets.learn(sums, steps)
 
     def factors(self, squares: Words) -> Masked:
         self._tell(squares)
@@ -88,13 +85,13 @@ class StrongParty(Training):
         self._tell(squares)
         return [self.arithmetic.given(graph) for graph in self._receive_given()]
 
-    def score(self, batch: int, predictions: Words) -> None:
-        self.scores.add(self.targets.losses(batch, predictions), predictions.shape[1])
+    def score(self, sums: Words, rows: int) -> None:
+        self.scores.add(self.targets.losses(sums, rows), rows)
 
     def choose(self) -> None:
         if self.scores.losses:
             losses = torch.tensor(self.scores.losses, dtype=torch.float64)
-            empty = self.targets.losses_without_causes(list(self.held_out))
+            empty = self.targets.loss_without_causes
             self.link.send(VALIDATOR, kinds.LOSSES, self.looks, {"losses": losses}, empty=empty)
 
     def _tell(self, squares: Words) -> None:
@@ -136,10 +133,10 @@ class StrongParty(Training):
         self.exchange += 1
         for peer in self.peers:
             words = {"words": as_tensor(share[self.plan.own(peer)])}
-            self.link.send(peer, PREDICTIONS, self.exchange, words)
+            self.link.send(peer, SUMS, self.exchange, words)
         own = share[self.own]
         for peer in self.peers:
-            own = own + as_words(self.link.receive(peer, PREDICTIONS, self.exchange).tensors["words"])
+            own = own + as_words(self.link.receive(peer, SUMS, self.exchange).tensors["words"])
         return own
 
 
@@ -152,6 +149,10 @@ def first_weights(plan: Plan, name: str, allowed: Mask, seed: int | None) -> dic
 def own_columns(plan: Plan, name: str, values: Array) -> list[Words]:
     """A party's share of every batch, (n, d): its columns, and zeros. It is masked before anything is sent."""
     own = plan.own(name)
-    whole = np.zeros((len(values), plan.d), dtype=np.uint64)
+    whole = zeros((len(values), plan.d))
     whole[:, own] = fixed_point.encode_columns(values, plan.names[own]).astype(np.int64).view(np.uint64)
     return [whole[rows] for rows in row_sets(plan)]
+
+
+def targets_of(plan: Plan, values: Array) -> Targets:
+    return Targets(values[plan.train_rows :], len(plan.batches[0]), plan.settings)

@@ -35,7 +35,6 @@ class StrongProgram:
     name: str
     values: Array | None
     """None: the validator."""
-    binary: Mask
     allowed: Mask
     required: Mask
     seed: int | None
@@ -54,7 +53,7 @@ class StrongProgram:
             }
             notify({"event": "result", **result})
         else:
-            StrongParty(self.plan, self.name, self.values, self.binary, self.allowed, link, self.seed).run()
+            StrongParty(self.plan, self.name, self.values, self.allowed, link, self.seed).run()
         link.ledger.flush()
         sent = {"bytes": link.ledger.bytes_sent, "messages": link.ledger.messages}
         notify({"event": "finished", "party": self.name, **sent})
@@ -65,7 +64,6 @@ def discover(
     names: Sequence[str],
     settings: Settings,
     *,
-    binary: Mask | None = None,
     required: Mask | None = None,
     forbidden: Mask | None = None,
     train_rows: int | None = None,
@@ -76,20 +74,17 @@ def discover(
 ) -> FederatedFit:
     """Learn the strengths of all edges with features, decoders and gradients on shares of all parties.
 
-    Arguments as for the normal mode. The activation is the cubic, whatever the settings name. The validator deals:
-    whoever it shares its secrets with can open everything. A run can not be resumed.
+    Arguments as for the normal mode. The activation is the cubic, whatever the settings name, and every attribute is
+    fitted as a number, binary ones too. The validator deals: whoever it shares its secrets with can open everything. A
+    run can not be resumed.
     """
     plan = plan_of(columns, names, settings, train_rows, seed)
     must, never = constraints(plan.d, required, forbidden)
     allowed = ~np.eye(plan.d, dtype=bool) & ~never
-    two_valued = np.zeros(plan.d, dtype=bool) if binary is None else np.asarray(binary, dtype=bool)
     for party, values in columns.items():
         fixed_point.encode_columns(values, plan.names[plan.own(party)])  # refuse before anybody is started
-    programs = {
-        party: StrongProgram(plan, party, values, two_valued[plan.own(party)], allowed, must, seed)
-        for party, values in columns.items()
-    }
-    programs[VALIDATOR] = StrongProgram(plan, VALIDATOR, None, two_valued, allowed, must, seed)
+    programs = {party: StrongProgram(plan, party, values, allowed, must, seed) for party, values in columns.items()}
+    programs[VALIDATOR] = StrongProgram(plan, VALIDATOR, None, allowed, must, seed)
     result: dict[str, Any] = {}
     sent: dict[str, dict[str, int]] = {}
 

@@ -1,4 +1,4 @@
-"""What a target does with its predictions, in the clear at home: losses, errors, and the noise it learned."""
+"""What a target learns of its attributes' fit: sums of squared residuals, and from them the noise."""
 
 from __future__ import annotations
 
@@ -6,61 +6,50 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veracausa.crypto.wide.words import Words, decode, encode
-from veracausa.discovery.decoders import Likelihood
-from veracausa.discovery.federated.strong.network import GRADIENT_BITS, UNIT_BITS
+from veracausa.discovery.federated.strong.network import RATE_BITS, SQUARE_BITS
+from veracausa.discovery.settings import Settings
+from veracausa.errors import RunError
 
 Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
-STEP_LIMIT = 1.0
-"""The most that one row may move its prediction's offset in a step."""
+MOST = 1e4
+"""The mean squared residual of standardised attributes from which a fit counts as lost."""
 
 
 class Targets:
-    """One party's attributes, (n, own) a batch, and their log-variances."""
+    """One party's attributes: normal around their predictions, each with a log-variance that stays at home."""
 
-    def __init__(self, batches: list[Array], binary: Mask, likelihood: Likelihood, rate: float) -> None:
-        self.batches = [np.ascontiguousarray(values.T) for values in batches]
-        self.binary, self.likelihood, self.rate = binary[:, None], likelihood, rate
-        self.log_variance = np.zeros((len(binary), 1))
+    def __init__(self, held_out: Array, rows: int, settings: Settings) -> None:
+        self.rows, self.rate, self.gaussian = rows, settings.rate, settings.likelihood == "gaussian"
+        self.log_variance = np.zeros(held_out.shape[1])
         self.loss = 0.0
         """Summed over attributes and steps until it is taken."""
+        self.loss_without_causes = 0.5 * float(np.square(held_out).mean(0).sum()) if len(held_out) else 0.0
+        """Of standardised attributes at their mean."""
 
-    def respond(self, batch: int, predictions: Words) -> Words:
-        """−η · the gradient by each prediction, (own, n), and a step of the log-variances."""
-        mean = decode(predictions, UNIT_BITS)
-        losses, by_mean, by_variance = self._loss(mean, self.batches[batch])
-        self.loss += float(losses.sum())
-        self.log_variance -= self.rate * by_variance
-        return encode(-self.rate * by_mean, GRADIENT_BITS, STEP_LIMIT)
+    def rates(self) -> Words:
+        """−η · what a residual weighs, (own, 1): its precision, by the rows of a batch."""
+        return encode(-self.rate * np.exp(-self.log_variance) / self.rows, RATE_BITS, 64.0)[:, None]
+
+    def learn(self, sums: Words, steps: int) -> None:
+        """A step of the log-variances, by each attribute's squared residuals summed over so many batches."""
+        squares = self._means(sums, self.rows, steps) * np.exp(-self.log_variance)
+        self.loss += 0.5 * float((squares + steps * self.log_variance).sum())
+        if self.gaussian:
+            self.log_variance = self.log_variance - self.rate * 0.5 * (steps - squares)
 
     def take_loss(self) -> float:
         taken, self.loss = self.loss, 0.0
         return taken
 
-    def losses(self, batch: int, predictions: Words) -> float:
-        """Summed over attributes, mean over the rows of the batch."""
-        return float(self._loss(decode(predictions, UNIT_BITS), self.batches[batch])[0].sum())
+    def losses(self, sums: Words, rows: int) -> float:
+        """Of other rows: summed over attributes, mean over rows."""
+        squares = self._means(sums, rows, 1) * np.exp(-self.log_variance)
+        return 0.5 * float((squares + self.log_variance).sum())
 
-    def losses_without_causes(self, batches: list[int]) -> float:
-        """Of standardised attributes at their mean, and of binary ones at their share of ones."""
-        values = np.concatenate([self.batches[batch] for batch in batches], axis=1)
-        share = np.clip(values.mean(1), 1e-6, 1 - 1e-6)
-        entropy = -share * np.log(share) - (1 - share) * np.log(1 - share)
-        return float(np.where(self.binary[:, 0], entropy, 0.5 * np.square(values).mean(1)).sum())
-
-    def _loss(self, mean: Array, values: Array) -> tuple[Array, Array, Array]:
-        """The losses, and their gradients by the mean and by the log-variance."""
-        rows = mean.shape[1]
-        error = mean - values
-        if self.likelihood == "mse":
-            return 0.5 * np.square(error).mean(1), error / rows, np.zeros_like(self.log_variance)
-        scaled = error * np.exp(-self.log_variance)
-        squares = (error * scaled).mean(1, keepdims=True)
-        losses, by_mean, by_variance = 0.5 * (squares + self.log_variance), scaled / rows, 0.5 * (1 - squares)
-        if self.binary.any():
-            odds = (np.logaddexp(0, mean) - values * mean).mean(1, keepdims=True)
-            losses = np.where(self.binary, odds, losses)
-            by_mean = np.where(self.binary, (0.5 * (1 + np.tanh(0.5 * mean)) - values) / rows, by_mean)
-            by_variance = np.where(self.binary, 0.0, by_variance)
-        return losses[:, 0], by_mean, by_variance
+    def _means(self, sums: Words, rows: int, steps: int) -> Array:
+        means = decode(sums, SQUARE_BITS) / rows
+        # A wrap on shares shows here: sums of squares turn huge or negative.
+        if not ((means > -1e-3) & (means < MOST * steps)).all():
+            raise RunError(f"the fit diverged: predictions left the range of the shares; lower its rate ({self.rate})")
+        return means

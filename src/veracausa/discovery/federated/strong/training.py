@@ -25,11 +25,15 @@ class Training(ABC):
         self._columns = columns
         self.held_out = range(len(plan.batches), len(columns))
         self.x: list[Masked] = []
+        self.rates: Masked
+        """What residuals weigh: every target knows its own."""
+        self.steps = 0
+        """Since the sums of squared residuals were opened."""
 
     def run(self) -> None:
         plan = self.plan
         # The rows never change, so each is masked once, for all steps.
-        self.x = self.arithmetic.mask(*self._columns)
+        *self.x, self.rates = self.arithmetic.mask(*self._columns, self.own_rates())
         for epoch in range(plan.epochs):
             if epoch == plan.settings.epochs:
                 with self.stretch():
@@ -37,8 +41,8 @@ class Training(ABC):
                 self.network.restrict(self.settle(squares))
             for batch, look in plan.order(epoch):
                 with self.stretch():
-                    there = self.network.forward(self.x[batch])
-                    self.network.backward(there, self.respond(batch, there.predictions))
+                    self.network.backward(self.network.forward(self.x[batch]), self.rates)
+                self.steps += 1
                 if look:
                     self._look()
             self.end_epoch(epoch)
@@ -47,6 +51,11 @@ class Training(ABC):
     def _look(self) -> None:
         with self.stretch():
             encoder, squares = self.network.squares()
+            sums = self.network.open_sums(self.network.sums)
+        self.network.sums = np.zeros_like(self.network.sums)
+        self.learn(sums, self.steps)
+        self.steps = 0
+        (self.rates,) = self.arithmetic.mask(self.own_rates())
         factors = self.factors(squares)
         with self.stretch():
             self.network.scale(encoder, factors)
@@ -60,7 +69,8 @@ class Training(ABC):
                 with self.stretch():
                     weights = self.network.under(graph, encoder)
                     there = self.network.forward(self.x[batch], weights, learning=False)
-                self.score(batch, there.predictions)
+                    sums = self.network.open_sums(self.network.squared_residuals(there))
+                self.score(sums, len(self._columns[batch]))
         self.choose()
 
     @abstractmethod
@@ -68,8 +78,12 @@ class Training(ABC):
         """Computing that the dealer prepares in one piece."""
 
     @abstractmethod
-    def respond(self, batch: int, predictions: Words) -> Words:
-        """A share of −η · the gradient by every prediction, (d, n)."""
+    def own_rates(self) -> Words:
+        """What each attribute's residuals weigh, (d, 1): a party puts in its own."""
+
+    @abstractmethod
+    def learn(self, sums: Words, steps: int) -> None:
+        """Targets learn their noise from squared residuals, summed over so many batches."""
 
     @abstractmethod
     def settle(self, squares: Words) -> Mask:
@@ -87,8 +101,8 @@ class Training(ABC):
         """The graphs to compare."""
 
     @abstractmethod
-    def score(self, batch: int, predictions: Words) -> None:
-        """Count the loss of one batch under one candidate."""
+    def score(self, sums: Words, rows: int) -> None:
+        """Count the loss of so many rows under one candidate."""
 
     @abstractmethod
     def choose(self) -> None: ...

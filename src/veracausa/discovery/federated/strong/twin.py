@@ -15,9 +15,8 @@ from veracausa.crypto.wide.words import Words, added
 from veracausa.discovery.federated.plan import Plan
 from veracausa.discovery.federated.strong.judge import Judge
 from veracausa.discovery.federated.strong.network import Network
-from veracausa.discovery.federated.strong.party import first_weights, own_columns
-from veracausa.discovery.federated.strong.targets import Targets
-from veracausa.discovery.federated.strong.training import Scores, Training, row_sets
+from veracausa.discovery.federated.strong.party import first_weights, own_columns, targets_of
+from veracausa.discovery.federated.strong.training import Scores, Training
 from veracausa.discovery.federated.strong.validator import dealer_seeds
 
 Array = NDArray[np.float64]
@@ -33,23 +32,13 @@ class StrongTwin(Training):
         self,
         plan: Plan,
         columns: Mapping[str, Array],
-        binary: Mask,
         allowed: Mask,
         required: Mask,
         seed: int,
         progress: Callable[[dict[str, float]], None] = lambda record: None,
     ) -> None:
         self.judge, self.progress = Judge(plan, allowed, required), progress
-        settings = plan.settings
-        self.targets = {
-            name: Targets(
-                [values[rows] for rows in row_sets(plan)],
-                binary[plan.own(name)] & settings.bernoulli,
-                settings.likelihood,
-                settings.rate,
-            )
-            for name, values in columns.items()
-        }
+        self.targets = {name: targets_of(plan, values) for name, values in columns.items()}
         self.scores = {name: Scores([len(rows) for rows in plan.held_out]) for name in columns}
         arithmetic = Plain([Stream(dealer_seeds(seed, name)[1]) for name in plan.parties])
         drawn = [first_weights(plan, name, allowed, seed) for name in plan.parties]
@@ -61,9 +50,12 @@ class StrongTwin(Training):
     def stretch(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def respond(self, batch: int, predictions: Words) -> Words:
-        steps = [targets.respond(batch, predictions[self.plan.own(name)]) for name, targets in self.targets.items()]
-        return np.concatenate(steps)
+    def own_rates(self) -> Words:
+        return np.concatenate([targets.rates() for targets in self.targets.values()])
+
+    def learn(self, sums: Words, steps: int) -> None:
+        for name, targets in self.targets.items():
+            targets.learn(sums[self.plan.own(name)], steps)
 
     def factors(self, squares: Words) -> Masked:
         self._see(squares)
@@ -81,15 +73,14 @@ class StrongTwin(Training):
         graphs = self.judge.candidates()
         return self.arithmetic.mask(*graphs.astype(np.uint64)) if self.plan.held_out else []
 
-    def score(self, batch: int, predictions: Words) -> None:
+    def score(self, sums: Words, rows: int) -> None:
         for name, scores in self.scores.items():
-            loss = self.targets[name].losses(batch, predictions[self.plan.own(name)])
-            scores.add(loss, predictions.shape[1])
+            scores.add(self.targets[name].losses(sums[self.plan.own(name)], rows), rows)
 
     def choose(self) -> None:
         if self.plan.held_out:
             losses = np.sum([np.array(scores.losses) for scores in self.scores.values()], axis=0)
-            empty = sum(targets.losses_without_causes(list(self.held_out)) for targets in self.targets.values())
+            empty = sum(targets.loss_without_causes for targets in self.targets.values())
             self.judge.choose(losses, empty)
 
     def _see(self, squares: Words) -> None:

@@ -63,8 +63,11 @@ class StrongValidator(Training):
         self.dealt += 1
         self.link.send(self.plan.parties[0], kinds.DEALT, self.dealt, {"words": as_tensor(self.arithmetic.collect())})
 
-    def respond(self, batch: int, predictions: Words) -> Words:
-        return zeros(predictions.shape)
+    def own_rates(self) -> Words:
+        return zeros((self.plan.d, 1))
+
+    def learn(self, sums: Words, steps: int) -> None:
+        pass
 
     def factors(self, squares: Words) -> Masked:
         self._see()
@@ -86,7 +89,7 @@ class StrongValidator(Training):
         graphs = self.judge.candidates()
         return self._give((graphs if self.plan.held_out else graphs[:0]).astype(np.uint64))
 
-    def score(self, batch: int, predictions: Words) -> None:
+    def score(self, sums: Words, rows: int) -> None:
         pass
 
     def choose(self) -> None:

@@ -1,0 +1,244 @@
+"""The strong mode of VFedCD: every party a program, and one clear twin that gives the same integers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from veracausa.crypto.wide.arithmetic import Masked
+from veracausa.crypto.wide.plain import Plain
+from veracausa.crypto.wide.stream import Stream, fresh_seed
+from veracausa.crypto.wide.words import decode, encode
+from veracausa.discovery.federated.plan import VALIDATOR
+from veracausa.discovery.federated.run import FederatedFit
+from veracausa.discovery.federated.strong.network import (
+    RATE_BITS,
+    SQUARE_BITS,
+    WEIGHT_BITS,
+    Network,
+    draw_share,
+    shapes,
+)
+from veracausa.discovery.federated.strong.party import StrongParty
+from veracausa.discovery.federated.strong.run import discover, plan_of
+from veracausa.discovery.federated.strong.twin import StrongTwin
+from veracausa.discovery.settings import Settings
+from veracausa.errors import InputError, RunError
+from veracausa.wire.link import Link
+from veracausa.wire.message import Kind, Message
+
+SMALL = Settings(width=3, batch=8, epochs=2, refit_epochs=1, structure_every=2, candidates=3)
+ROWS = 60
+
+
+def table(d: int, rows: int = ROWS) -> np.ndarray:
+    """A chain: every attribute follows from the one before it."""
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((rows, d))
+    for at in range(1, d):
+        values[:, at] = np.sin(1.5 * values[:, at - 1]) + 0.4 * values[:, at]
+    return (values - values.mean(0)) / values.std(0)
+
+
+def parties(*sizes: int, rows: int = ROWS) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+    values = table(sum(sizes), rows)
+    ends = np.cumsum(sizes)
+    columns = {f"p{at}": values[:, end - size : end] for at, (end, size) in enumerate(zip(ends, sizes, strict=True))}
+    return columns, tuple(f"x{at}" for at in range(sum(sizes)))
+
+
+def fit(*sizes: int, settings: Settings = SMALL, rows: int = ROWS, **more: Any) -> FederatedFit:
+    columns, names = parties(*sizes, rows=rows)
+    return discover(columns, names, settings, **{"seed": 1, "timeout": 30.0, **more})
+
+
+def twin(
+    *sizes: int, settings: Settings = SMALL, rows: int = ROWS, train_rows: int | None = None, seed: int = 1
+) -> StrongTwin:
+    columns, names = parties(*sizes, rows=rows)
+    d = sum(sizes)
+    plan = plan_of(columns, names, settings, train_rows, seed)
+    made = StrongTwin(plan, columns, ~np.eye(d, dtype=bool), np.zeros((d, d), dtype=bool), seed)
+    made.run()
+    return made
+
+
+@dataclass
+class Record:
+    """What every party received, in order."""
+
+    messages: list[Message] = field(default_factory=list)
+
+    def words(self, receiver: str, kind: str) -> list[np.ndarray]:
+        return [
+            message.tensors["words"].numpy()
+            for message in self.messages
+            if message.receiver == receiver and message.kind == kind
+        ]
+
+
+@pytest.fixture
+def record(monkeypatch: pytest.MonkeyPatch) -> Record:
+    kept = Record()
+    receive = Link.receive
+
+    def watched(self: Link, sender: str, kind: Kind, step: int) -> Message:
+        message = receive(self, sender, kind, step)
+        kept.messages.append(message)
+        return message
+
+    monkeypatch.setattr(Link, "receive", watched)
+    return kept
+
+
+@pytest.mark.parametrize(("sizes", "depth"), [((2, 1, 2), 1), ((2, 2), 0)])
+def test_the_federation_gives_the_integers_of_the_twin(sizes: tuple[int, ...], depth: int) -> None:
+    settings = SMALL.model_copy(update={"depth": depth})
+    found, clear = fit(*sizes, settings=settings), twin(*sizes, settings=settings).judge
+    assert (found.strengths == clear.strengths).all()
+    assert found.strengths.max() > 0.05
+    assert (found.threshold, found.held_out_loss, found.history) == (
+        clear.threshold,
+        clear.held_out_loss,
+        clear.history,
+    )
+    assert (found.allowed == clear.structure.allowed[0]).all()
+
+
+@pytest.mark.slow
+def test_processes_and_squared_errors_give_the_integers_of_the_twin() -> None:
+    settings = SMALL.model_copy(update={"likelihood": "mse", "threshold": "mixture"})
+    found, clear = fit(2, 2, settings=settings, link="processes"), twin(2, 2, settings=settings).judge
+    assert (found.strengths == clear.strengths).all()
+    assert found.held_out_loss == clear.held_out_loss
+
+
+def test_a_step_is_gradient_descent() -> None:
+    """The increments of all weights against automatic differentiation in floating point."""
+    d, n, h, rate = 4, 8, 3, 0.1
+    rng = np.random.default_rng(3)
+    x = np.round(rng.standard_normal((n, d)) * 2**7) / 2**7
+    real = {name: rng.uniform(-0.7, 0.7, shape) for name, shape in shapes(d, h, 1).items()}
+    allowed = ~np.eye(d, dtype=bool)
+    real["encoder"] *= allowed[..., None]
+    plain = Plain([Stream(fresh_seed(0, "rounding"))])
+    network = Network(plain, {name: encode(value, WEIGHT_BITS, 8.0) for name, value in real.items()}, allowed)
+    words = encode(x, 7, 16.0)
+    there = network.forward(Masked(words, np.zeros_like(words)))
+    precision = rng.uniform(0.5, 2, (d, 1))
+
+    leaves = {name: torch.tensor(value, requires_grad=True) for name, value in real.items()}
+    z = torch.einsum("ni,ijh->jnh", torch.tensor(x), leaves["encoder"]) + leaves["bias"]
+    a = z - z**3 / 16
+    v = a @ leaves["weight_0"] + leaves["bias_0"]
+    mean = ((v - v**3 / 16) @ leaves["readout"] + leaves["offset"])[..., 0]
+    squares = (mean - torch.tensor(x.T)) ** 2
+    (0.5 * (torch.tensor(precision) * squares).mean(1).sum()).backward()
+    rates = encode(-rate * precision / n, RATE_BITS, 1.0)
+    network.backward(there, Masked(rates, np.zeros_like(rates)))
+    opened = decode(network.open_sums(network.sums), SQUARE_BITS)
+    assert np.abs(opened - squares.detach().numpy().sum(1)).max() < 0.01
+    for name, leaf in leaves.items():
+        assert leaf.grad is not None
+        expected = -rate * leaf.grad.numpy()
+        if name == "encoder":
+            expected = expected * allowed[..., None]
+        found = decode(network.shares[name], WEIGHT_BITS) - real[name]
+        assert np.abs(expected).max() > 1e-3
+        assert np.abs(found - expected).max() < 2e-4, name
+
+
+def test_nobody_knows_the_first_weights_and_their_sum_has_the_scale_of_the_model() -> None:
+    allowed = ~np.eye(6, dtype=bool)
+    draws = [draw_share(Stream(fresh_seed(None)), 3, 1, allowed, 10) for _ in range(3)]
+    for name, bound in (("encoder", 1 / (6 * np.sqrt(10))), ("weight_0", 1 / np.sqrt(10))):
+        whole = decode(draws[0][name] + draws[1][name] + draws[2][name], WEIGHT_BITS)
+        used = whole[allowed] if name == "encoder" else whole
+        assert abs(used.std() / (bound / np.sqrt(3)) - 1) < 0.2
+        for draw in draws:
+            assert abs(np.corrcoef(decode(draw[name], WEIGHT_BITS).ravel(), whole.ravel())[0, 1]) < 0.75
+    assert not decode(draws[0]["encoder"], WEIGHT_BITS)[np.eye(6, dtype=bool)].any()
+
+
+def test_the_strengths_that_the_validator_sees_are_those_of_the_weights() -> None:
+    clear = twin(2, 2)
+    weights = decode(clear.network.shares["encoder"], WEIGHT_BITS)
+    assert np.abs(clear.judge.strengths - np.sqrt(np.square(weights).sum(2))).max() < 1e-6
+
+
+def test_what_parties_receive_is_uniform_and_never_the_same(record: Record) -> None:
+    fit(2, 1, 2, seed=None)
+    for receiver in ("p0", "p1", "p2", VALIDATOR):
+        kinds = ("opening", "dealt", "given") if receiver != VALIDATOR else ("squares",)
+        received = [words.ravel() for kind in kinds for words in record.words(receiver, kind)]
+        words = np.concatenate(received).view(np.uint64)
+        assert len(words) > 300
+        # Openings of zeros, of small and of equal numbers are among them; a mask used twice would show.
+        assert len(np.unique(words)) == len(words)
+        for shift in (0, 30, 60):
+            counts = np.bincount(((words >> np.uint64(shift)) & np.uint64(15)).astype(np.int64), minlength=16)
+            statistic = (np.square(counts - len(words) / 16) / (len(words) / 16)).sum()
+            assert statistic < 15 + 8 * np.sqrt(30), (receiver, shift)
+
+
+def explained(known: np.ndarray, hidden: np.ndarray) -> float:
+    """R² of a linear guess of a hidden attribute on the second half of the rows, learned on the first half."""
+    design = np.column_stack([known, np.ones(len(known))])
+    half = len(known) // 2
+    guess = design[half:] @ np.linalg.lstsq(design[:half], hidden[:half], rcond=None)[0]
+    return 1 - float(np.square(hidden[half:] - guess).mean() / hidden[half:].var())
+
+
+def test_what_a_target_sees_of_a_row_tells_no_foreign_attribute_but_features_would(
+    record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """p1 knows half of the rows of x0 and guesses the others: by its own attribute; with all that was opened to it as
+    well; and with the features that the normal mode opens."""
+    opened: list[np.ndarray] = []
+    add_up = StrongParty._add_up
+
+    def watched(self: StrongParty, share: np.ndarray) -> np.ndarray:
+        total = add_up(self, share)
+        if self.name == "p1":
+            opened.append(total)
+        return total
+
+    monkeypatch.setattr(StrongParty, "_add_up", watched)
+    n, h = 300, SMALL.width
+    settings = SMALL.model_copy(update={"epochs": 4, "refit_epochs": 0, "structure_every": "epoch", "batch": n})
+    fit(2, 1, settings=settings, rows=n + 40, train_rows=n)
+    clear = twin(2, 1, settings=settings, rows=n + 40, train_rows=n)
+    (rows,) = clear.plan.batches
+    values = table(3, n + 40)[rows]
+    hidden, own = values[:, 0], values[:, 2:]
+    blind = explained(own, hidden)
+    views = [total.reshape(3, n, h)[2] for total in opened if total.size == 3 * n * h]
+    views += [total.reshape(3, n, 1)[2] for total in opened if total.size == 3 * n]
+    assert len(views) >= 14 * settings.epochs
+    gains = [explained(np.column_stack([own, view / 2.0**63]), hidden) - blind for view in views]
+    assert abs(np.mean(gains)) < 0.02
+    assert max(gains) < 0.1
+    assert all(words.shape == (1,) for words in record.words("p1", "sums")), "of rows only sums are opened to a target"
+    features = values @ decode(clear.network.shares["encoder"], WEIGHT_BITS)[:, 2]
+    assert blind < 0.9
+    assert explained(np.column_stack([own, features]), hidden) > 0.99
+
+
+def test_a_fit_that_diverges_ends_everybody() -> None:
+    with pytest.raises(RunError, match="diverged"):
+        fit(2, 1, settings=SMALL.model_copy(update={"rate": 50.0}))
+
+
+def test_columns_that_do_not_fit_are_refused() -> None:
+    columns, names = parties(2, 1)
+    with pytest.raises(InputError, match="party by party"):
+        discover(columns, names[:2], SMALL)
+    with pytest.raises(InputError, match="l2"):
+        discover(columns, names, SMALL.model_copy(update={"sparsity": "l2"}))
+    columns["p0"][3, 1] = 99.0
+    with pytest.raises(InputError, match="'x1'"):
+        discover(columns, names, SMALL)
