@@ -52,13 +52,21 @@ def audit(
 
     A job is trained first, and beside it the same job without any defense: an attack that fails there, too, says
     nothing about the defense. A finished run is attacked as it is. A low figure says that these attacks failed, not
-    that every attack must.
+    that every attack must. Of a discovery, each party's view of the others' columns is attacked, with and without
+    counter-measures.
     """
     from veracausa.cli import console
 
     names, chosen, given = _names(attacks or ""), _names(parties or "") or None, list(settings or ())
     if attacks is not None and not names:
         raise InputError("--attacks: name at least one attack")
+    if is_discovery(what):
+        from veracausa.cli.audit_discovery import audit_a_discovery
+
+        if chosen is not None or double or twin is not None:
+            raise InputError(f"{what}: it is a discovery; --parties, --double and --twin are for split models")
+        audit_a_discovery(what, names, given, out, resume, quick, as_json)
+        return
     with Progress() as progress:
         common: dict[str, Any] = {"auxiliary": auxiliary, "victims": victims, "parties": chosen}
         common |= {"double": double, "resume": resume, "labels": labels, "observer": progress}
@@ -102,6 +110,17 @@ def _audit_job(
     if not path.exists():
         raise InputError(f"{path}: there is neither a job file nor a run folder of this name")
     return audit_job(path, names, out, overrides=given, quick=quick, **common)
+
+
+def is_discovery(what: Path) -> bool:
+    """Whether this is a discovery's job or run."""
+    import tomllib
+
+    path = what / "config.toml" if what.is_dir() else what
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8")).get("kind") == "discovery"
+    except (OSError, ValueError):
+        return False
 
 
 def _names(text: str) -> list[str]:

@@ -59,7 +59,7 @@ def cases_of(settings: Settings, given: Mapping[str, Any], sizes: Sequence[int],
     narrow = min(widest(size, sum(sizes) - size) for size in sizes)
     if narrow >= 1 and settings.bottleneck is None:
         numbers = min(narrow, settings.width)
-        says = f"{numbers} number{'' if numbers == 1 else 's'} of a target attribute {'is' if numbers == 1 else 'are'} opened"
+        says = f"numbers opened of a target attribute and row: {numbers}"
         found.append(Case("bottleneck", says, {"bottleneck": numbers}))
     if not settings.row_noise:
         for deviation in options.row_noise:

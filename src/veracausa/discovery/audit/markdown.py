@@ -8,10 +8,11 @@ from typing import Any
 from veracausa.discovery.audit.table import figures, rows
 
 EXPLAINED = (
-    "Figures are the mean |correlation| of the guessed with the true columns, over all attributes, attackers and victims; in "
-    "parentheses the share of attributes that are read (0.99 or more) where it is not 0. Guesses without names are matched to the "
-    "columns as well as possible. –: the case gives the attack nothing to work on. An attack below the best own attribute has read "
-    "nothing that a neighbour's column would not tell; that an attack fails does not say that every attack must."
+    "Figures are the mean |correlation| of the guessed with the true columns, over all attributes, attackers and "
+    "victims, and the share of attributes that are read (0.99 or more) where it is not 0. Guesses without names are "
+    "matched to the columns as well as possible, in the attacker's favour. –: the case gives the attack nothing "
+    "to work on. An attack below the best own attribute has read nothing that a neighbour's column would not tell. "
+    "That an attack fails does not say that every attack must."
 )
 
 

@@ -14,7 +14,7 @@ from veracausa.discovery.audit.score import Score, best_own, random_guess, score
 from veracausa.discovery.audit.subspace import beside, directions, explained, flat, regressed
 from veracausa.discovery.audit.views import Scene
 
-Tell = Callable[[str], None]
+Tell = Callable[[float], None]
 
 BLIND = ("best own attribute", "random guess", "own columns and known rows")
 TOGETHER = ("unsplit", "ica", "norm-aware", "single-parent", "known-rows")
@@ -93,14 +93,14 @@ def linear(scenes: Sequence[Scene]) -> dict[str, float]:
 
 
 def measured(
-    scenes: Sequence[Scene], names: Sequence[str], options: Mapping[str, Any], tell: Tell = lambda what: None
+    scenes: Sequence[Scene], names: Sequence[str], options: Mapping[str, Any], tell: Tell = lambda share: None
 ) -> dict[str, Any]:
     """Everything about some scenes, ready to be written down."""
     found: dict[str, Any] = {"blind": {name: reached.told() for name, reached in blind(scenes).items()}}
     found["linear_r2"] = linear(scenes)
     found["attacks"] = {}
-    for name in names:
-        tell(name)
+    for number, name in enumerate(names):
+        tell(number / len(names))
         reached = attacked(scenes, make_attack(name, options.get(name, {})))
         found["attacks"][name] = reached.told() if reached is not None else None
     return found

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import ChoiceLoader, Environment, FunctionLoader
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from veracausa.discovery.audit.markdown import EXPLAINED
 from veracausa.discovery.audit.table import figures, rows
 from veracausa.runs.figures import PAGE, bare, plain, svg_text
-from veracausa.runs.report import write_page
+from veracausa.runs.report import render, write_page
 
 SHOWN = ("candidate-differencing", "norm-aware", "unsplit", "ica", "known-rows", "averaging", "stacking")
 
@@ -23,7 +21,8 @@ SHOWN = ("candidate-differencing", "norm-aware", "unsplit", "ica", "known-rows",
 def write_audit_page(out: Path, summary: Mapping[str, Any]) -> Path:
     """Write `report.html`, and return its path."""
     environment = json.loads((out / "environment.json").read_text(encoding="utf-8"))
-    page = _render(
+    page = render(
+        "discovery_audit.html.j2",
         summary=summary,
         rows=rows(summary),
         figures=figures(summary),
@@ -66,19 +65,3 @@ def drawing(summary: Mapping[str, Any]) -> str:
     axes.xaxis.label.set_color(PAGE.text)
     figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=8.5, labelcolor=PAGE.text)
     return svg_text(figure, "What attacks reach in every case")
-
-
-def _render(**context: Any) -> str:
-    own = files("veracausa.discovery.audit") / "templates"
-    common = files("veracausa.runs") / "templates"
-
-    def load(name: str) -> str | None:
-        for folder in (own, common):
-            if (folder / name).is_file():
-                return (folder / name).read_text(encoding="utf-8")
-        return None
-
-    environment = Environment(
-        loader=ChoiceLoader([FunctionLoader(load)]), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.get_template("discovery_audit.html.j2").render(**context)

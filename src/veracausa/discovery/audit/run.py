@@ -57,15 +57,14 @@ def audit_discovery(
     cases = cases_of(method.settings(), method.get_params(), sizes, options)
     out.mkdir(parents=True, exist_ok=True)
     found = []
-    for number, case in enumerate(cases):
+    for case in cases:
         asked = json.loads(json.dumps(_asked(job, case, names, settings, options)))
         path = out / "cases" / f"{case.name.replace(' ', '-')}.json"
         kept = json.loads(path.read_text(encoding="utf-8")) if resume and path.is_file() else {}
         if kept.get("asked") != asked:
 
-            def tell(what: str, share: float, number: int = number, case: Case = case) -> None:
-                progress = (number + share) / len(cases)
-                observer({"event": "progress", "what": f"{case.name}: {what}", "share": progress})
+            def tell(share: float, case: Case = case) -> None:
+                observer({"event": "progress", "what": case.name, "share": share})
 
             kept = {"asked": asked, **run_case(job, case, data, parties, names, settings or {}, options, tell)}
             path.parent.mkdir(exist_ok=True)
@@ -100,7 +99,7 @@ def run_case(
     names: Sequence[str],
     settings: Mapping[str, Mapping[str, Any]],
     options: AuditOptions,
-    tell: Callable[[str, float], None] = lambda what, share: None,
+    tell: Callable[[float], None] = lambda share: None,
 ) -> dict[str, Any]:
     """One case: trained, watched, attacked."""
     started = time.process_time()
@@ -108,10 +107,10 @@ def run_case(
     changes = {"engine": "federated", "encryption": "none", "link": "threads", "bootstrap": 0, **case.changes}
     method = make_method(job.model_copy(update={"settings": {**job.settings, **changes}}))
     assert isinstance(method, VFedCD)
-    recording = train(method, data, parties, lambda share: tell("training", 0.6 * share))
+    recording = train(method, data, parties, lambda share: tell(0.8 * share))
     trained = time.process_time() - started
     scenes = single(recording, options.known_rows, options.seed)
-    found = measure.measured(scenes, names, settings, lambda what: tell(what, 0.7))
+    found = measure.measured(scenes, names, settings, lambda share: tell(0.8 + 0.15 * share))
     result: dict[str, Any] = {
         "name": case.name,
         "says": case.says,
@@ -126,7 +125,7 @@ def run_case(
     if result["parts_opened"] and len(parties) > 2:
         together = [name for name in measure.TOGETHER if name in names]
         result["all_but_one"] = measure.measured(
-            all_but_one(recording, options.known_rows, options.seed), together, settings, lambda what: tell(what, 0.9)
+            all_but_one(recording, options.known_rows, options.seed), together, settings
         )
     if data.truth is not None:
         scores = graph_scores(data.truth, method.adjacency_matrix_, owners(parties, data.names))

@@ -1,1 +1,1 @@
-"""What may be done about the features that a target opens. Neither makes a discovery private; the audit says how far."""
+"""What may be done about the features that a target opens. None makes a discovery private; the audit says how far."""

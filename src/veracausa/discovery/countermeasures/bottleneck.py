@@ -1,8 +1,8 @@
 """A bottleneck: of every target attribute fewer numbers are opened than its network has hidden units.
 
-The encoder's weights are V·M with M public and orthonormal, (numbers, h): V is what is shared, X·V is what is opened, and
-the target spreads it over its hidden units by M. ‖V·M‖ = ‖V‖, so strengths mean what they meant. With fewer numbers a row
-than the source has columns one opening does not determine the row; many openings, with weights that move, may.
+The encoder's weights are V·M with M public and orthonormal, (numbers, h): V is what is shared, X·V is what is opened,
+and the target spreads it over its hidden units by M. ‖V·M‖ = ‖V‖, so strengths mean what they meant. With fewer numbers
+a row than there are foreign columns one opening does not determine the row; many openings, with weights that move, may.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from veracausa.crypto import ring
 from veracausa.crypto.draws import Draws
 from veracausa.crypto.ring import Ring
+from veracausa.discovery.privacy.accountant import gaussian_epsilon
 
 Array = NDArray[np.float64]
 
@@ -49,28 +50,8 @@ def accounted(deviation: float, openings: int, strength: float, delta: float = 1
     √(Σ μ²) over openings. The weights are taken as they were at the end; what a row tells through its part in the
     weights is not in it, and rows that differ by more are told apart more easily. So this is a floor, no guarantee.
     """
-    mu = math.sqrt(openings) * strength / deviation if deviation else math.inf
-    return Account(mu, epsilon_of(mu, delta), delta)
-
-
-def epsilon_of(mu: float, delta: float) -> float:
-    """The least ε for which μ-GDP implies (ε, δ)-DP (Dong, Roth and Su 2022, Corollary 1), by bisection."""
-    from scipy.special import log_ndtr, ndtr
-
-    if not math.isfinite(mu):
-        return math.inf
-
-    def spent(epsilon: float) -> float:
-        upper = ndtr(-epsilon / mu + mu / 2)
-        return float(upper - math.exp(epsilon + log_ndtr(-epsilon / mu - mu / 2)))
-
-    low, high = 0.0, 1.0
-    while spent(high) > delta:
-        high *= 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if spent(middle) > delta else (low, middle)
-    return high
+    mu = math.sqrt(openings) * strength / deviation
+    return Account(mu, gaussian_epsilon(mu, delta), delta)
 
 
 def most_exposed(strengths: Array, own: Sequence[int], foreign: Sequence[int]) -> float:

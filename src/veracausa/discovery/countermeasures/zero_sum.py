@@ -1,8 +1,8 @@
 """Pads that add up to zero: a target opens the sum over all sources, and nothing of one source alone.
 
-Every two sources share a secret; of what it makes for a target and an exchange, one adds and the other subtracts. The sum
-stays what it was, to the last bit. A target in league with all sources but one takes the pads off again; with two
-parties there is one source, and nothing to add up.
+Every two sources share a secret; what follows from it for a target and an exchange, one adds and the other subtracts.
+The sum stays what it was, to the last bit. A target in league with all sources but one takes the pads off again; with
+two parties there is one source, and nothing to add up.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from veracausa.crypto.draws import Draws
 from veracausa.crypto.ring import BITS, Ring
 
 SECRET = 32
-"""Bytes of a shared secret. It is drawn anew at every start, so that an exchange repeated after a resume has new pads."""
+"""Bytes of a shared secret. It is drawn anew at every start: an exchange repeated after a resume has new pads."""
 
 
 def secret(draws: Draws) -> bytes:

@@ -19,7 +19,10 @@ class ICAOptions(Options):
 
 @feature_attacks.register("ica", ICAOptions)
 class ICA(FeatureAttack):
-    """FastICA (Hyvärinen 1999) on all epochs, which together hold every column. Works where columns are independent and not normal; causes and effects are not."""
+    """FastICA (Hyvärinen 1999) on all epochs, which together hold every column.
+
+    It works where columns are independent and not normal; causes and effects are not.
+    """
 
     about = "looks for the least Gaussian directions of all features"
     options: ICAOptions

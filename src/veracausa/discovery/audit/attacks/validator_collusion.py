@@ -9,8 +9,10 @@ from veracausa.discovery.audit.attacks.known_start import followed
 
 @feature_attacks.register("party-and-validator")
 class ValidatorCollusion(FeatureAttack):
-    """Takes the weights of the validator's first look, and goes on from there as with known first weights. In mode M2 the
-    validator has no weights to give."""
+    """Takes the weights of the validator's first look, and goes on from there as with known first weights.
+
+    In mode M2 the validator has no weights to give.
+    """
 
     needs = Grant.VALIDATOR
     about = "solves for the columns with weights that the validator of mode M1 was sent"

@@ -1,0 +1,113 @@
+"""`veracausa audit` of a discovery: train each case as the parties' programs, watch them, attack what they opened."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from veracausa.errors import InputError
+from veracausa.registry import did_you_mean
+
+QUICK = {"unsplit": {"restarts": 1, "turns": 15}, "norm-aware": {"restarts": 1, "turns": 15}}
+"""Weaker attackers, for a first look."""
+
+
+def audit_a_discovery(
+    what: Path, names: Sequence[str], given: Sequence[str], out: Path | None, resume: bool, quick: bool, as_json: bool
+) -> None:
+    """Audit a discovery's job or finished run; a run's audit goes into its folder `audit`."""
+    from veracausa.cli import console
+    from veracausa.cli.discover import Progress
+    from veracausa.discovery.audit.attacks import feature_attacks
+    from veracausa.discovery.audit.run import audit_discovery
+    from veracausa.discovery.job import read_job
+
+    job = read_job(what / "config.toml" if what.is_dir() else what)
+    for name in names:
+        feature_attacks.get(name)
+    method, options, settings = sorted_settings(given, names or feature_attacks.names())
+    if quick:
+        settings = {name: {**QUICK.get(name, {}), **settings.get(name, {})} for name in (*QUICK, *settings)}
+        settings = {name: each for name, each in settings.items() if not names or name in names}
+        options = {"cases": ("as run",), **options}
+    job = job.model_copy(update={"settings": {**job.settings, **method}})
+    if what.is_dir() and out is not None:
+        raise InputError(f"--out: {what} is a finished run, its audit goes into its own folder")
+    folder = what / "audit" if what.is_dir() else out or Path("runs") / f"{job.name}-audit"
+    if folder.exists() and any(folder.iterdir()) and not resume:
+        raise InputError(f"{folder}: there is an audit already; go on with --resume, or choose another --out")
+    with Progress() as progress:
+        found = audit_discovery(
+            job,
+            folder,
+            attacks=names,
+            settings=settings,
+            options=_options(options),
+            resume=resume,
+            observer=progress,
+        )
+    if as_json:
+        console.print_json_line({"run": str(folder), "report": str(folder / "report.html"), **found})
+        return
+    print_audit(found)
+    console.out.print(f"Report: {folder / 'report.html'}", markup=False, soft_wrap=True)
+
+
+def sorted_settings(
+    given: Sequence[str], attacks: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, dict[str, Any]]]:
+    """`K=V` of the discovery, `audit.K=V` of the audit, `ATTACK.K=V` of an attack."""
+    method: dict[str, Any] = {}
+    options: dict[str, Any] = {}
+    settings: dict[str, dict[str, Any]] = {}
+    for text in given:
+        key, found, written = text.partition("=")
+        if not found or not key.strip():
+            raise InputError(f"--set {text}: write it as NAME=VALUE")
+        try:
+            value = tomllib.loads(f"value = {written}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = written.strip()
+        scope, dot, name = key.strip().partition(".")
+        if not dot:
+            method[scope] = value
+        elif scope == "audit":
+            options[name] = value
+        elif scope in attacks:
+            settings.setdefault(scope, {})[name] = value
+        else:
+            raise InputError(f"--set {text}: attack {scope!r} is not run{did_you_mean(scope, ['audit', *attacks])}")
+    return method, options, settings
+
+
+def _options(given: Mapping[str, Any]) -> Any:
+    from veracausa.discovery.audit.cases import AuditOptions
+
+    try:
+        return AuditOptions.model_validate(given)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        raise InputError(f"--set audit.{'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
+
+
+def print_audit(found: Mapping[str, Any]) -> None:
+    """Who learns what, and the table."""
+    from rich.table import Table
+
+    from veracausa.cli import console
+    from veracausa.discovery.audit.table import figures, rows
+
+    table = Table("attack", box=None, pad_edge=False)
+    for case in found["cases"]:
+        table.add_column(case["name"], justify="right")
+    for row in rows(found):
+        table.add_row(row.name, *("–" if cell is None else cell.text for cell in row.cells))
+    for label, values in figures(found):
+        table.add_row(label, *values)
+    console.out.print(table)
+    for who, what in found["learned"].items():
+        console.out.print(f"\n{who[0].upper()}{who[1:]}: {what}", markup=False, soft_wrap=True)
