@@ -16,7 +16,7 @@ from veracausa.crypto import fixed_point, ring
 from veracausa.crypto.draws import Draws
 from veracausa.crypto.fixed_point import VALUE_BITS, WEIGHT_BITS
 from veracausa.crypto.ring import Ring, Small
-from veracausa.crypto.shares import FORWARD_BITS, SharedWeights
+from veracausa.crypto.shares import FORWARD_BITS, SharedBlocks, SharedWeights
 from veracausa.discovery.federated import protocol
 from veracausa.discovery.federated.plan import Plan
 from veracausa.discovery.federated.protocol import elements, tensor
@@ -55,9 +55,11 @@ class Holder:
         party's half of the triple as source."""
         self.exchange = 0
         self.supply: Supply
-        self.into: SharedWeights
+        self.shares: SharedWeights
+        """(blocks, h): of the blocks into this party's attributes, then of those out of them."""
+        self.into: SharedBlocks
         """(foreign, own, h): this party's share as target."""
-        self.out: SharedWeights
+        self.out: SharedBlocks
         """(own, foreign, h): its share as source."""
 
     @property
@@ -85,10 +87,20 @@ class Holder:
         for peer, kind in kinds.items():
             message = link.receive(peer, kind, self.step)
             got.append(elements(message, "share", self.counts[peer], self.count, self.h))
-        self.out = SharedWeights(ring.subtract(drawn, given))
-        self.into = SharedWeights(np.concatenate(got))
-        self.into.allowed = allowed[self.others][:, self.own]
-        self.out.allowed = allowed[self.own][:, self.others]
+        into, out = np.concatenate(got), ring.subtract(drawn, given)
+        shares = SharedWeights(np.concatenate([into.reshape(-1, self.h), out.reshape(-1, self.h)]))
+        shares.allowed = self._both(allowed[self.others][:, self.own], allowed[self.own][:, self.others])
+        self._hold(shares)
+
+    def _hold(self, shares: SharedWeights) -> None:
+        between, others = self.count * len(self.others), len(self.others)
+        self.shares = shares
+        self.into = SharedBlocks(shares, slice(0, between), others, self.count)
+        self.out = SharedBlocks(shares, slice(between, None), self.count, others)
+
+    @staticmethod
+    def _both(into: NDArray[Any], out: NDArray[Any]) -> NDArray[Any]:
+        return np.concatenate([into.reshape(-1), out.reshape(-1)])
 
     def features(self, link: Link, batch: int, graph: tuple[Mask, Mask] | None = None) -> Array:
         """(n, own·h): what the others' attributes add to this party's features, opened here."""
@@ -129,17 +141,14 @@ class Holder:
         """
         masks, squares = self.supply.square()
         between = len(masks) // 2
-        first = masks[:between].reshape(-1, self.count, self.h)
-        second = masks[between:].reshape(self.count, -1, self.h)
-        into = ring.subtract(self.into.norm, first)
+        into = ring.subtract(self.into.norm, masks[:between].reshape(-1, self.count, self.h))
         asked = self._exchange(link, {peer: {"norms": into[at]} for peer, at in self.at.items()})
-        out = ring.subtract(self.out.norm, second)
-        parts = [elements(m, "norms", self.count, self.counts[peer], self.h) for peer, m in asked.items()]
+        out = ring.subtract(self.out.norm, masks[between:].reshape(self.count, -1, self.h))
         got = self._answer(link, "norms", {peer: out[:, at] for peer, at in self.at.items()})
-        replies = [elements(m, "norms", self.counts[peer], self.count, self.h) for peer, m in got.items()]
-        opened_into = into + np.concatenate(replies)
-        opened_out = out + np.concatenate(parts, axis=1)
-        opened = ring.reduce(np.concatenate([opened_into.reshape(-1, self.h), opened_out.reshape(-1, self.h)]))
+        for peer, at in self.at.items():
+            into[at] += elements(got[peer], "norms", self.counts[peer], self.count, self.h)
+            out[:, at] += elements(asked[peer], "norms", self.count, self.counts[peer], self.h)
+        opened = ring.reduce(np.concatenate([into.reshape(-1, self.h), out.reshape(-1, self.h)]))
         times = 2 * masks
         times[:between] += opened[:between]
         shares = ring.reduce(ring.total(ring.multiply(opened, ring.reduce(times)), 1) + squares)
@@ -152,13 +161,11 @@ class Holder:
 
     def shrink(self, into: Array, out: Array) -> None:
         """Scale all blocks by public factors, (d, own) and (own, d)."""
-        self.into.shrink(into[self.others])
-        self.out.shrink(out[:, self.others])
+        self.shares.shrink(self._both(into[self.others], out[:, self.others]))
 
     def restrict(self, into: Mask, out: Mask) -> None:
         """End the blocks whose edge is not allowed any more."""
-        self.into.restrict(into[self.others])
-        self.out.restrict(out[:, self.others])
+        self.shares.restrict(self._both(into[self.others], out[:, self.others]))
 
     def deliver(self, link: Link) -> None:
         """Hand over gradients that no other message took along."""
@@ -197,8 +204,8 @@ class Holder:
             link.declare(self.masked[peer], self.answer[peer], peer=peer)
 
     def state(self) -> dict[str, Any]:
-        return {"exchange": self.exchange, "into": self.into.state(), "out": self.out.state()}
+        return {"exchange": self.exchange, "shares": self.shares.state()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         self.exchange = state["exchange"]
-        self.into, self.out = SharedWeights.of(state["into"]), SharedWeights.of(state["out"])
+        self._hold(SharedWeights.of(state["shares"]))

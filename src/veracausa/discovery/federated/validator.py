@@ -41,6 +41,8 @@ class Validator:
         self.norms_kind = {party: protocol.norms(plan, party) for party in plan.parties}
         self.factors_kind = {party: protocol.factors(plan, party) for party in plan.parties}
         self.candidates_kind = {party: protocol.candidates(plan, party) for party in plan.parties}
+        self.own = {party: plan.own(party) for party in plan.parties}
+        self.others = {party: plan.foreign(party) for party in plan.parties}
         self.exchange = 0
         self.epoch = 0
         self.loss = 0.0
@@ -102,20 +104,20 @@ class Validator:
         opened = np.zeros((plan.d, plan.d, *last), dtype=np.int64)
         for party in plan.parties:
             message = link.receive(party, self.norms_kind[party], self.step)
-            own, others = plan.own(party), plan.foreign(party)
+            own, others = self.own[party], self.others[party]
             opened[others, own] += message.tensors["into"].numpy()
             opened[own, others] += message.tensors["out"].numpy()
             squares[own, own] = message.tensors["own"].numpy()
             self.loss += float(message.meta["loss"])
         opened = ring.reduce(opened)
         shared = np.square(decode(opened, BITS)).sum(2) if plan.validator == "M1" else decode(opened, 2 * BITS)
-        for own in map(plan.own, plan.parties):
+        for own in self.own.values():
             shared[own, own] = squares[own, own]
         self.strengths = np.sqrt(np.maximum(shared, 0.0))
 
     def _send(self, link: Link, factors: Array) -> None:
         for party in self.plan.parties:
-            own = self.plan.own(party)
+            own = self.own[party]
             tensors = {"into": tensor(factors[:, own]), "out": tensor(factors[own])}
             link.send(party, self.factors_kind[party], self.step, tensors)
 
@@ -143,7 +145,7 @@ class Validator:
         if not plan.held_out:
             return
         for party in plan.parties:
-            own = plan.own(party)
+            own = self.own[party]
             tensors = {"into": tensor(graphs[:, :, own]), "out": tensor(graphs[:, own])}
             link.send(party, self.candidates_kind[party], self.step, tensors)
         losses, empty = np.zeros(len(graphs)), 0.0
