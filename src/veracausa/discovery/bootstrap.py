@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from veracausa.discovery.checkpoint import fit_and_keep
 from veracausa.discovery.floating import FloatModel
 from veracausa.discovery.graphs import greedy_cut
 from veracausa.discovery.settings import Settings
@@ -58,6 +60,8 @@ def bootstrap_graphs(
     rng: np.random.Generator,
     progress: Callable[[float], None] = lambda share: None,
     time_is_up: Callable[[], bool] = lambda: False,
+    file: Path | None = None,
+    resume: bool = False,
 ) -> Mask:
     """(resamples, d, d): a graph a resample; all are trained side by side, as replicates of one model."""
     drawn = [rows.resampled(rng) for _ in range(resamples)]
@@ -71,7 +75,6 @@ def bootstrap_graphs(
         replicates=resamples,
     )
     train, held_out = np.stack([one.train for one in drawn]), np.stack([one.held_out for one in drawn])
-    with np.errstate(over="ignore", invalid="ignore"):  # a fit that diverges says so itself
-        fit = model.fit(train, held_out, progress, time_is_up)
+    fit = fit_and_keep(model, train, held_out, progress, time_is_up, file, resume)
     fitted = zip(fit.strengths, fit.allowed, fit.thresholds, strict=True)
     return np.stack([chosen_graph(*one, rows.required) for one in fitted])

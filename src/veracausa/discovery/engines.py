@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veracausa.discovery.bootstrap import Rows
+from veracausa.discovery.checkpoint import fit_and_keep
 from veracausa.discovery.floating import FloatModel
 from veracausa.discovery.settings import Settings
 
@@ -33,14 +34,19 @@ class Outcome:
 
 
 def floating(
-    settings: Settings, rows: Rows, rng: np.random.Generator, progress: Progress, time_is_up: Callable[[], bool]
+    settings: Settings,
+    rows: Rows,
+    rng: np.random.Generator,
+    progress: Progress,
+    time_is_up: Callable[[], bool],
+    file: Path | None = None,
+    resume: bool = False,
 ) -> Outcome:
     """All columns in one place."""
     model = FloatModel(
         settings, len(rows.names), rng, binary=rows.binary, required=rows.required, forbidden=rows.forbidden
     )
-    with np.errstate(over="ignore", invalid="ignore"):  # a fit that diverges says so itself
-        fit = model.fit(rows.train[None], rows.held_out[None], progress, time_is_up)
+    fit = fit_and_keep(model, rows.train[None], rows.held_out[None], progress, time_is_up, file, resume)
     return Outcome(fit.strengths[0], fit.allowed[0], float(fit.thresholds[0]), float(fit.held_out_loss[0]), fit.history)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +61,10 @@ class FloatModel:
         self.decoders = Decoders(
             replicates, d, h, settings.depth, settings.activation, binary, settings.likelihood, rng
         )
+        self.history: list[dict[str, float]] = []
+        self.sets: NDArray[np.int_] | None = None
+        """Which rows make each batch."""
+        self.resumed = False
 
     @property
     def strengths(self) -> Array:
@@ -78,15 +83,18 @@ class FloatModel:
         held_out: Array,
         progress: Progress = lambda share: None,
         time_is_up: Callable[[], bool] = lambda: False,
+        after_epoch: Callable[[], None] = lambda: None,
     ) -> Fit:
         """Learn from rows (R, n, d); `held_out` rows choose the threshold and are not trained on."""
-        settings, history = self.settings, list[dict[str, float]]()
+        settings = self.settings
         n = min(settings.batch, train.shape[1])
         steps = train.shape[1] // n
         # Batches are fixed sets of rows; only their order changes.
-        sets = self.rng.permutation(train.shape[1])[: steps * n].reshape(steps, n)
-        batches = [np.ascontiguousarray(train[:, rows]) for rows in sets]
-        for epoch in range(settings.epochs + settings.refit_epochs):
+        if not self.resumed or self.sets is None:
+            self.history, self.sets = [], self.rng.permutation(train.shape[1])[: steps * n].reshape(steps, n)
+        self.resumed = False
+        batches = [np.ascontiguousarray(train[:, rows]) for rows in self.sets]
+        for epoch in range(len(self.history), settings.epochs + settings.refit_epochs):
             if epoch == settings.epochs:
                 self.structure.settle(self.strengths)
                 self._scale(self.structure.allowed.astype(float))
@@ -96,12 +104,40 @@ class FloatModel:
             self.structure.end_epoch(self.strengths, epoch)
             weight = self.structure.weight.mean() if self.structure.searching else 0.0
             figures = {"loss": losses.mean(), "acyclicity": self.structure.value.mean(), "weight": weight}
-            history.append({"epoch": epoch + 1.0, **{name: float(value) for name, value in figures.items()}})
+            self.history.append({"epoch": epoch + 1.0, **{name: float(value) for name, value in figures.items()}})
+            after_epoch()
             progress((epoch + 1) / (settings.epochs + settings.refit_epochs))
             if time_is_up():
                 break
         thresholds, losses = self._threshold(held_out)
-        return Fit(self.strengths, self.structure.allowed, thresholds, losses, history)
+        return Fit(self.strengths, self.structure.allowed, thresholds, losses, self.history)
+
+    def state(self) -> dict[str, Any]:
+        """All that the next epoch depends on, as arrays and plain values."""
+        structure = self.structure
+        return {
+            "weights": self.weights,
+            "decoders": self.decoders.values,
+            "allowed": structure.allowed,
+            "weight": structure.weight,
+            "value": structure.value,
+            "searching": structure.searching,
+            "penalty": structure.penalty.state(),
+            "sets": self.sets,
+            "history": self.history,
+            "rng": self.rng.bit_generator.state,
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Let the next `fit`, on the same rows, go on after the last epoch that the state knows."""
+        structure = self.structure
+        self.weights, self.decoders.values = state["weights"], dict(state["decoders"])
+        structure.allowed, structure.weight, structure.value = state["allowed"], state["weight"], state["value"]
+        structure.searching = state["searching"]
+        structure.penalty.load_state(dict(state["penalty"]))
+        self.sets, self.history = state["sets"], list(state["history"])
+        self.rng.bit_generator.state = state["rng"]
+        self.resumed = True
 
     def _epoch(self, batches: list[Array]) -> Array:
         settings = self.settings

@@ -35,6 +35,8 @@ Observer = Callable[[Mapping[str, Any]], None]
 
 FEDERATION = "federation"
 """The folder of what the parties themselves write: ledgers and checkpoints."""
+CHECKPOINTS = "checkpoints"
+"""The folder of a fit in one place, while it runs."""
 
 
 class DiscoveryRun(Run):
@@ -196,7 +198,8 @@ def _fit(
     frame = pl.DataFrame(data.values, schema=list(data.names))
     try:
         if isinstance(method, VFedCD):
-            method.fit(frame, parties=parties or None, observer=observer, out=path / FEDERATION, resume=resume)
+            own = FEDERATION if method.engine_for(len(parties), bool(parties)) == "federated" else CHECKPOINTS
+            method.fit(frame, parties=parties or None, observer=observer, out=path / own, resume=resume)
         else:
             method.fit(frame)
     except (VeracausaError, KeyboardInterrupt) as error:
@@ -205,6 +208,7 @@ def _fit(
     seconds = time.monotonic() - started
     write_found(path, job, method, data, parties, seconds)
     folder.set_status(path, state="done")
+    shutil.rmtree(path / CHECKPOINTS, ignore_errors=True)
 
 
 def _default_folder(job: DiscoveryJob, resume: bool) -> Path:

@@ -34,6 +34,8 @@ Observer = Callable[[Mapping[str, Any]], None]
 
 ONE_PARTY = "party"
 """What the only party is called."""
+GRAPH_STATE, RESAMPLES_STATE = "graph.safetensors", "resamples.safetensors"
+"""The checkpoints of a fit in one place."""
 MANY = 200
 """Fewer rows than this are said to be few."""
 
@@ -92,12 +94,12 @@ class VFedCD(CausalDiscovery):
     ) -> Self:
         """Learn from a pandas or polars frame or an array; `parties` maps each party to its columns.
 
-        A federated fit keeps its ledgers and checkpoints in `out`, and goes on from them with `resume`.
+        A fit keeps its checkpoints in `out`, a federated one its ledgers too, and goes on from them with `resume`.
         """
         settings, tell = self.settings(), observer or (lambda event: None)
         values, names = as_table(X)
         held = _held(parties, names)
-        engine = self._engine(len(held), parties is not None)
+        engine = self.engine_for(len(held), parties is not None)
         must, never = edge_constraints(self.required, self.forbidden, names)
         rows, kept, notes = self._prepared(settings, values, names, must, never)
         self.n_features_in_, self.feature_names_in_ = len(names), np.array(names, dtype=object)
@@ -117,13 +119,14 @@ class VFedCD(CausalDiscovery):
             def progress(part: float) -> None:
                 tell({"event": "progress", "what": what, "share": share(part)})
 
+            folder = None if out is None or what != "graph" else Path(out)
             if engine == "federated":
-                folder = None if out is None or what != "graph" else Path(out)
                 named = ("seed", "link", "encryption", "validator", "local_steps")
                 how = {name: getattr(self, name) for name in named}
                 return federated(settings, rows, left, progress, folder, resume, **how)
             rng = np.random.default_rng(derive(self.seed, "discovery", "floating"))
-            return floating(settings, rows, rng, progress, clock(self.time_limit, self.timer))
+            file = folder and folder / GRAPH_STATE
+            return floating(settings, rows, rng, progress, clock(self.time_limit, self.timer), file, resume)
 
         found = learn(rows, "graph")
         inside = np.ix_(kept, kept)
@@ -142,7 +145,8 @@ class VFedCD(CausalDiscovery):
         """Of a row kept apart, on average; columns as they were fitted, standardised."""
         self.confidence_: Array | None = None
         if self.bootstrap:
-            graphs = self._resampled(settings, rows, learn, tell)
+            file = None if out is None else Path(out) / RESAMPLES_STATE
+            graphs = self._resampled(settings, rows, learn, tell, file, resume)
             self.confidence_ = np.zeros((d, d))
             self.confidence_[inside] = graphs.mean(axis=0)
         self.notes_ = (*notes, *self._what_is_protected(engine, len(held)))
@@ -217,7 +221,8 @@ class VFedCD(CausalDiscovery):
         rows = Rows(fitted[:train_rows], fitted[train_rows:], ready.names, binary, must[inside], never[inside])
         return rows, list(ready.kept), (*notes, *said, *few)
 
-    def _engine(self, count: int, given: bool) -> str:
+    def engine_for(self, count: int, given: bool) -> str:
+        """How a fit of so many parties is run; says what can not be."""
         engine = self.engine or ("federated" if given and count > 1 else "floating")
         if engine == "federated" and count < 2:
             raise InputError("engine: 'federated' is for two parties or more; name them, or take 'floating'")
@@ -232,14 +237,23 @@ class VFedCD(CausalDiscovery):
             raise InputError(f"bootstrap: {self.bootstrap} resamples can not be drawn; give 0 or more")
         return engine
 
-    def _resampled(self, settings: Settings, rows: Rows, learn: Callable[..., Outcome], tell: Observer) -> Mask:
+    def _resampled(
+        self,
+        settings: Settings,
+        rows: Rows,
+        learn: Callable[..., Outcome],
+        tell: Observer,
+        file: Path | None,
+        resume: bool,
+    ) -> Mask:
         rng = np.random.default_rng(derive(self.seed, "discovery", "bootstrap"))
         if self.engine != "federated":
 
             def progress(part: float) -> None:
                 tell({"event": "progress", "what": "resamples", "share": part})
 
-            return bootstrap_graphs(settings, rows, self.bootstrap, rng, progress, clock(self.time_limit, self.timer))
+            up = clock(self.time_limit, self.timer)
+            return bootstrap_graphs(settings, rows, self.bootstrap, rng, progress, up, file, resume)
         graphs = []
         for number in range(self.bootstrap):
             found = learn(rows.resampled(rng), "resamples", lambda part, n=number: (n + part) / self.bootstrap)
