@@ -11,7 +11,7 @@ from veracausa.crypto.backends.base import Bytes
 from veracausa.crypto.backends.bfv.ciphertexts import packed_size
 from veracausa.crypto.backends.bfv.envelope import HEAD, unwrap
 from veracausa.crypto.backends.bfv.keys import SecretKey, cut
-from veracausa.crypto.backends.bfv.packing import Asked, Packing
+from veracausa.crypto.backends.bfv.packing import Packing, Turn
 from veracausa.crypto.backends.bfv.parameters import SENT
 from veracausa.crypto.backends.bfv.rows import NAME, asked_shape
 from veracausa.crypto.ring import Ring
@@ -20,40 +20,37 @@ from veracausa.errors import WireError
 
 def forward_answer(secret: SecretKey, packing: Packing, reply: Bytes, sizes: Sequence[int]) -> Ring:
     """(all rows, width) of the batches that the reply names."""
-    turns, opened = _read("forward", secret, packing, reply, sizes, lambda turn: len(turn.touched_chunks()))
+    turns, opened = _read("forward", secret, packing, reply, sizes, lambda turn: len(turn.steps))
     out = np.zeros((sum(sizes), packing.width), dtype=np.int64)
     for turn in turns:
-        for chunk in turn.touched_chunks():
-            position = turn.chunk(turn.position, chunk)
-            rows = next(opened)[: packing.chunk_rows * packing.width].reshape(-1, packing.width)
-            out[position[position >= 0]] = rows[position >= 0]
+        for strand, step in turn.steps:
+            met = turn.positions[strand, step]
+            out[met[met >= 0]] = _lanes(next(opened), turn, packing)[met >= 0]
     return out
 
 
 def backward_answer(secret: SecretKey, packing: Packing, reply: Bytes, sizes: Sequence[int]) -> Ring:
     """(batches, columns, width) of the batches that the reply names."""
-    groups = packing.groups
-
-    def outputs(turn: Asked) -> int:
-        return groups * len(turn.touched_outputs())
-
-    turns, opened = _read("backward", secret, packing, reply, sizes, outputs)
-    out = np.zeros((len(sizes), packing.columns, packing.width), dtype=np.int64)
-    shape = (packing.lanes, packing.group, packing.width)
+    columns = packing.columns
+    turns, opened = _read("backward", secret, packing, reply, sizes, lambda turn: columns * len(turn.strands))
+    out = np.zeros((len(sizes), columns, packing.width), dtype=np.int64)
     for turn in turns:
-        lanes = np.zeros((packing.outputs, packing.lanes, groups, packing.group, packing.width), dtype=np.int64)
-        for output in turn.touched_outputs():
-            for group in range(groups):
-                lanes[output, :, group] = next(opened)[: int(np.prod(shape))].reshape(shape)
-        by_lane = lanes.reshape(packing.outputs * packing.lanes, -1, packing.width)[:, : packing.columns]
-        for request in turn.requests():
-            out[request] = ring.total(by_lane[turn.lane_request == request], 0)
+        parts = np.zeros((*turn.requests.shape, columns, packing.width), dtype=np.int64)
+        for strand in turn.strands:
+            for column in range(columns):
+                parts[strand, :, column] = _lanes(next(opened), turn, packing)
+        for request, at in turn.lanes_by_request().items():
+            out[request] = ring.total(parts[at], 0)
     return out
 
 
+def _lanes(slots: Ring, turn: Turn, packing: Packing) -> Ring:
+    return slots[: turn.block.lanes * packing.width].reshape(-1, packing.width)
+
+
 def _read(
-    purpose: str, secret: SecretKey, packing: Packing, reply: Bytes, sizes: Sequence[int], count: Callable[[Asked], int]
-) -> tuple[list[Asked], Iterator[Ring]]:
+    purpose: str, secret: SecretKey, packing: Packing, reply: Bytes, sizes: Sequence[int], count: Callable[[Turn], int]
+) -> tuple[list[Turn], Iterator[Ring]]:
     """What was computed, by the batches that the reply names, only such as were asked, and slots by ciphertext."""
     named = NAME.itemsize * len(sizes)
     if reply.dtype != np.uint8 or reply.ndim != 1 or reply.size < HEAD + named:
@@ -61,7 +58,7 @@ def _read(
     batches = np.frombuffer(reply[HEAD : HEAD + named].tobytes(), dtype=NAME).tolist()
     if any(b >= len(packing.sizes) or packing.sizes[b] != size for b, size in zip(batches, sizes, strict=True)):
         raise WireError(purpose, "answers other batches than were asked")
-    turns = packing.asked(batches)
+    turns = packing.turns(batches)
     size = packed_size(SENT)
     expected = named + sum(map(count, turns)) * size
     payload = unwrap(purpose, asked_shape(packing, batches), secret.public, reply, expected)

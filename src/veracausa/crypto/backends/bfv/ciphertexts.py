@@ -106,12 +106,10 @@ def unpack(purpose: str, packed: bytes | memoryview, primes: int) -> Residues:
     out = np.zeros((2, primes, DEGREE), dtype=np.uint64)
     start = 0
     for at, (count, prime) in enumerate(zip(BYTES[:primes], PRIMES[:primes], strict=True)):
-        part = np.frombuffer(packed, dtype=f"V{count}", count=2 * DEGREE, offset=start).reshape(2, DEGREE)
-        limb = np.zeros((2, DEGREE), dtype=np.uint64)
-        limb.view(_LOW[at])["low"] = part
-        if (limb >= prime).any():
+        part = np.frombuffer(packed, dtype=f"V{count}", count=2 * DEGREE, offset=start)
+        out.view(_LOW[at])["low"][:, at] = part.reshape(2, DEGREE)
+        if (out[:, at] >= prime).any():
             raise WireError(purpose, "not a ciphertext: a coefficient is not below its modulus")
-        out[:, at] = limb
         start += 2 * DEGREE * count
     if not out[1].any(axis=1).all():
         raise WireError(purpose, "a transparent ciphertext: anyone can read it")

@@ -34,10 +34,9 @@ class BFV(Encryption):
         return self._secret.public_bytes
 
     def encrypt_rows(self, batches: Sequence[Small], width: int) -> Bytes:
-        rows = ring.reduce(np.concatenate(batches).astype(np.int64))
-        packing = Packing(tuple(len(batch) for batch in batches), rows.shape[1], width)
+        packing = Packing(tuple(len(batch) for batch in batches), batches[0].shape[1], width)
         self._packings[packing.columns, width] = packing
-        return encrypted_rows(self._secret, packing, rows)
+        return encrypted_rows(self._secret, packing, [ring.reduce(batch.astype(np.int64)) for batch in batches])
 
     def open_rows(self, key: Bytes, encrypted: Bytes, sizes: Sequence[int], columns: int, width: int) -> EncryptedRows:
         return BFVRows(self._peer(key), encrypted, Packing(tuple(sizes), columns, width))

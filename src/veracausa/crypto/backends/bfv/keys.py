@@ -85,27 +85,34 @@ class PublicKey:
 
     def replies(self, sums: Iterator[tuple[Products, Ring]]) -> Iterator[bytes]:
         """For each sum of products and its mask by slots, the ciphertext for the key's owner."""
-        evaluator, hider = scheme().evaluator, None
+        hider: seal.Plaintext | None = None
         for number, (products, mask) in enumerate(sums):
             if number % ZEROS == 0:
                 hider = factor(plaintext(ternary()))
-            total = evaluator.multiply_plain(self._zeros[number % ZEROS], hider)
-            for ciphertext, plain in products:
-                evaluator.add_inplace(total, evaluator.multiply_plain(ciphertext, plain))
-            yield self._sent(total, mask)
+            total = self.hidden(number % ZEROS, hider, products)
+            yield pack(residues_of(flooded(total, mask)))
 
-    @staticmethod
-    def _sent(total: seal.Ciphertext, mask: Ring) -> bytes:
+    def hidden(self, zero: int, hider: seal.Plaintext, products: Products) -> seal.Ciphertext:
+        """A sum of products and an encryption of 0, still transformed."""
         evaluator = scheme().evaluator
-        noise, flood = fresh_noise()
-        evaluator.transform_from_ntt_inplace(total)
-        evaluator.add_inplace(total, load(noise, transformed=False))
-        evaluator.mod_switch_to_next_inplace(total)
-        # The mask goes in before the flood, which covers the rounding of its scaling too.
-        evaluator.add_plain_inplace(total, encode(mask))
-        evaluator.add_inplace(total, load(flood, transformed=False))
-        evaluator.mod_switch_to_next_inplace(total)
-        return pack(residues_of(total))
+        total = evaluator.multiply_plain(self._zeros[zero], hider)
+        for ciphertext, plain in products:
+            evaluator.add_inplace(total, evaluator.multiply_plain(ciphertext, plain))
+        return total
+
+
+def flooded(total: seal.Ciphertext, mask: Ring) -> seal.Ciphertext:
+    """What is sent: with fresh noise, mask and flood, and only as many primes as it takes."""
+    evaluator = scheme().evaluator
+    noise, flood = fresh_noise()
+    evaluator.transform_from_ntt_inplace(total)
+    evaluator.add_inplace(total, load(noise, transformed=False))
+    evaluator.mod_switch_to_next_inplace(total)
+    # The mask goes in before the flood, which covers the rounding of its scaling too.
+    evaluator.add_plain_inplace(total, encode(mask))
+    evaluator.add_inplace(total, load(flood, transformed=False))
+    evaluator.mod_switch_to_next_inplace(total)
+    return total
 
 
 def cut(payload: memoryview, size: int) -> list[memoryview]:

@@ -1,8 +1,11 @@
-"""Where rows, columns and products lie in the slots of ciphertexts; both ends compute it from agreed shapes.
+"""Where rows lie in the slots of ciphertexts, and results in those of replies; both ends compute it from agreed shapes.
 
-For X·W a ciphertext holds one column of many rows, slot (row, j), and is multiplied by W[column, j]. For Xᵀ·G it holds
-many lanes, slot (lane, column, j); a lane belongs to one batch and runs, ciphertext by ciphertext, through rows of it.
-A big batch takes many lanes, whose sums are added up after decryption, each under a mask of its own.
+A ciphertext holds one column: slot (lane, j) is the value of the row that the lane meets there, for all j. A lane belongs
+to one batch and runs through rows of it, ciphertext by ciphertext, the steps of a strand.
+
+For X·W, W[column, j] of each lane's batch is the factor at all steps, and columns are summed up: a reply a step. For
+Xᵀ·G, the gradients of the rows that are met are the factor of all columns, and steps are summed up: a reply a column, in
+which the lanes of a batch hold parts of its sum, each under a mask of its own.
 """
 
 from __future__ import annotations
@@ -19,6 +22,49 @@ from veracausa.errors import InputError
 
 Indices = NDArray[np.int64]
 NOTHING = -1
+_ENDS, _PRODUCT = 15, 2
+"""Time of a reply and a factor, and of two products, in about 0.4 ms."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Batches of one size."""
+
+    size: int
+    batches: tuple[int, ...]
+    columns: int
+    lanes: int
+    """Of a ciphertext."""
+
+    @cached_property
+    def depth(self) -> int:
+        """Steps of a strand: what costs least when all batches are asked, forward and backward."""
+        depths = np.arange(1, min(self.size, MOST_TERMS) + 1)
+        strands = -(-len(self.batches) * -(-self.size // depths) // self.lanes)
+        cost = strands * ((self.columns + depths) * _ENDS + self.columns * depths * _PRODUCT)
+        return int(depths[cost.argmin()])
+
+    @property
+    def lanes_each(self) -> int:
+        """Of a batch."""
+        return -(-self.size // self.depth)
+
+    @property
+    def strands(self) -> int:
+        return -(-len(self.batches) * self.lanes_each // self.lanes)
+
+    @cached_property
+    def lane_batch(self) -> Indices:
+        """(strands, lanes): which of the block's batches."""
+        batch = np.arange(self.strands * self.lanes) // self.lanes_each
+        return np.where(batch < len(self.batches), batch, NOTHING).reshape(self.strands, self.lanes)
+
+    @cached_property
+    def rows(self) -> Indices:
+        """(strands, depth, lanes): which row of the lane's batch."""
+        first = np.arange(self.strands * self.lanes).reshape(self.strands, 1, self.lanes) % self.lanes_each * self.depth
+        row = first + np.arange(self.depth)[:, None]
+        return np.where((row < self.size) & (self.lane_batch[:, None] >= 0), row, NOTHING)
 
 
 @dataclass(frozen=True)
@@ -38,122 +84,58 @@ class Packing:
             raise InputError("a batch without rows can not be encrypted")
 
     @cached_property
-    def starts(self) -> Indices:
-        """First row of each batch."""
-        return np.concatenate([[0], np.cumsum(self.sizes)])
-
-    @property
-    def rows(self) -> int:
-        return int(self.starts[-1])
-
-    # Forward.
-
-    @property
-    def chunk_rows(self) -> int:
-        return DEGREE // self.width
-
-    @property
-    def chunks(self) -> int:
-        return -(-self.rows // self.chunk_rows)
-
-    # Backward.
-
-    @property
-    def group(self) -> int:
-        """Columns that share a ciphertext."""
-        return min(self.columns, DEGREE // self.width)
-
-    @property
-    def groups(self) -> int:
-        return -(-self.columns // self.group)
-
-    @property
-    def lanes(self) -> int:
-        """Of a ciphertext."""
-        return DEGREE // (self.group * self.width)
-
-    @cached_property
-    def depth(self) -> int:
-        """Rows of a lane: as few as fit the fewest outputs."""
-        outputs, sizes = -(-len(self.sizes) // self.lanes), np.array(self.sizes)
-        while True:
-            for depth in range(max(1, -(-self.rows // (outputs * self.lanes))), min(max(self.sizes), MOST_TERMS) + 1):
-                if int((-(-sizes // depth)).sum()) <= outputs * self.lanes:
-                    return depth
-            outputs += 1
-
-    @cached_property
-    def batch_lanes(self) -> Indices:
-        """First lane of each batch."""
-        return np.concatenate([[0], np.cumsum(-(-np.array(self.sizes) // self.depth))])
-
-    @property
-    def outputs(self) -> int:
-        """Ciphertexts that all lanes take."""
-        return -(-int(self.batch_lanes[-1]) // self.lanes)
-
-    @cached_property
-    def lane_rows(self) -> Indices:
-        """(outputs, lanes, depth): which row."""
-        out = np.full((self.outputs * self.lanes, self.depth), NOTHING)
+    def blocks(self) -> list[Block]:
+        by_size: dict[int, list[int]] = {}
         for batch, size in enumerate(self.sizes):
-            first, last = self.batch_lanes[batch : batch + 2]
-            block = np.full((last - first) * self.depth, NOTHING)
-            block[:size] = np.arange(self.starts[batch], self.starts[batch + 1])
-            out[first:last] = block.reshape(-1, self.depth)
-        return out.reshape(self.outputs, self.lanes, self.depth)
+            by_size.setdefault(size, []).append(batch)
+        lanes = DEGREE // self.width
+        return [Block(size, tuple(batches), self.columns, lanes) for size, batches in by_size.items()]
 
     @property
     def ciphertexts(self) -> int:
-        """Of all rows, in both forms."""
-        return self.chunks * self.columns + self.outputs * self.groups * self.depth
+        return sum(block.strands * block.depth * self.columns for block in self.blocks)
 
-    def asked(self, batches: Sequence[int]) -> list[Asked]:
-        """What is computed at a time: no batch twice."""
-        positions = np.concatenate([[0], np.cumsum([self.sizes[batch] for batch in batches])])
-        turns: list[Asked] = []
-        seen: dict[int, int] = {}
-        for request, batch in enumerate(batches):
-            turn = seen[batch] = seen.get(batch, -1) + 1
-            if turn == len(turns):
-                turns.append(Asked(self))
-            turns[turn].take(request, batch, int(positions[request]))
+    def turns(self, batches: Sequence[int]) -> list[Turn]:
+        """What is computed at a time: batches of one block, none of them twice."""
+        starts = np.concatenate([[0], np.cumsum([self.sizes[batch] for batch in batches])])
+        turns: list[Turn] = []
+        for number, block in enumerate(self.blocks):
+            inside = {batch: at for at, batch in enumerate(block.batches)}
+            left = [(request, batch) for request, batch in enumerate(batches) if batch in inside]
+            while left:
+                asked = {batch: request for request, batch in reversed(left)}
+                left = [(request, batch) for request, batch in left if asked[batch] != request]
+                requests = np.full(len(block.batches) + 1, NOTHING)
+                for batch, request in asked.items():
+                    requests[inside[batch]] = request
+                turns.append(Turn(number, block, requests, starts))
         return turns
 
 
-class Asked:
-    """Some batches, each once: where their rows lie in what was asked and in the ciphertexts."""
+class Turn:
+    """Some batches of a block, each once."""
 
-    def __init__(self, packing: Packing) -> None:
-        self.packing = packing
-        self.position = np.full(packing.chunks * packing.chunk_rows, NOTHING)
-        """Of each row among all rows that were asked."""
-        self.request = np.full(packing.chunks * packing.chunk_rows, NOTHING)
-        self.lane_request = np.full(packing.outputs * packing.lanes, NOTHING)
+    def __init__(self, number: int, block: Block, requests: Indices, starts: Indices) -> None:
+        self.number, self.block = number, block
+        self.requests = requests[block.lane_batch]
+        """(strands, lanes): which request each lane belongs to."""
+        belongs = (block.rows >= 0) & (self.requests[:, None] >= 0)
+        self.positions = np.where(belongs, starts[self.requests][:, None] + block.rows, NOTHING)
+        """(strands, depth, lanes): which of the asked rows each lane meets."""
 
-    def take(self, request: int, batch: int, position: int) -> None:
-        first, last = self.packing.starts[batch : batch + 2]
-        self.position[first:last] = np.arange(position, position + last - first)
-        self.request[first:last] = request
-        if last == self.packing.rows:
-            self.request[last:] = request  # no rows are there: any factor will do, and this one is at hand
-        self.lane_request[slice(*self.packing.batch_lanes[batch : batch + 2])] = request
+    @cached_property
+    def strands(self) -> list[int]:
+        """Those with a lane that was asked."""
+        return [strand for strand in range(self.block.strands) if (self.requests[strand] >= 0).any()]
 
-    def requests(self) -> list[int]:
-        return [int(request) for request in np.unique(self.lane_request[self.lane_request >= 0])]
+    @cached_property
+    def steps(self) -> list[tuple[int, int]]:
+        """Strands and steps at which rows are met that were asked."""
+        met = np.argwhere((self.positions >= 0).any(axis=2))
+        return [(int(strand), int(step)) for strand, step in met]
 
-    def touched_chunks(self) -> list[int]:
-        return np.flatnonzero((self.position >= 0).reshape(self.packing.chunks, -1).any(axis=1)).tolist()
-
-    def touched_outputs(self) -> list[int]:
-        return np.flatnonzero((self.lane_request >= 0).reshape(self.packing.outputs, -1).any(axis=1)).tolist()
-
-    def chunk(self, values: Indices, chunk: int) -> Indices:
-        """The part of a number a row that belongs to a chunk."""
-        out: Indices = values.reshape(self.packing.chunks, -1)[chunk]
-        return out
-
-    def step_positions(self, output: int, step: int) -> Indices:
-        """(lanes,): which of the asked rows each lane meets."""
-        rows = self.packing.lane_rows[output, :, step]
-        return np.where(rows == NOTHING, NOTHING, self.position[rows])
+    def lanes_by_request(self) -> dict[int, tuple[Indices, Indices]]:
+        """Strands and lanes of each request."""
+        strands, lanes = np.nonzero(self.requests >= 0)
+        belongs = self.requests[strands, lanes]
+        return {int(r): (strands[belongs == r], lanes[belongs == r]) for r in np.unique(belongs)}

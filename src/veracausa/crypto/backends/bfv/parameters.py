@@ -22,7 +22,7 @@ UNUSED_PRIME = 163841
 ALL, FLOODED, SENT = 4, 3, 2
 """How many primes products have, the flood, and a reply."""
 NOISE_BITS = 21
-"""Noise is the difference of the weights of two words of so many bits (SEAL's rule): its deviation is 3.24."""
+"""SEAL's noise is the difference of the weights of two words of so many bits: its deviation is 3.24."""
 FLOOD_BITS = 20
 """The flood is uniform over 2^FLOOD_BITS times the third prime numbers, about ±2^79."""
 MOST_TERMS = 1024

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 import seal
@@ -12,7 +13,7 @@ from veracausa.crypto.backends.base import Bytes, EncryptedRows
 from veracausa.crypto.backends.bfv.ciphertexts import encode, factor, load, packed_size, unpack
 from veracausa.crypto.backends.bfv.envelope import unwrap, wrap
 from veracausa.crypto.backends.bfv.keys import Products, PublicKey, SecretKey, cut
-from veracausa.crypto.backends.bfv.packing import Asked, Indices, Packing
+from veracausa.crypto.backends.bfv.packing import Indices, Packing, Turn
 from veracausa.crypto.backends.bfv.parameters import ALL
 from veracausa.crypto.draws import SecureDraws
 from veracausa.crypto.ring import Ring
@@ -21,10 +22,15 @@ NAME = np.dtype("<u4")
 """How a reply names the batches that it answers."""
 
 
-def encrypted_rows(secret: SecretKey, packing: Packing, rows: Ring) -> Bytes:
-    """All rows in both forms: by column for X·W, by lane for Xᵀ·G."""
-    parts = [secret.encrypt(slots) for slots in _forward_slots(packing, rows)]
-    parts += [secret.encrypt(slots) for slots in _backward_slots(packing, rows)]
+def encrypted_rows(secret: SecretKey, packing: Packing, batches: Sequence[Ring]) -> Bytes:
+    """All rows: block by block, strand by strand, step by step, column by column."""
+    parts = []
+    for block in packing.blocks:
+        rows = np.stack([batches[batch] for batch in block.batches])
+        for batch, steps in zip(block.lane_batch, block.rows, strict=True):
+            for row in steps:
+                met = rows[batch, row] * (row >= 0)[:, None]
+                parts += [secret.encrypt(np.repeat(column, packing.width)) for column in met.T]
     return wrap("rows", _shape(packing), secret.public, parts)
 
 
@@ -32,20 +38,8 @@ def _shape(packing: Packing) -> str:
     return f"{packing.sizes} {packing.columns} {packing.width}"
 
 
-def _forward_slots(packing: Packing, rows: Ring) -> Iterator[Ring]:
-    for at in range(0, packing.rows, packing.chunk_rows):
-        for column in rows[at : at + packing.chunk_rows].T:
-            yield np.repeat(column, packing.width)
-
-
-def _backward_slots(packing: Packing, rows: Ring) -> Iterator[Ring]:
-    # A row of zeros at the end, which lanes without a row meet.
-    padded = np.zeros((packing.rows + 1, packing.groups * packing.group), dtype=np.int64)
-    padded[: packing.rows, : packing.columns] = rows
-    for of_output in packing.lane_rows:
-        for group in np.split(padded, packing.groups, axis=1):
-            for of_step in of_output.T:
-                yield np.repeat(group[of_step], packing.width)
+def asked_shape(packing: Packing, batches: Sequence[int]) -> str:
+    return f"{[packing.sizes[batch] for batch in batches]} {packing.columns} {packing.width}"
 
 
 class BFVRows(EncryptedRows):
@@ -55,52 +49,39 @@ class BFVRows(EncryptedRows):
         self.key, self.packing = key, packing
         size = packed_size(ALL)
         payload = unwrap("rows", _shape(packing), key.fingerprint, encrypted, packing.ciphertexts * size)
-        loaded = [load(unpack("rows", part, ALL), transformed=True) for part in cut(payload, size)]
-        end = packing.chunks * packing.columns
-        self._by_column = [loaded[at : at + packing.columns] for at in range(0, end, packing.columns)]
-        self._by_lane = [loaded[at : at + packing.depth] for at in range(end, len(loaded), packing.depth)]
+        read = (load(unpack("rows", part, ALL), transformed=True) for part in cut(payload, size))
+        self._blocks = [
+            [[list(islice(read, packing.columns)) for _ in range(block.depth)] for _ in range(block.strands)]
+            for block in packing.blocks
+        ]
+        """By block, strand, step and column."""
 
     def forward(self, batches: Sequence[int], weights: Ring, mask: Ring) -> Bytes:
-        return self._reply("forward", batches, self._forward_sums(self.packing.asked(batches), weights, mask))
+        return self._reply("forward", batches, self._forward_sums(self.packing.turns(batches), weights, mask))
 
     def backward(self, batches: Sequence[int], gradients: Ring, mask: Ring) -> Bytes:
-        return self._reply("backward", batches, self._backward_sums(self.packing.asked(batches), gradients, mask))
+        return self._reply("backward", batches, self._backward_sums(self.packing.turns(batches), gradients, mask))
 
     def _reply(self, purpose: str, batches: Sequence[int], sums: Iterator[tuple[Products, Ring]]) -> Bytes:
         named = np.array(batches, dtype=NAME).tobytes()
         return wrap(purpose, asked_shape(self.packing, batches), self.key.fingerprint, [named, *self.key.replies(sums)])
 
-    def _forward_sums(self, turns: Iterable[Asked], weights: Ring, mask: Ring) -> Iterator[tuple[Products, Ring]]:
-        before: Indices | None = None
-        factors: list[seal.Plaintext | None] = []
+    def _forward_sums(self, turns: Sequence[Turn], weights: Ring, mask: Ring) -> Iterator[tuple[Products, Ring]]:
         for turn in turns:
-            for chunk in turn.touched_chunks():
-                request = turn.chunk(turn.request, chunk)
-                if before is None or not np.array_equal(request, before):
-                    before, factors = request, [_factor(slots) for slots in _picked(weights, request).swapaxes(0, 1)]
-                pairs = zip(self._by_column[chunk], factors, strict=True)
-                products = [(ciphertext, plain) for ciphertext, plain in pairs if plain is not None]
-                yield products, _picked(mask, turn.chunk(turn.position, chunk))
+            strand, factors = -1, []
+            for at, step in turn.steps:
+                if at != strand:
+                    strand, factors = at, [_factor(w) for w in _picked(weights, turn.requests[at]).swapaxes(0, 1)]
+                products = _products(self._blocks[turn.number][at][step], factors)
+                yield products, _picked(mask, turn.positions[at, step])
 
-    def _backward_sums(self, turns: Iterable[Asked], gradients: Ring, mask: Ring) -> Iterator[tuple[Products, Ring]]:
-        packing = self.packing
+    def _backward_sums(self, turns: Sequence[Turn], gradients: Ring, mask: Ring) -> Iterator[tuple[Products, Ring]]:
         for turn in turns:
             masks = _lane_masks(turn, mask)
-            for output in turn.touched_outputs():
-                factors = [self._lane_factor(gradients, turn.step_positions(output, i)) for i in range(packing.depth)]
-                for group in range(packing.groups):
-                    pairs = zip(self._by_lane[output * packing.groups + group], factors, strict=True)
-                    products = [(ciphertext, plain) for ciphertext, plain in pairs if plain is not None]
-                    yield products, masks[output, :, group]
-
-    def _lane_factor(self, gradients: Ring, positions: Indices) -> seal.Plaintext | None:
-        """A row of the gradients in each lane, once for each column."""
-        rows = _picked(gradients, positions)
-        return _factor(np.repeat(rows[:, None], self.packing.group, axis=1))
-
-
-def asked_shape(packing: Packing, batches: Sequence[int]) -> str:
-    return f"{[packing.sizes[batch] for batch in batches]} {packing.columns} {packing.width}"
+            for at in turn.strands:
+                factors = [_factor(_picked(gradients, met)) for met in turn.positions[at]]
+                for column, ciphertexts in enumerate(zip(*self._blocks[turn.number][at], strict=True)):
+                    yield _products(ciphertexts, factors), masks[at, :, column]
 
 
 def _picked(values: Ring, at: Indices) -> Ring:
@@ -115,16 +96,17 @@ def _factor(slots: Ring) -> seal.Plaintext | None:
     return factor(encode(slots)) if slots.any() else None
 
 
-def _lane_masks(turn: Asked, mask: Ring) -> Ring:
-    """(outputs, lanes, groups, group, width): a uniform mask for each lane, those of a batch adding up to its mask."""
-    packing = turn.packing
-    padded = np.zeros((len(mask), packing.groups * packing.group, packing.width), dtype=np.int64)
-    padded[:, : packing.columns] = mask
-    out = np.zeros((packing.outputs * packing.lanes, *padded.shape[1:]), dtype=np.int64)
+def _products(ciphertexts: Sequence[seal.Ciphertext], factors: Sequence[seal.Plaintext | None]) -> Products:
+    pairs = zip(ciphertexts, factors, strict=True)
+    return [(ciphertext, plain) for ciphertext, plain in pairs if plain is not None]
+
+
+def _lane_masks(turn: Turn, mask: Ring) -> Ring:
+    """(strands, lanes, columns, width): a uniform mask for each lane, those of a batch adding up to its mask."""
+    out = np.zeros((*turn.requests.shape, *mask.shape[1:]), dtype=np.int64)
     draws = SecureDraws()
-    for request in turn.requests():
-        lanes = np.flatnonzero(turn.lane_request == request)
-        drawn = draws.uniform(len(lanes) - 1, *padded.shape[1:])
-        out[lanes[:-1]] = drawn
-        out[lanes[-1]] = ring.subtract(padded[request], ring.total(drawn, 0))
-    return out.reshape(packing.outputs, packing.lanes, packing.groups, packing.group, packing.width)
+    for request, (strands, lanes) in turn.lanes_by_request().items():
+        drawn = draws.uniform(len(lanes) - 1, *mask.shape[1:])
+        out[strands[:-1], lanes[:-1]] = drawn
+        out[strands[-1], lanes[-1]] = ring.subtract(mask[request], ring.total(drawn, 0))
+    return out
