@@ -13,6 +13,7 @@ from veracausa.crypto.ring import Small
 from veracausa.discovery.decoders import Decoders, Step
 from veracausa.discovery.privacy.mechanism import Mechanism
 from veracausa.discovery.privacy.noise import normal
+from veracausa.errors import RunError
 
 Array = NDArray[np.float64]
 
@@ -29,6 +30,8 @@ def clip_rows(values: Array, limit: float) -> Array:
 def encode_clipped(steps: Array, mechanism: Mechanism, rng: np.random.Generator) -> Small:
     """Steps (n, targets·h) as integers, rounded at random, of a norm that the mechanism allows, target by target."""
     shape = steps.shape
+    if not np.isfinite(steps).all():
+        raise RunError("the fit diverged: noise or steps are too large; lower its rate, or take larger batches")
     scaled = (steps * 2.0**GRADIENT_BITS).reshape(-1, mechanism.width)
     encoded = np.floor(scaled + rng.random(scaled.shape))
     for _ in range(TRIES):

@@ -8,18 +8,25 @@ hides nothing from the validator.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veracausa.crypto.draws import Masks
+from veracausa.crypto.fixed_point import WEIGHT_BITS
 from veracausa.crypto.ring import Ring, reduce
+from veracausa.crypto.shares import NORM_BITS
+from veracausa.discovery.acyclicity import LogDeterminant, Spectral, TraceExponential
 from veracausa.discovery.privacy.noise import laplace_part
 from veracausa.discovery.privacy.options import LaplaceHeuristic
 
 Array = NDArray[np.float64]
+Penalty = Spectral | TraceExponential | LogDeterminant
 
 LABEL = "heuristic, gives no guarantee"
+SQUARE_BITS = 2 * (WEIGHT_BITS + NORM_BITS)
 HOLDERS = 2
 """Of a block's strength."""
 
@@ -49,6 +56,29 @@ def share_part(source: Masks, rule: LaplaceHeuristic, bits: int, shape: tuple[in
 def whole(source: Masks, rule: LaplaceHeuristic, shape: tuple[int, ...]) -> Array:
     """All of it, for strengths that one party alone knows."""
     return laplace_part(source, 1 / rule.epsilon, 1, *shape)
+
+
+def noisy_squares(source: Masks, rule: LaplaceHeuristic, sent: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """What a party sends of squared strengths, with its part of the noise: shares of foreign blocks, and its own."""
+    parts = {name: share_part(source, rule, SQUARE_BITS, sent[name].shape) for name in ("into", "out")}
+    noisy = {name: reduce(sent[name] + part) for name, part in parts.items()}
+    return {**sent, **noisy, "own": sent["own"] + whole(source, rule, sent["own"].shape)}
+
+
+class NoisyPenalty:
+    """An acyclicity term that is given strengths with the published noise on them."""
+
+    def __init__(self, penalty: Penalty, rule: LaplaceHeuristic, parties: int, source: Masks) -> None:
+        self.penalty, self.rule, self.parties, self.source = penalty, rule, parties, source
+
+    def __call__(self, strengths: Array) -> tuple[Array, Array]:
+        return self.penalty(noisy_strengths(self.source, self.rule, self.parties, strengths))
+
+    def state(self) -> dict[str, Array]:
+        return self.penalty.state()
+
+    def load_state(self, state: dict[str, Array]) -> None:
+        self.penalty.load_state(state)
 
 
 def statement(rule: LaplaceHeuristic, parties: int) -> dict[str, object]:

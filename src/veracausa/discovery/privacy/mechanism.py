@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from veracausa.crypto.fixed_point import GRADIENT_LIMIT, VALUE_BITS
+from veracausa.crypto.fixed_point import GRADIENT_BITS, GRADIENT_LIMIT, VALUE_BITS
 from veracausa.discovery.privacy.accountant import Account, noise_for
 from veracausa.discovery.privacy.options import Privacy
 from veracausa.errors import InputError
+
+if TYPE_CHECKING:
+    from veracausa.discovery.federated.plan import Plan
 
 MOST_NOISE = 2.0**50
 """The deviation of an increment's noise that the field holds without a wrap."""
@@ -75,6 +79,12 @@ def make_mechanism(privacy: Privacy, attributes: int, width: int, releases: int,
             "noise that shares can not hold; take a smaller clip, larger batches or a lower rate"
         )
     return made
+
+
+def mechanism_of(plan: Plan, privacy: Privacy) -> Mechanism:
+    """That of a federation: gradients are averaged over a batch, times the rate, and integers."""
+    unit = len(plan.batches[0]) / (plan.settings.rate * 2.0**GRADIENT_BITS)
+    return make_mechanism(privacy, plan.d, plan.settings.width, plan.epochs, unit)
 
 
 NOT_COVERED = (

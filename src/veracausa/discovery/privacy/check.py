@@ -1,0 +1,52 @@
+"""What can not be had together with a guarantee, refused before anybody starts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from veracausa.discovery.privacy import laplace
+from veracausa.discovery.privacy.mechanism import mechanism_of, statement
+from veracausa.discovery.privacy.output import OUTPUTS
+from veracausa.errors import InputError
+
+if TYPE_CHECKING:
+    from veracausa.discovery.federated.plan import Plan
+
+
+def stated(plan: Plan, life: int) -> dict[str, object] | None:
+    """What a run's noise guarantees, or that it does not; `life`: how often it was started before.
+
+    A resumed run releases the epochs since its last checkpoint once more, with new noise.
+    """
+    if plan.privacy is not None:
+        return statement(plan.privacy, plan.epochs + life * plan.checkpoint_every, plan.epochs)
+    return None if plan.laplace is None else laplace.statement(plan.laplace, len(plan.parties))
+
+
+def check_privacy(plan: Plan) -> None:
+    """Refuse a plan that would release more than is accounted for."""
+    if plan.output not in OUTPUTS:
+        raise InputError(f"output = {plan.output!r}: a party is told of its 'own' edges or of 'all'")
+    if plan.laplace is not None and plan.validator == "M1":
+        raise InputError(
+            "laplace: a validator in mode M1 has the weights, and noise on strengths hides nothing; use M2"
+        )
+    if plan.privacy is None:
+        return
+    if plan.laplace is not None:
+        raise InputError("laplace: noise on strengths adds nothing to a guarantee; leave it out, or leave privacy out")
+    if plan.validator == "M1":
+        raise InputError("privacy: in mode M1 the validator is sent weights; use M2")
+    if plan.shares == "all":
+        raise InputError("privacy: noise is added to the shares of two holders; use shares = 'two'")
+    if plan.local_steps > 1:
+        raise InputError(
+            f"privacy: {plan.local_steps} local steps use a row so often for one release, and are not accounted for; "
+            "set local_steps = 1"
+        )
+    if plan.settings.threshold == "held_out" or plan.held_out:
+        raise InputError(
+            "privacy: losses of rows kept apart would be released without noise; set held_out = 0 and threshold to a "
+            "number or to 'mixture'"
+        )
+    mechanism_of(plan, plan.privacy)

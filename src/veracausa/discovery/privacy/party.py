@@ -1,0 +1,66 @@
+"""A party whose rows are hidden from who sees strengths: it clips, and adds noise to all that it teaches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veracausa.crypto import ring
+from veracausa.crypto.fixed_point import VALUE_BITS, WEIGHT_BITS
+from veracausa.crypto.ring import Ring
+from veracausa.discovery.federated.party import AttributeParty
+from veracausa.discovery.federated.plan import Plan
+from veracausa.discovery.privacy.clipping import PrivateDecoders, clip_rows, encode_clipped
+from veracausa.discovery.privacy.mechanism import mechanism_of
+from veracausa.discovery.privacy.noise import rounded_normal
+from veracausa.wire.link import Link
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+class PrivateParty(AttributeParty):
+    """The same messages; what the validator opens has noise in it that it does not know.
+
+    The noise is added to shares before anything of them is opened. The target draws it: of the rows that it hides, the
+    target sees the features anyway. It sends no losses, which would be one more release.
+    """
+
+    def __init__(self, plan: Plan, name: str, values: Array, binary: Mask, *more: Any) -> None:
+        assert plan.privacy is not None
+        super().__init__(plan, name, clip_rows(values, plan.privacy.values), binary, *more)
+        settings = plan.settings
+        self.mechanism = mechanism_of(plan, plan.privacy)
+        self.source = self.draws.masks("noise", 0)
+        self._source_of = 0
+        kind = (settings.depth, settings.activation, binary & settings.bernoulli, settings.likelihood)
+        rng = self.draws.generator("decoders")
+        self.decoders = PrivateDecoders(1, self.count, self.h, *kind, rng, mechanism=self.mechanism, source=self.source)
+
+    def _step(self, link: Link, batch: int, rounding: np.random.Generator) -> None:
+        if self._source_of != self.epoch:
+            self._source_of, self.source = self.epoch, self.draws.masks("noise", self.epoch)
+            self.decoders.source = self.source  # type: ignore[attr-defined]
+        settings, holder = self.plan.settings, self.holder
+        foreign = holder.features(link, batch)
+        x = self.values[batch]
+        decay = 2 * settings.sparsity_weight if settings.sparsity == "l2" else 0.0
+        step = self.decoders.step(self._features(foreign, x, self.inner), x.T[None], settings.rate, decay)
+        gradient = step.features[0].swapaxes(0, 1).reshape(len(x), -1)
+        steps = encode_clipped(-settings.rate * gradient, self.mechanism, rounding)
+        holder.descend(batch, steps)
+        holder.into.grow(self._noise(*holder.into.fresh.shape))
+        if self.plan.privacy is not None and self.plan.privacy.noise_from == "both":
+            holder.out.grow(self._noise(*holder.out.fresh.shape))
+        inner = ring.small_matmul(x.T * 2.0**VALUE_BITS, steps).reshape(self.inner.shape)
+        inner += ring.centred(self._noise(*inner.shape))
+        self.inner += self.inner_allowed * inner / 2.0**WEIGHT_BITS
+
+    def _noise(self, *shape: int) -> Ring:
+        return rounded_normal(self.source, self.mechanism.increment_deviation, *shape)
+
+    def _factors(self, link: Link) -> tuple[Array, Array]:
+        self.loss = 0.0
+        return super()._factors(link)
