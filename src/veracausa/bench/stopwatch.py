@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -57,15 +58,17 @@ class Stopwatch:
 
     @contextmanager
     def watching(self, places: Sequence[Place]) -> Iterator[None]:
-        """Each of these functions is a phase, as long as this lasts."""
+        """Each of these functions is a phase, as long as this lasts, under whatever name it was imported to."""
         with ExitStack() as patches:
             for module, name, phase in places:
                 *owners, last = name.split(".")
                 owner: Any = reduce(getattr, owners, import_module(module))
-                timed: Any = self._timed(getattr(owner, last), phase)
+                found = getattr(owner, last)
+                timed: Any = self._timed(found, phase)
                 if isinstance(getattr_static(owner, last), staticmethod | classmethod):
                     timed = staticmethod(timed)
-                patches.enter_context(patch.object(owner, last, timed))
+                for holder in [owner] if owners else _importing(found, last):
+                    patches.enter_context(patch.object(holder, last, timed))
             yield
 
     def _timed(self, function: Callable[..., Any], phase: str) -> Callable[..., Any]:
@@ -74,3 +77,10 @@ class Stopwatch:
                 return function(*args, **kwargs)
 
         return wraps(function, assigned=("__name__", "__doc__"))(timed)
+
+
+def _importing(function: Callable[..., Any], name: str) -> list[Any]:
+    """The package's modules that have this function under its name."""
+    package = __name__.partition(".")[0] + "."
+    loaded = [module for key, module in sys.modules.items() if key.startswith(package)]
+    return [module for module in loaded if vars(module).get(name) is function]
