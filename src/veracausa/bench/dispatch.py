@@ -93,7 +93,7 @@ def backend_costs(name: str, case: Case, repeats: int) -> tuple[Costs, float]:
     # Paillier packs nothing over batches: one of them costs what each does. It is slow, and varies little.
     if case.n <= SAMPLES[-1]:
         return measure(name, case.sizes(case.n, 1, 1), 0).times(case.peers), 1.0
-    short, long = (measure(name, case.sizes(n, 1, 1), 0) for n in SAMPLES)
+    short, long = (measure(name, case.sizes(n, 1, looks), 0) for looks, n in enumerate(SAMPLES))
     slope = (case.n - SAMPLES[0]) / (SAMPLES[1] - SAMPLES[0])
     # Online all of them do the same arithmetic.
     twin = measure("none", case.sizes(case.n, 1, 1), repeats)
@@ -112,7 +112,7 @@ def comparisons(name: str, case: Case, cost: Costs, part: float, rates: ScalarRa
     pairs = [
         ("vs paper", cost.iteration, rate, paper),
         ("online vs paper", cost.seconds[ONLINE], rate, paper),
-        ("vs phe", cost.iteration, f"{rates.name}, multiplications alone", phe),
+        ("vs phe", cost.iteration, f"{rates.name}, {1 / rates.multiply:.0f} multiplications/s", phe),
         ("vs phe in full", cost.iteration, f"{rates.name}, encrypting, obfuscating and decrypting too", in_full),
     ]
     sent = {"MB offline": cost.bytes[OFFLINE] / MB, "MB online": cost.bytes[ONLINE] / MB}

@@ -148,7 +148,8 @@ def measure(name: str, sizes: Sizes, repeats: int) -> Costs:
     With `repeats` = 0 that one is all there is.
     """
     pair = Pair(name, sizes)
-    per = {OFFLINE: sizes.batches, ONLINE: sizes.batches, LOOK_OFFLINE: sizes.looks, LOOK_ONLINE: sizes.looks}
+    looks = max(sizes.looks, 1)
+    per = {OFFLINE: sizes.batches, ONLINE: sizes.batches, LOOK_OFFLINE: looks, LOOK_ONLINE: looks}
     watched = Stopwatch()
     with watched.watching((*WATCHED[name], *_DRAWS)):
         pair.set_up(watched)
@@ -205,7 +206,8 @@ class Pair:
             source = open_asked(self.shape, self.source, needs, {"forward": got["bytes"], "backward": got["more"]})
         for batch in range(self.sizes.batches):
             self._step(watch, batch, target, source)
-        self._looks(watch)
+        if self.sizes.looks:
+            self._looks(watch)
 
     def _step(self, watch: Stopwatch, batch: int, target: TargetTriples, source: SourceTriples) -> None:
         x, shape = self.batches[batch], self.shape
