@@ -170,6 +170,28 @@ def test_processes_give_the_bits_that_threads_give() -> None:
     assert same(fit(2, 1, 1), fit(2, 1, 1, link="processes"))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("link", ["threads", "processes"])
+def test_triples_made_in_a_process_give_the_same_bits_and_messages(link: str) -> None:
+    here, apart = fit(2, 1, 1), fit(2, 1, 1, prepare="process", link=link)
+    assert same(here, apart)
+    assert here.sent == apart.sent
+
+
+@pytest.mark.parametrize("more", [
+    {},
+    pytest.param({"validator": "M1"}, marks=pytest.mark.slow),
+    pytest.param({"local_steps": 2}, marks=pytest.mark.slow),
+])  # fmt: skip
+def test_fragments_at_all_parties_find_the_same_and_cost_more(more: dict[str, Any]) -> None:
+    two, everybody = fit(2, 1, 3, **more), fit(2, 1, 3, shares="all", **more)
+    assert same(two, everybody)
+    for name in two.parties:
+        assert abs(everybody.sent[name]["messages"] - two.sent[name]["messages"]) <= 2  # no secrets for pads
+        assert everybody.sent[name]["offline_bytes"] > 1.5 * two.sent[name]["offline_bytes"]
+        assert everybody.sent[name]["bytes"] > two.sent[name]["bytes"]
+
+
 def test_a_validator_that_gets_the_weights_finds_the_same() -> None:
     norms, weights = fit(2, 2), fit(2, 2, validator="M1")
     assert np.allclose(norms.strengths, weights.strengths, atol=1e-6)
@@ -198,9 +220,10 @@ def test_messages_and_bytes_follow_from_the_plan() -> None:
         others = sum(sizes) - size
         sent = result.sent[name]
         exchanges = steps + structure + graphs
-        # To each peer: key, fingerprint, columns, triples; then the first share, and a question and an answer in
-        # every exchange.
-        offline, online = peers * (3 + turns), peers * (1 + 2 * exchanges) + structure + 1
+        # To each peer: key, fingerprint, columns, triples, to later ones a secret for pads; then the first share, and
+        # a question and an answer in every exchange.
+        secrets = peers - list(result.parties).index(name)
+        offline, online = peers * (3 + turns) + secrets, peers * (1 + 2 * exchanges) + structure + 1
         assert sent["messages"] == offline + online
         assert sent["offline_messages"] == offline
         rows = steps * n + graphs * held
@@ -254,9 +277,14 @@ class Interrupted(VeracausaError):
     pass
 
 
-@pytest.mark.parametrize("link", ["threads", pytest.param("processes", marks=pytest.mark.slow)])
-def test_a_run_that_was_killed_goes_on_to_the_same_end(tmp_path: Path, link: str) -> None:
-    more = {"link": link, "checkpoint_every": 1, "settings": SMALL.model_copy(update={"structure_every": 4})}
+@pytest.mark.parametrize("how", [
+    {},
+    {"shares": "all"},
+    pytest.param({"link": "processes"}, marks=pytest.mark.slow),
+    pytest.param({"prepare": "process"}, marks=pytest.mark.slow),
+])  # fmt: skip
+def test_a_run_that_was_killed_goes_on_to_the_same_end(tmp_path: Path, how: dict[str, Any]) -> None:
+    more = {**how, "checkpoint_every": 1, "settings": SMALL.model_copy(update={"structure_every": 4})}
     whole = fit(2, 1, **more, out=tmp_path / "whole")
 
     def kill(event: Any) -> None:
@@ -332,6 +360,10 @@ def test_what_shares_can_not_hold_is_refused_by_name() -> None:
         discover({"a": np.zeros((9, 1)), "b": np.zeros((9, 1))}, ("x", "x"), SMALL)
     with pytest.raises(InputError, match="validator = 'M3'"):
         fit(1, 1, validator="M3")
+    with pytest.raises(InputError, match="shares = 'some'"):
+        fit(1, 1, shares="some")
+    with pytest.raises(InputError, match="prepare = 'later'"):
+        fit(1, 1, prepare="later")
     with pytest.raises(InputError, match="local_steps = 0"):
         fit(1, 1, local_steps=0)
     with pytest.raises(InputError, match="no discovery to go on with"):

@@ -17,9 +17,10 @@ from veracausa.crypto.draws import Draws
 from veracausa.crypto.fixed_point import VALUE_BITS, WEIGHT_BITS
 from veracausa.crypto.ring import Ring, Small
 from veracausa.crypto.shares import FORWARD_BITS, SharedBlocks, SharedWeights
+from veracausa.discovery.countermeasures import row_noise, zero_sum
 from veracausa.discovery.federated import protocol
 from veracausa.discovery.federated.plan import Plan
-from veracausa.discovery.federated.protocol import elements, tensor
+from veracausa.discovery.federated.protocol import PAD_SECRET, elements, tensor
 from veracausa.discovery.federated.supply import Supply
 from veracausa.discovery.federated.workshop import Made
 from veracausa.wire.link import Link
@@ -45,7 +46,7 @@ class Holder:
         self.peers, self.own, self.others = plan.peers(name), plan.own(name), plan.foreign(name)
         self.at = {peer: plan.among_foreign(name, peer) for peer in self.peers}
         """Where a peer's attributes lie among the foreign ones."""
-        self.count, self.h = plan.count(name), plan.settings.width
+        self.count, self.h = plan.count(name), plan.numbers
         self.width, self.columns = self.count * self.h, len(self.others) * self.h
         self.counts = {peer: plan.count(peer) for peer in self.peers}
         self.masked = {peer: protocol.masked(plan, name, peer) for peer in self.peers}
@@ -53,6 +54,9 @@ class Holder:
         self.pending: tuple[int, Ring, Ring] | None = None
         """Of the last step, the batch, the hidden gradients (peers, n, own·h), which go with the next message, and this
         party's half of the triple as source."""
+        self.me = plan.parties.index(name)
+        self.pads: dict[int, bytes] = {}
+        """The secrets shared with each other party, from which pads follow; none where every part is opened."""
         self.exchange = 0
         self.supply: Supply
         self.shares: SharedWeights
@@ -92,6 +96,22 @@ class Holder:
         shares.allowed = self._both(allowed[self.others][:, self.own], allowed[self.own][:, self.others])
         self._hold(shares)
 
+    def share_pads(self, link: Link) -> None:
+        """Agree with every other party on what keeps a third one from seeing one source's part of its features."""
+        if self.plan.settings.open_parts or len(self.peers) == 1:
+            return
+        masks = self.draws.masks("pads", self.life)
+        number = {peer: self.plan.parties.index(peer) for peer in self.peers}
+        for peer in self.peers:
+            link.declare(PAD_SECRET, peer=peer)
+            if self.me < number[peer]:
+                self.pads[number[peer]] = secret = zero_sum.secret(masks)
+                link.send(peer, PAD_SECRET, self.step, {"secret": tensor(np.frombuffer(bytearray(secret), np.uint8))})
+        for peer in self.peers:
+            if self.me > number[peer]:
+                received = link.receive(peer, PAD_SECRET, self.step).tensors["secret"]
+                self.pads[number[peer]] = received.numpy().tobytes()
+
     def _hold(self, shares: SharedWeights) -> None:
         between, others = self.count * len(self.others), len(self.others)
         self.shares = shares
@@ -123,9 +143,20 @@ class Holder:
             theirs = theirs * graph[1][:, self.others, None]
         weights = np.concatenate(parts, axis=1) + theirs.reshape(self.count, -1)
         answers = ring.matmul(self.batches[batch], weights, opened)
-        got = self._answer(link, "features", {peer: answers[:, self._columns(peer)] for peer in self.peers})
+        got = self._answer(
+            link, "features", {peer: self._guarded(peer, answers[:, self._columns(peer)]) for peer in self.peers}
+        )
         parts = [elements(message, "features", *kept.shape[1:]) for message in got.values()]
         return ring.add(np.stack(parts), kept)
+
+    def _guarded(self, peer: str, answer: Ring) -> Ring:
+        """The answer to a target, with the counter-measures that the settings ask for."""
+        target = self.plan.parties.index(peer)
+        if (deviation := self.plan.settings.row_noise) is not None:
+            masks = self.draws.masks("row noise", self.step, target)
+            part = row_noise.part(deviation, len(self.peers))
+            answer = ring.add(answer, row_noise.drawn(masks, part, FEATURE_BITS, *answer.shape))
+        return zero_sum.padded(answer, self.me, target, self.step, self.pads)
 
     def descend(self, batch: int, steps: Small) -> None:
         """Let all blocks into this party's attributes grow by Xᵀ·steps, (n, own·h) fixed-point numbers."""
@@ -186,9 +217,12 @@ class Holder:
             rows = self.batches[batch]
             steps = [elements(m, "gradients", len(rows), self.counts[peer] * self.h) for peer, m in messages.items()]
             increment = ring.matmul(rows.T, np.concatenate(steps, axis=1), half)
-            self.out.grow(increment.reshape(self.count, -1, self.h))
+            self._grow_out(increment)
             self.pending = None
         return messages
+
+    def _grow_out(self, increment: Ring) -> None:
+        self.out.grow(increment.reshape(self.count, -1, self.h))
 
     def _answer(self, link: Link, name: str, parts: Mapping[str, Ring]) -> dict[str, Message]:
         for peer, part in parts.items():

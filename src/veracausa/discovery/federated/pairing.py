@@ -33,7 +33,7 @@ class Pairing:
 def pairing(plan: Plan, name: str) -> Pairing:
     sizes = tuple(len(rows) for rows in (*plan.batches, *plan.held_out))
     count = {party: plan.sizes[at] for at, party in enumerate(plan.parties)}
-    h, own, peers = plan.settings.width, count[name], plan.peers(name)
+    h, own, peers = plan.numbers, count[name], plan.peers(name)
     if plan.shares == "all":
         blocks = plan.d**2 - sum(size**2 for size in plan.sizes)
         none, every = np.arange(0), np.arange(blocks)

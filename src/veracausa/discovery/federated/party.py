@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from veracausa.crypto import fixed_point
 from veracausa.crypto.draws import make_draws
 from veracausa.crypto.triples import Needs
+from veracausa.discovery.countermeasures import bottleneck
 from veracausa.discovery.decoders import Decoders
 from veracausa.discovery.federated import protocol
+from veracausa.discovery.federated.fragments import FragmentHolder
 from veracausa.discovery.federated.holder import Holder
 from veracausa.discovery.federated.pairing import pairing
 from veracausa.discovery.federated.plan import VALIDATOR, Plan
@@ -42,7 +44,10 @@ class AttributeParty:
         self.values = [np.ascontiguousarray(values[rows]) for rows in parts]
         self.steps = len(plan.batches)
         batches = [np.ascontiguousarray(fixed[rows]) for rows in parts]
-        self.holder = Holder(plan, name, batches, self.draws, life)
+        self.holder = (Holder if plan.shares == "two" else FragmentHolder)(plan, name, batches, self.draws, life)
+        start = self.own.start - plan.concerned(name).start
+        self.inside = (self.own, slice(start, start + self.count))
+        """Where the edges between the own attributes lie in what the validator says."""
         order = WorkshopOrder(name, plan.encryption, pairing(plan, name), batches, seed, life)
         self.preparation = Preparation(plan, name, order)
         rng = self.draws.generator("decoders")
@@ -50,6 +55,7 @@ class AttributeParty:
         self.decoders = Decoders(
             1, self.count, self.h, settings.depth, settings.activation, binary, settings.likelihood, rng
         )
+        self.mixing = bottleneck.mixing(settings.bottleneck, self.h) if settings.bottleneck else None
         self.inner_allowed = allowed[self.own, self.own, None]
         shape = (self.count, self.count, self.h)
         self.inner = rng.uniform(-1, 1, shape) / (plan.d * np.sqrt(self.h)) * self.inner_allowed
@@ -69,6 +75,7 @@ class AttributeParty:
             self.preparation.set_up(link)
             if self.epoch == 0:
                 self.holder.share_first_weights(link, self.allowed)
+            self.holder.share_pads(link)
             self._learn(link, store)
             self._compare(link)
 
@@ -80,14 +87,14 @@ class AttributeParty:
             if epoch == plan.settings.epochs:
                 into, out = self._factors(link)
                 holder.restrict(into > 0, out > 0)
-                self.inner_allowed = (into[self.own] > 0)[..., None]
+                self.inner_allowed = (into[self.inside] > 0)[..., None]
                 self.inner *= self.inner_allowed
             for batch, look in plan.order(epoch):
                 self._step(link, batch, rounding)
                 if look:
                     into, out = self._factors(link)
                     holder.shrink(into, out)
-                    self.inner *= into[self.own, :, None]
+                    self.inner *= into[self.inside][..., None]
             holder.deliver(link)
             self.epoch = epoch + 1
             if store is not None and plan.keeps(self.epoch):
@@ -95,7 +102,7 @@ class AttributeParty:
 
     def _step(self, link: Link, batch: int, rounding: np.random.Generator) -> None:
         settings = self.plan.settings
-        foreign = self.holder.features(link, batch)
+        foreign = self._spread(self.holder.features(link, batch))
         x = self.values[batch]
         decay = 2 * settings.sparsity_weight if settings.sparsity == "l2" else 0.0
         gradient = np.zeros_like(foreign)
@@ -106,7 +113,13 @@ class AttributeParty:
             gradient += by_feature
             if local == 0:
                 self.loss += float(step.losses.sum())
+        if self.mixing is not None:
+            gradient = bottleneck.gathered(gradient, self.mixing)
         self.holder.descend(batch, fixed_point.encode_gradient(-settings.rate * gradient, rounding))
+
+    def _spread(self, opened: Array) -> Array:
+        """What was opened, as an input of every hidden unit."""
+        return opened if self.mixing is None else bottleneck.spread(opened, self.mixing)
 
     def _features(self, foreign: Array, x: Array, inner: Array) -> Array:
         """(1, own, n, h): the opened part and the party's own."""
@@ -144,11 +157,11 @@ class AttributeParty:
         link.send(VALIDATOR, LOSSES, step, {"losses": torch.tensor(losses, dtype=torch.float64)}, empty=empty)
 
     def _held_out_loss(self, link: Link, graph: tuple[Mask, Mask]) -> float:
-        inner = self.inner * graph[0][self.own, :, None]
+        inner = self.inner * graph[0][self.inside][..., None]
         total, rows = 0.0, 0
         for batch in range(self.steps, len(self.values)):
             x = self.values[batch]
-            features = self._features(self.holder.features(link, batch, graph), x, inner)
+            features = self._features(self._spread(self.holder.features(link, batch, graph)), x, inner)
             total += float(self.decoders.losses(features, x.T[None]).sum()) * len(x)
             rows += len(x)
         return total / rows

@@ -54,6 +54,11 @@ class Plan:
         return sum(self.sizes)
 
     @property
+    def numbers(self) -> int:
+        """How many of a target attribute are opened to its party, of every row."""
+        return self.settings.bottleneck or self.settings.width
+
+    @property
     def epochs(self) -> int:
         return self.settings.epochs + self.settings.refit_epochs
 
@@ -77,6 +82,17 @@ class Plan:
         own, others = self.own(party), self.own(peer)
         before = own.stop - own.start if own.start < others.start else 0
         return slice(others.start - before, others.stop - before)
+
+    @property
+    def between(self) -> NDArray[np.bool_]:
+        """(d, d): whether two attributes lie with different parties."""
+        party = np.repeat(np.arange(len(self.sizes)), self.sizes)
+        different: NDArray[np.bool_] = party[:, None] != party
+        return different
+
+    def concerned(self, party: str) -> slice:
+        """Attributes of whose edges the party is told the factors: its own, or, where it has a share of all, all."""
+        return self.own(party) if self.shares == "two" else slice(0, self.d)
 
     def peers(self, party: str) -> tuple[str, ...]:
         return tuple(name for name in self.parties if name != party)

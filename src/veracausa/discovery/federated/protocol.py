@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from veracausa.crypto.ring import P, Ring
+from veracausa.discovery.countermeasures.zero_sum import SECRET
 from veracausa.discovery.federated.plan import HELD_OUT_ROWS, Plan
 from veracausa.errors import WireError
 from veracausa.wire.message import Kind, Message, TensorSpec
@@ -25,7 +26,7 @@ CIPHERTEXT = 1 << 20
 KEY = Kind("key", {"key": TensorSpec(torch.uint8, (None,), max_free=KEY_BYTES)})
 AGREED = Kind("agreed", {"fingerprint": TensorSpec(torch.uint8, (32,))})
 """Of the plan and of everybody's keys."""
-OFFLINE = ("key", "agreed", "columns", "triples")
+OFFLINE = ("key", "agreed", "columns", "pad secret", "triples")
 """Kinds that do not depend on what is learnt: they are sent ahead of the steps, or once. All others are online."""
 
 
@@ -36,18 +37,18 @@ def counter(life: int, number: int) -> int:
 
 def columns(plan: Plan) -> Kind:
     """A source's data, encrypted once under its own key; a second time where weights are wider than gradients."""
-    most = plan.rows * max(plan.sizes) * plan.d * plan.settings.width
+    most = plan.rows * max(plan.sizes) * plan.d * plan.numbers
     cipher = _cipher(most, chunks=2 * max(plan.sizes) + 2 * len(plan.batches))
     return Kind("columns", {"rows": cipher, "wide": _cipher(most, 2 * max(plan.sizes), optional=True)})
 
 
 def triples(plan: Plan) -> Kind:
     """Masked products with the other's rows, a party's masks of norms under its own key, and their masked products."""
-    width = plan.settings.width * (plan.d if plan.shares == "all" else max(plan.sizes))
+    width = plan.numbers * (plan.d if plan.shares == "all" else max(plan.sizes))
     rows = max(plan.rows, len(plan.held_out) * HELD_OUT_ROWS * (plan.settings.candidates + 2))
     blocks = plan.d**2 if plan.shares == "all" else max(plan.sizes) ** 2
     looks = len(plan.batches) + 1
-    products = _cipher(looks * blocks * plan.settings.width, 1, optional=True)
+    products = _cipher(looks * blocks * plan.numbers, 1, optional=True)
     return Kind("triples", {
         "forward": _cipher(rows * width, 1, optional=True),
         "backward": _cipher(plan.rows * max(plan.sizes) * width, len(plan.batches), optional=True),
@@ -63,17 +64,16 @@ def _cipher(values: int, chunks: int, optional: bool = False) -> TensorSpec:
 
 def first_share(plan: Plan, one: str, other: str) -> Kind:
     """Shares of the weights that the source drew."""
-    return Kind("first share", {"share": _flat(*_first(plan, one, other))}, secret_shared=True)
+    return Kind("first share", {"share": _flat(*_weights(plan, one, other))}, secret_shared=True)
 
 
 def masked(plan: Plan, one: str, other: str) -> Kind:
     """From target to source, each hidden by a mask that is used once: its share, its last gradients, and, where norms
     are wanted, its share at their scale."""
-    a, b, h = plan.count(one), plan.count(other), plan.settings.width
+    a, b, h = plan.count(one), plan.count(other), plan.numbers
     n = len(plan.batches[0])
-    weights = {a * b * h} if plan.shares == "two" else {size * (plan.d - size) * h for size in (a, b)}
     return Kind("masked", {
-        "weights": _flat(*weights),
+        "weights": _flat(*_weights(plan, one, other)),
         "gradients": _flat(n * a * h, n * b * h),
         "norms": _flat(_blocks(plan, a, b) * h),
     }, secret_shared=True)  # fmt: skip
@@ -81,19 +81,20 @@ def masked(plan: Plan, one: str, other: str) -> Kind:
 
 def answer(plan: Plan, one: str, other: str) -> Kind:
     """From source to target: its part of the features, or its own share hidden by a mask that is used once."""
-    a, b, h = plan.count(one), plan.count(other), plan.settings.width
+    a, b, h = plan.count(one), plan.count(other), plan.numbers
     rows = {len(batch) for batch in (*plan.batches, *plan.held_out)}
     sizes = {n * size * h for n in rows for size in (a, b)}
-    return Kind("answer", {"features": _flat(*sizes), "norms": _flat(a * b * h)}, secret_shared=True)
+    return Kind("answer", {"features": _flat(*sizes), "norms": _flat(_blocks(plan, a, b) * h)}, secret_shared=True)
 
 
-def _first(plan: Plan, one: str, other: str) -> set[int]:
-    a, b, h = plan.count(one), plan.count(other), plan.settings.width
+def _weights(plan: Plan, one: str, other: str) -> set[int]:
+    """How many numbers one party's share of the other's blocks has, in both directions."""
+    a, b, h = plan.count(one), plan.count(other), plan.numbers
     return {a * b * h} if plan.shares == "two" else {size * (plan.d - size) * h for size in (a, b)}
 
 
 def _blocks(plan: Plan, a: int, b: int) -> int:
-    return a * b if plan.shares == "two" else plan.d**2 - sum(size**2 for size in plan.sizes)
+    return a * b if plan.shares == "two" else int(plan.between.sum())
 
 
 def _flat(*sizes: int) -> TensorSpec:
@@ -114,15 +115,20 @@ def elements(message: Message, name: str, *shape: int) -> Ring:
     return numbers.reshape(shape)
 
 
+PAD_SECRET = Kind("pad secret", {"secret": TensorSpec(torch.uint8, (SECRET,))})
+"""Between two sources, at every start: what the pads on their answers to the others follow from."""
+
+
 def norms(plan: Plan, party: str) -> Kind:
     """A party's shares of all squared strengths that touch its attributes; in mode M1, of the weights themselves."""
-    own, others, h = plan.count(party), len(plan.foreign(party)), plan.settings.width
+    own, others, h = plan.count(party), len(plan.foreign(party)), plan.numbers
     last = (h,) if plan.validator == "M1" else ()
+    into, out = ((others, own), (own, others)) if plan.shares == "two" else ((int(plan.between.sum()),), (0,))
     return Kind(
         "norms",
         {
-            "into": TensorSpec(torch.int64, (others, own, *last)),
-            "out": TensorSpec(torch.int64, (own, others, *last)),
+            "into": TensorSpec(torch.int64, (*into, *last)),
+            "out": TensorSpec(torch.int64, (*out, *last)),
             "own": TensorSpec(torch.float64, (own, own)),
         },
         {"loss": float},
@@ -131,21 +137,25 @@ def norms(plan: Plan, party: str) -> Kind:
 
 
 def factors(plan: Plan, party: str) -> Kind:
-    """From the validator: how every block that touches the party's attributes is scaled."""
-    own = plan.count(party)
-    return Kind(
-        "factors",
-        {"into": TensorSpec(torch.float64, (plan.d, own)), "out": TensorSpec(torch.float64, (own, plan.d))},
-    )
+    """From the validator: how every block that the party has a share of is scaled."""
+    into, out = _concerned(plan, party)
+    return Kind("factors", {"into": TensorSpec(torch.float64, into), "out": TensorSpec(torch.float64, out)})
 
 
 def candidates(plan: Plan, party: str) -> Kind:
-    """From the validator: graphs to compare, of which a party sees the edges that touch its attributes."""
-    own = plan.count(party)
-    return Kind(
-        "candidates",
-        {"into": TensorSpec(torch.bool, (None, plan.d, own)), "out": TensorSpec(torch.bool, (None, own, plan.d))},
-    )
+    """From the validator: graphs to compare, of which a party sees the edges of blocks that it has a share of."""
+    into, out = _concerned(plan, party)
+    most = plan.settings.candidates + 2
+    specs = {
+        "into": TensorSpec(torch.bool, (None, *into), most),
+        "out": TensorSpec(torch.bool, (None, *out), most),
+    }
+    return Kind("candidates", specs)
+
+
+def _concerned(plan: Plan, party: str) -> tuple[tuple[int, int], tuple[int, int]]:
+    at = plan.concerned(party)
+    return (plan.d, at.stop - at.start), (at.stop - at.start, plan.d)
 
 
 LOSSES = Kind("losses", {"losses": TensorSpec(torch.float64, (None,))}, {"empty": float})

@@ -31,6 +31,8 @@ from veracausa.wire.link import Link
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Observer = Callable[[Mapping[str, Any]], None]
+Watch = Callable[[AttributeParty], None]
+"""Is shown every party before it runs, and may put itself between the party and its holder; with threads only."""
 
 
 @dataclass
@@ -66,6 +68,7 @@ class PartyProgram:
     start: int | None = None
     life: int = 0
     """How often this discovery was started before."""
+    watch: Watch | None = None
 
     def __call__(self, link: Link, notify: Notify) -> None:
         try:
@@ -95,7 +98,10 @@ class PartyProgram:
             notify({"event": "result", **result})
         else:
             given = self.plan, self.name, self.values, self.binary, self.allowed, self.seed, self.life
-            AttributeParty(*given).run(link, store)
+            party = AttributeParty(*given)
+            if self.watch is not None:
+                self.watch(party)
+            party.run(link, store)
         ledger.flush()
         notify({"event": "finished", "party": self.name, "sent": ledger.told()})
 
@@ -121,6 +127,7 @@ def discover(
     out: Path | None = None,
     resume: bool = False,
     observer: Observer = lambda event: None,
+    watch: Watch | None = None,
 ) -> FederatedFit:
     """Learn the strengths of all edges between the parties' attributes, with every party a program of its own.
 
@@ -148,7 +155,9 @@ def discover(
     if out is not None:
         plan, start, life = _prepare_folder(out, plan, resume, seed)
     programs = {
-        party: PartyProgram(plan, party, values, two_valued[plan.own(party)], allowed, must, seed, out, start, life)
+        party: PartyProgram(
+            plan, party, values, two_valued[plan.own(party)], allowed, must, seed, out, start, life, watch
+        )
         for party, values in columns.items()
     }
     programs[VALIDATOR] = PartyProgram(plan, VALIDATOR, None, None, allowed, must, None, out, start, life)

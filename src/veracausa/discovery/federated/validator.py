@@ -100,13 +100,16 @@ class Validator:
         plan = self.plan
         self.exchange += 1
         squares = np.zeros((plan.d, plan.d))
-        last = (plan.settings.width,) if plan.validator == "M1" else ()
+        last = (plan.numbers,) if plan.validator == "M1" else ()
         opened = np.zeros((plan.d, plan.d, *last), dtype=np.int64)
         for party in plan.parties:
             message = link.receive(party, self.norms_kind[party], self.step)
             own, others = self.own[party], self.others[party]
-            opened[others, own] += message.tensors["into"].numpy()
-            opened[own, others] += message.tensors["out"].numpy()
+            if plan.shares == "two":
+                opened[others, own] += message.tensors["into"].numpy()
+                opened[own, others] += message.tensors["out"].numpy()
+            else:
+                opened[plan.between] += message.tensors["into"].numpy()
             squares[own, own] = message.tensors["own"].numpy()
             self.loss += float(message.meta["loss"])
         opened = ring.reduce(opened)
@@ -117,8 +120,8 @@ class Validator:
 
     def _send(self, link: Link, factors: Array) -> None:
         for party in self.plan.parties:
-            own = self.own[party]
-            tensors = {"into": tensor(factors[:, own]), "out": tensor(factors[own])}
+            at = self.plan.concerned(party)
+            tensors = {"into": tensor(factors[:, at]), "out": tensor(factors[at])}
             link.send(party, self.factors_kind[party], self.step, tensors)
 
     def _settle(self, link: Link) -> None:
@@ -145,8 +148,8 @@ class Validator:
         if not plan.held_out:
             return
         for party in plan.parties:
-            own = self.own[party]
-            tensors = {"into": tensor(graphs[:, :, own]), "out": tensor(graphs[:, own])}
+            at = plan.concerned(party)
+            tensors = {"into": tensor(graphs[:, :, at]), "out": tensor(graphs[:, at])}
             link.send(party, self.candidates_kind[party], self.step, tensors)
         losses, empty = np.zeros(len(graphs)), 0.0
         for party in plan.parties:
