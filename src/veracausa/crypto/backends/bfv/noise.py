@@ -46,7 +46,7 @@ def _flood(high: NDArray[np.uint64]) -> Residues:
     out = np.zeros((2, FLOODED, DEGREE), dtype=np.uint64)
     out[0, FLOODED - 1] = low
     for at, prime in enumerate(PRIMES[: FLOODED - 1]):
-        # At most 2^60 + 2^20·2^24 + 2^56: no overflow.
+        # At most 2^60 + 2^19·2^24 + 2^56: no overflow.
         centre = -(_DROPPED << (FLOOD_BITS - 1)) % prime
         value = low + np.uint64(_DROPPED % prime) * high + np.uint64(centre)
         out[0, at] = value - value // np.uint64(prime) * np.uint64(prime)

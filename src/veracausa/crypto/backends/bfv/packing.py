@@ -1,11 +1,11 @@
 """Where rows lie in the slots of ciphertexts, and results in those of replies; both ends compute it from agreed shapes.
 
-A ciphertext holds one column: slot (lane, j) is the value of the row that the lane meets there, for all j. A lane belongs
-to one batch and runs through rows of it, ciphertext by ciphertext, the steps of a strand.
+A ciphertext holds one column: slot (lane, j) is the value of the row that the lane meets there, for all j. A lane
+belongs to one batch and runs through rows of it, ciphertext by ciphertext, the steps of a strand.
 
 For X·W, W[column, j] of each lane's batch is the factor at all steps, and columns are summed up: a reply a step. For
-Xᵀ·G, the gradients of the rows that are met are the factor of all columns, and steps are summed up: a reply a column, in
-which the lanes of a batch hold parts of its sum, each under a mask of its own.
+Xᵀ·G, the gradients of the rows that are met are the factor of all columns, and steps are summed up: a reply a column,
+in which the lanes of a batch hold parts of its sum, each under a mask of its own.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ ALL, FLOODED, SENT = 4, 3, 2
 """How many primes products have, the flood, and a reply."""
 NOISE_BITS = 21
 """SEAL's noise is the difference of the weights of two words of so many bits: its deviation is 3.24."""
-FLOOD_BITS = 20
-"""The flood is uniform over 2^FLOOD_BITS times the third prime numbers, about ±2^79."""
+FLOOD_BITS = 19
+"""The flood is uniform over 2^FLOOD_BITS times the third prime numbers, about ±2^78."""
 MOST_TERMS = 1024
 """Products summed up in one reply."""
 
@@ -42,25 +42,40 @@ def context() -> seal.SEALContext:
     return made
 
 
-def noise_bound(terms: int, deviations: float = 12.0) -> float:
-    """What the noise of a sum of products exceeds with a chance of 2·exp(−deviations²/2) a coefficient, when flooded.
+def typical_noise(terms: int) -> float:
+    """The root mean square of a coefficient's noise in a sum of products, where the flood goes in.
 
-    Noise and factors are independent, so that a coefficient of Σ v·e is a sum of DEGREE·terms independent sub-Gaussian
-    numbers, of deviation at most P/2 times 3.24 each. Dropping a prime rounds both polynomials, by half a unit at most;
-    the second rounding is multiplied by a secret of −1, 0 and 1.
+    It is Σ v·(e + r): v are the coefficients of uniform factors, e is SEAL's noise, r the rounding of a message's scale.
+    Dropping a prime then rounds both polynomials; the second rounding is multiplied by a secret of −1, 0 and 1.
     """
-    deviation = math.sqrt(NOISE_BITS / 2)
-    products = deviations * deviation * (P / 2) * math.sqrt(DEGREE * terms) / PRIMES[ALL - 1]
-    rounding = 0.5 + deviations * 0.5 * math.sqrt(DEGREE)
-    return products + rounding + 1.0
+    products = P / math.sqrt(12) * math.sqrt(DEGREE * terms * (NOISE_BITS / 2 + 1 / 12)) / PRIMES[ALL - 1]
+    return math.hypot(products, _typical_rounding())
 
 
-def statistical_bits(terms: int) -> float:
-    """A flooded coefficient and the flood alone differ by at most 2 to the minus this in statistical distance."""
-    return FLOOD_BITS + math.log2(PRIMES[FLOODED - 1]) - math.log2(noise_bound(terms))
+def largest_noise(terms: int) -> float:
+    """What no choice of factors and noise can exceed there."""
+    products = DEGREE * terms * (P / 2) * (NOISE_BITS + 0.5) / PRIMES[ALL - 1]
+    return products + _largest_rounding() + 1.0
 
 
-def room_bits(terms: int) -> float:
-    """By how many bits a reply's noise stays below what would decrypt wrongly."""
-    noise = 2.0 ** (FLOOD_BITS - 1) + noise_bound(terms) / PRIMES[FLOODED - 1] + noise_bound(0)
-    return math.log2(math.prod(PRIMES[:SENT]) / (2 * P) / noise)
+def statistical_bits(noise: float) -> float:
+    """A flooded coefficient is within 2 to the minus this, in statistical distance, of the flood alone.
+
+    A uniform number shifted by δ differs from itself in δ of its places. When δ is random, its mean magnitude counts.
+    """
+    return FLOOD_BITS + math.log2(PRIMES[FLOODED - 1]) - math.log2(noise)
+
+
+def room() -> float:
+    """The largest noise of a reply over the noise that decrypts wrongly: below 1, every reply opens exactly."""
+    # What products leave after two primes are dropped is below 1 even in the worst case.
+    largest = 2.0 ** (FLOOD_BITS - 1) + 1.0 + _largest_rounding()
+    return largest / (math.prod(PRIMES[:SENT]) / (2 * P))
+
+
+def _typical_rounding() -> float:
+    return math.sqrt((1 + DEGREE * 2 / 3) / 12)
+
+
+def _largest_rounding() -> float:
+    return (1 + DEGREE) / 2
