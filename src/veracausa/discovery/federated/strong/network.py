@@ -1,6 +1,6 @@
 """Encoder and decoders of all attributes on shares: a training step in products and roundings only.
 
-The activation is a cubic, σ(u) = u − u³/16: products are all that shares can do. Written over `Arithmetic`, so that
+The activation is a cubic, σ(u) = u − u³/8: products are all that shares can do. Written over `Arithmetic`, so that
 every party, the dealer and the clear twin run these very lines.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veracausa.crypto.fixed_point import VALUE_BITS
-from veracausa.crypto.wide.arithmetic import Arithmetic, Masked, zeros
+from veracausa.crypto.wide.arithmetic import Arithmetic, Masked
 from veracausa.crypto.wide.stream import Stream
 from veracausa.crypto.wide.words import Words, word
 
@@ -33,8 +33,8 @@ RATE_BITS = 32
 SQUARE_BITS = 16
 """Of sums of squared residuals as they are opened."""
 FACTOR_BITS = 16
-CUBIC_BITS = 4
-"""σ(u) = u − u³ / 2^4."""
+CUBIC_BITS = 3
+"""σ(u) = u − u³ / 2³."""
 
 _SLOPE_BITS = 2 * UNIT_BITS + CUBIC_BITS
 
@@ -63,8 +63,6 @@ class Network:
         self.depth = sum(name.startswith("weight") for name in shares)
         self.allowed = allowed
         """Edges that may grow; all parties know it."""
-        self.sums: Words = zeros((len(allowed),))
-        """Each attribute's squared residuals since they were last opened."""
 
     def forward(self, x: Masked, encoder: Words | None = None, learning: bool = True) -> Pass:
         """Predict rows (n, d), every attribute by the others; `encoder` in place of the network's own."""
@@ -95,19 +93,17 @@ class Network:
         return Pass(x, weights, inputs, outputs, back, residuals)
 
     def squared_residuals(self, there: Pass) -> Words:
-        """A share of every attribute's sum over the rows, (d,)."""
-        return self.arithmetic.product(lambda a, b: (a * b).sum((1, 2)), there.residuals, there.residuals)
-
-    def open_sums(self, sums: Words) -> Words:
-        """To each target those of its attributes, (own,)."""
+        """Each attribute's sum over the rows, opened to its target, (own,)."""
+        residuals = there.residuals
+        sums = self.arithmetic.product(lambda a, b: (a * b).sum((1, 2)), residuals, residuals)
         return self.arithmetic.reveal(sums, 2 * RESIDUAL_BITS - SQUARE_BITS)
 
-    def backward(self, there: Pass, rates: Masked) -> None:
+    def backward(self, there: Pass, rates: Words) -> None:
         """Let all weights grow by a batch; `rates` (d, 1) are −η times what residuals weigh, known to targets."""
         assert there.back is not None, "this pass was not made for learning"
         secret, increments = self.arithmetic, dict[str, tuple[Words, int]]()
-        self.sums = self.sums + self.squared_residuals(there)
-        weighed = secret.product(np.multiply, there.residuals, rates.view(_in_blocks))
+        (weights,) = secret.mask(rates[..., None])
+        weighed = secret.product(np.multiply, there.residuals, weights)
         (steps,) = secret.cut((weighed, RESIDUAL_BITS + RATE_BITS - GRADIENT_BITS))
         self._shift("offset", steps)
         (error,) = secret.mask(steps)

@@ -18,7 +18,7 @@ from veracausa.discovery.federated.plan import VALIDATOR, Plan
 from veracausa.discovery.federated.strong import kinds
 from veracausa.discovery.federated.strong.kinds import DEALT, OPENING, SUMS, as_tensor, as_words
 from veracausa.discovery.federated.strong.network import Network, draw_share
-from veracausa.discovery.federated.strong.targets import Targets
+from veracausa.discovery.federated.strong.targets import FARTHEST, Targets
 from veracausa.discovery.federated.strong.training import Scores, Training, row_sets
 from veracausa.wire.link import Link
 
@@ -60,13 +60,10 @@ class StrongParty(Training):
         yield
         self.arithmetic.end()
 
-    def own_rates(self) -> Words:
+    def learn(self, sums: Words) -> Words:
         rates = zeros((self.plan.d, 1))
-        rates[self.own] = self.targets.rates()
+        rates[self.own] = self.targets.learn(sums)
         return rates
-
-    def learn(self, sums: Words, steps: int) -> None:
-        self.targets.learn(sums, steps)
 
     def factors(self, squares: Words) -> Masked:
         self._tell(squares)
@@ -149,10 +146,12 @@ def first_weights(plan: Plan, name: str, allowed: Mask, seed: int | None) -> dic
 def own_columns(plan: Plan, name: str, values: Array) -> list[Words]:
     """A party's share of every batch, (n, d): its columns, and zeros. It is masked before anything is sent."""
     own = plan.own(name)
+    near = np.clip(values, -FARTHEST, FARTHEST)
     whole = zeros((len(values), plan.d))
-    whole[:, own] = fixed_point.encode_columns(values, plan.names[own]).astype(np.int64).view(np.uint64)
+    whole[:, own] = fixed_point.encode_columns(near, plan.names[own]).astype(np.int64).view(np.uint64)
     return [whole[rows] for rows in row_sets(plan)]
 
 
 def targets_of(plan: Plan, values: Array) -> Targets:
-    return Targets(values[plan.train_rows :], len(plan.batches[0]), plan.settings)
+    kept_apart = np.clip(values[plan.train_rows :], -FARTHEST, FARTHEST)
+    return Targets(kept_apart, len(plan.batches[0]), plan.settings)

@@ -12,8 +12,13 @@ from veracausa.errors import RunError
 
 Array = NDArray[np.float64]
 
-MOST = 1e4
+MOST = 1e6
 """The mean squared residual of standardised attributes from which a fit counts as lost."""
+BOUND = 1.5
+"""How many times its variance a batch's mean squared residual may be before the whole batch weighs less. A cubic is not
+bounded as tanh is: one row far out could throw a fit off its way."""
+FARTHEST = 4.0
+"""Values of standardised columns beyond it are moved to it, by the party that holds them, for the same reason."""
 
 
 class Targets:
@@ -27,16 +32,14 @@ class Targets:
         self.loss_without_causes = 0.5 * float(np.square(held_out).mean(0).sum()) if len(held_out) else 0.0
         """Of standardised attributes at their mean."""
 
-    def rates(self) -> Words:
-        """−η · what a residual weighs, (own, 1): its precision, by the rows of a batch."""
-        return encode(-self.rate * np.exp(-self.log_variance) / self.rows, RATE_BITS, 64.0)[:, None]
-
-    def learn(self, sums: Words, steps: int) -> None:
-        """A step of the log-variances, by each attribute's squared residuals summed over so many batches."""
-        squares = self._means(sums, self.rows, steps) * np.exp(-self.log_variance)
-        self.loss += 0.5 * float((squares + steps * self.log_variance).sum())
+    def learn(self, sums: Words) -> Words:
+        """−η · what each attribute's residuals of a batch weigh, (own, 1), by the sums of their squares."""
+        squares = self._squares(sums, self.rows)
+        self.loss += 0.5 * float((squares + self.log_variance).sum())
+        weights = np.exp(-self.log_variance) * (BOUND / np.maximum(squares, BOUND))
         if self.gaussian:
-            self.log_variance = self.log_variance - self.rate * 0.5 * (steps - squares)
+            self.log_variance = self.log_variance - self.rate * 0.5 * (1 - np.minimum(squares, BOUND))
+        return encode(-self.rate / self.rows * weights, RATE_BITS, 64.0)[:, None]
 
     def take_loss(self) -> float:
         taken, self.loss = self.loss, 0.0
@@ -44,12 +47,13 @@ class Targets:
 
     def losses(self, sums: Words, rows: int) -> float:
         """Of other rows: summed over attributes, mean over rows."""
-        squares = self._means(sums, rows, 1) * np.exp(-self.log_variance)
-        return 0.5 * float((squares + self.log_variance).sum())
+        return 0.5 * float((self._squares(sums, rows) + self.log_variance).sum())
 
-    def _means(self, sums: Words, rows: int, steps: int) -> Array:
+    def _squares(self, sums: Words, rows: int) -> Array:
+        """The mean squared residual in units of its variance."""
         means = decode(sums, SQUARE_BITS) / rows
         # A wrap on shares shows here: sums of squares turn huge or negative.
-        if not ((means > -1e-3) & (means < MOST * steps)).all():
+        if not ((means > -1e-3) & (means < MOST)).all():
             raise RunError(f"the fit diverged: predictions left the range of the shares; lower its rate ({self.rate})")
-        return means
+        scaled: Array = np.maximum(means, 0.0) * np.exp(-self.log_variance)
+        return scaled

@@ -25,15 +25,11 @@ class Training(ABC):
         self._columns = columns
         self.held_out = range(len(plan.batches), len(columns))
         self.x: list[Masked] = []
-        self.rates: Masked
-        """What residuals weigh: every target knows its own."""
-        self.steps = 0
-        """Since the sums of squared residuals were opened."""
 
     def run(self) -> None:
         plan = self.plan
         # The rows never change, so each is masked once, for all steps.
-        *self.x, self.rates = self.arithmetic.mask(*self._columns, self.own_rates())
+        self.x = self.arithmetic.mask(*self._columns)
         for epoch in range(plan.epochs):
             if epoch == plan.settings.epochs:
                 with self.stretch():
@@ -41,8 +37,8 @@ class Training(ABC):
                 self.network.restrict(self.settle(squares))
             for batch, look in plan.order(epoch):
                 with self.stretch():
-                    self.network.backward(self.network.forward(self.x[batch]), self.rates)
-                self.steps += 1
+                    there = self.network.forward(self.x[batch])
+                    self.network.backward(there, self.learn(self.network.squared_residuals(there)))
                 if look:
                     self._look()
             self.end_epoch(epoch)
@@ -51,11 +47,6 @@ class Training(ABC):
     def _look(self) -> None:
         with self.stretch():
             encoder, squares = self.network.squares()
-            sums = self.network.open_sums(self.network.sums)
-        self.network.sums = np.zeros_like(self.network.sums)
-        self.learn(sums, self.steps)
-        self.steps = 0
-        (self.rates,) = self.arithmetic.mask(self.own_rates())
         factors = self.factors(squares)
         with self.stretch():
             self.network.scale(encoder, factors)
@@ -69,7 +60,7 @@ class Training(ABC):
                 with self.stretch():
                     weights = self.network.under(graph, encoder)
                     there = self.network.forward(self.x[batch], weights, learning=False)
-                    sums = self.network.open_sums(self.network.squared_residuals(there))
+                    sums = self.network.squared_residuals(there)
                 self.score(sums, len(self._columns[batch]))
         self.choose()
 
@@ -78,12 +69,8 @@ class Training(ABC):
         """Computing that the dealer prepares in one piece."""
 
     @abstractmethod
-    def own_rates(self) -> Words:
-        """What each attribute's residuals weigh, (d, 1): a party puts in its own."""
-
-    @abstractmethod
-    def learn(self, sums: Words, steps: int) -> None:
-        """Targets learn their noise from squared residuals, summed over so many batches."""
+    def learn(self, sums: Words) -> Words:
+        """Targets learn their noise from a batch's squared residuals; a share of what these weigh now, (d, 1)."""
 
     @abstractmethod
     def settle(self, squares: Words) -> Mask:

@@ -50,12 +50,9 @@ class StrongTwin(Training):
     def stretch(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def own_rates(self) -> Words:
-        return np.concatenate([targets.rates() for targets in self.targets.values()])
-
-    def learn(self, sums: Words, steps: int) -> None:
-        for name, targets in self.targets.items():
-            targets.learn(sums[self.plan.own(name)], steps)
+    def learn(self, sums: Words) -> Words:
+        rates = [targets.learn(sums[self.plan.own(name)]) for name, targets in self.targets.items()]
+        return np.concatenate(rates)
 
     def factors(self, squares: Words) -> Masked:
         self._see(squares)

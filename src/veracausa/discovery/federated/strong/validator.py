@@ -63,11 +63,8 @@ class StrongValidator(Training):
         self.dealt += 1
         self.link.send(self.plan.parties[0], kinds.DEALT, self.dealt, {"words": as_tensor(self.arithmetic.collect())})
 
-    def own_rates(self) -> Words:
+    def learn(self, sums: Words) -> Words:
         return zeros((self.plan.d, 1))
-
-    def learn(self, sums: Words, steps: int) -> None:
-        pass
 
     def factors(self, squares: Words) -> Masked:
         self._see()
