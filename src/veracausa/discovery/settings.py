@@ -49,6 +49,12 @@ class Settings(BaseModel):
     """How many graphs the rule `held_out` compares."""
     held_out: float = Field(0.2, ge=0, lt=1)
     """The share of rows that is kept for the held-out likelihood."""
+    open_parts: bool | None = None
+    """Between three parties or more: whether a target opens each source's part of its features; else only the sum."""
+    bottleneck: int | None = Field(None, ge=1)
+    """Between parties: so many numbers of a target attribute are opened of a row, in place of `width`."""
+    row_noise: float | None = Field(None, gt=0)
+    """Between parties: the deviation of the noise on every number that is opened of a row."""
 
     @model_validator(mode="before")
     @classmethod
@@ -59,4 +65,6 @@ class Settings(BaseModel):
     def _consistent(self) -> Settings:
         if self.threshold == "held_out" and not self.held_out:
             raise ValueError("threshold: held_out needs rows that were kept apart; set held_out to 0.2 or so")
+        if self.bottleneck is not None and self.bottleneck > self.width:
+            raise ValueError(f"bottleneck: {self.bottleneck} is more than the {self.width} hidden units; give fewer")
         return self

@@ -28,6 +28,8 @@ from veracausa.seeding import derive
 if TYPE_CHECKING:
     import networkx
 
+    from veracausa.discovery.federated.run import Watch
+
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Observer = Callable[[Mapping[str, Any]], None]
@@ -70,6 +72,12 @@ class VFedCD(CausalDiscovery):
     edge_worth: float | None = None
     candidates: int | None = None
     held_out: float | None = None
+    open_parts: bool | None = None
+    """Whether a party opens what each other one adds to its features; else only the sum over all others."""
+    bottleneck: int | None = None
+    """So many numbers of a target attribute are opened of a row, in place of `width`."""
+    row_noise: float | None = None
+    """The deviation of the noise that the others add to every number that is opened of a row."""
     engine: Literal["floating", "federated"] | None = None
     encryption: str = "none"
     link: Literal["threads", "processes"] = "threads"
@@ -91,15 +99,19 @@ class VFedCD(CausalDiscovery):
         observer: Observer | None = None,
         out: str | Path | None = None,
         resume: bool = False,
+        watch: Watch | None = None,
     ) -> Self:
         """Learn from a pandas or polars frame or an array; `parties` maps each party to its columns.
 
         A fit keeps its checkpoints in `out`, a federated one its ledgers too, and goes on from them with `resume`.
+        `watch` is shown every party of a federated fit before it runs.
         """
         settings, tell = self.settings(), observer or (lambda event: None)
         values, names = as_table(X)
         held = _held(parties, names)
         engine = self.engine_for(len(held), parties is not None)
+        if engine == "floating" and (settings.bottleneck or settings.row_noise):
+            raise InputError("bottleneck, row_noise: they are about what parties open to each other; name the parties")
         must, never = edge_constraints(self.required, self.forbidden, names)
         rows, kept, notes = self._prepared(settings, values, names, must, never)
         self.n_features_in_, self.feature_names_in_ = len(names), np.array(names, dtype=object)
@@ -122,7 +134,7 @@ class VFedCD(CausalDiscovery):
             folder = None if out is None or what != "graph" else Path(out)
             if engine == "federated":
                 named = ("seed", "link", "encryption", "validator", "local_steps")
-                how = {name: getattr(self, name) for name in named}
+                how = {name: getattr(self, name) for name in named} | {"watch": watch}
                 return federated(settings, rows, left, progress, folder, resume, **how)
             rng = np.random.default_rng(derive(self.seed, "discovery", "floating"))
             file = folder and folder / GRAPH_STATE

@@ -42,9 +42,9 @@ def cases_of(settings: Settings, given: Mapping[str, Any], sizes: Sequence[int],
     found = [Case(AS_RUN, "the job as it is")]
     if len(sizes) > 2:
         found.append(
-            Case("each part opened", "a target opens each source's part, not their sum", {"sum_only": False})
-            if settings.sum_only
-            else Case("only sums opened", "a target opens the sum of all sources' parts", {"sum_only": True})
+            Case("each part opened", "a target opens each source's part, not their sum", {"open_parts": True})
+            if not settings.open_parts
+            else Case("only sums opened", "a target opens the sum of all sources' parts", {"open_parts": False})
         )
     if given.get("validator", "M2") == "M2":
         found.append(Case("validator M1", "the validator is sent all weights", {"validator": "M1"}))

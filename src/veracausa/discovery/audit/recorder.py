@@ -79,7 +79,7 @@ class Recorder:
     @property
     def apart(self) -> bool:
         """Whether each source's part is opened."""
-        return not self.plan.settings.sum_only or len(self.plan.parties) == 2
+        return bool(self.plan.settings.open_parts) or len(self.plan.parties) == 2
 
     @property
     def mean(self) -> Array:

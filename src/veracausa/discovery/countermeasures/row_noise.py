@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veracausa.crypto import ring
-from veracausa.crypto.draws import Draws
+from veracausa.crypto.draws import Masks
 from veracausa.crypto.ring import Ring
 from veracausa.discovery.privacy.accountant import gaussian_epsilon
 
@@ -26,9 +26,9 @@ def part(deviation: float, sources: int) -> float:
     return deviation / math.sqrt(sources)
 
 
-def drawn(draws: Draws, deviation: float, bits: int, *shape: int) -> Ring:
+def drawn(masks: Masks, deviation: float, bits: int, *shape: int) -> Ring:
     """Normal numbers with `bits` fractional bits as elements of the field, from the party's own secret draws."""
-    first, second = ((draws.uniform(*shape) + 0.5) / ring.P for _ in range(2))
+    first, second = ((masks.uniform(*shape) + 0.5) / ring.P for _ in range(2))
     normal = np.sqrt(-2 * np.log(first)) * np.cos(2 * np.pi * second)  # Box and Muller
     return ring.reduce(np.rint(normal * deviation * 2.0**bits).astype(np.int64))
 

@@ -13,16 +13,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from veracausa.crypto import ring
-from veracausa.crypto.draws import Draws
+from veracausa.crypto.draws import Masks
 from veracausa.crypto.ring import BITS, Ring
 
 SECRET = 32
 """Bytes of a shared secret. It is drawn anew at every start: an exchange repeated after a resume has new pads."""
 
 
-def secret(draws: Draws) -> bytes:
+def secret(masks: Masks) -> bytes:
     """For two sources; one draws it and sends it to the other."""
-    return draws.uniform(SECRET // 4).astype(np.uint32).tobytes()
+    return masks.uniform(SECRET // 4).astype(np.uint32).tobytes()
 
 
 def pad(shared: bytes, target: int, exchange: int, shape: Sequence[int]) -> Ring:

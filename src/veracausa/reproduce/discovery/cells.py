@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -34,13 +34,16 @@ class DiscoveryCell:
     time_limit: float | None
     graphs: tuple[int, ...]
     seeds: tuple[int, ...]
+    audit: tuple[str, ...] = ()
+    """The attacks on what its parties open; none: it is only fitted."""
     reading: None = None
     training: None = None
 
     @cached_property
     def settings(self) -> dict[str, Any]:
         names = ("data", "vary", "parties", "method", "time_limit", "graphs", "seeds")
-        return {"discovery": {name: getattr(self, name) for name in names} | {"method_settings": self._resolved}}
+        own = {name: getattr(self, name) for name in names} | {"method_settings": self._resolved}
+        return {"discovery": own | ({"audit": self.audit} if self.audit else {})}
 
     @cached_property
     def _resolved(self) -> dict[str, Any]:
@@ -67,7 +70,7 @@ class DiscoveryCell:
     def together(self) -> bool:
         """Whether its fits are trained side by side, as replicates of one model."""
         in_one_place = self.method_settings.get("engine", "floating") == "floating"
-        return self.method == EMPTY or (self.method in OURS and in_one_place)
+        return self.method == EMPTY or (self.method in OURS and in_one_place and not self.audit)
 
     @property
     def about(self) -> str:
@@ -102,6 +105,8 @@ class Found:
     seconds: float
     """Of the processor: those that pass say more about who else uses the machine."""
     notes: tuple[str, ...] = ()
+    scores: Mapping[str, float] = field(default_factory=dict)
+    """Beside those of the graph."""
 
 
 def tables_of(cell: DiscoveryCell) -> list[Table]:
@@ -146,6 +151,11 @@ def _fitted(cell: DiscoveryCell, table: Table, seed: int) -> Found:
 
     from veracausa.discovery.baselines import build
 
+    if cell.audit:
+        from veracausa.reproduce.discovery.audited import audited
+
+        return audited(cell, table, seed)
+
     frame = pl.DataFrame(dict(zip(table.data.names, table.data.values.T, strict=True)))
     started = time.process_time()
     if cell.method == "vfedcd":
@@ -164,6 +174,7 @@ def _record(cell: DiscoveryCell, table: Table, seed: int, found: Found) -> dict[
     truth, names = table.data.truth, table.data.names
     scores = graph_scores(truth, found.adjacency, table.owners) if truth is not None else {}
     scores.setdefault("edges", int(found.adjacency.sum()))
+    scores |= found.scores
     return {
         "graph": table.number,
         "seed": seed,

@@ -9,12 +9,13 @@ from pydantic import Field, ValidationError, model_validator
 
 from veracausa.errors import InputError
 from veracausa.metrics.graphs import graph_scores
+from veracausa.reproduce.discovery import audited
 from veracausa.reproduce.discovery.cells import EMPTY, OURS, DiscoveryCell
 from veracausa.reproduce.experiment import Figure, Published, Section, _known
 
 SECONDS = "seconds"
 PAPER = "VFedCD (anonymous authors, under review)"
-COLUMNS = (*graph_scores([[0]], [[0]], [0]), SECONDS)
+COLUMNS = (*graph_scores([[0]], [[0]], [0]), SECONDS, *audited.NAMES)
 
 
 class Method(Section):
@@ -30,6 +31,8 @@ class Method(Section):
     """Not all of the seeds: a method that draws nothing needs one."""
     graphs: int | None = Field(None, ge=1)
     """Not all of the graphs: for a method that is slow."""
+    audit: tuple[str, ...] = ()
+    """Attacks on what the parties open while it is fitted."""
 
 
 class DataPanel(Section):
@@ -124,10 +127,10 @@ class DiscoveryExperiment(Section):
         limit = None if method.name in (*OURS, EMPTY) else self.time_limit
         parties = source.parties
         common = (data, source.vary, parties, method.name, method.settings, limit)
-        whole = DiscoveryCell(*common, graphs, seeds)
+        whole = DiscoveryCell(*common, graphs, seeds, method.audit)
         if whole.together:
             return [whole]
-        return [DiscoveryCell(*common, (graph,), (seed,)) for graph in graphs for seed in seeds]
+        return [DiscoveryCell(*common, (graph,), (seed,), method.audit) for graph in graphs for seed in seeds]
 
     def places(self) -> Iterator[tuple[str, str, list[DiscoveryCell]]]:
         for panel in self.show:

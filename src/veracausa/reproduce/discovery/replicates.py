@@ -16,6 +16,7 @@ from veracausa.discovery.vfedcd import VFedCD
 from veracausa.errors import InputError
 from veracausa.reproduce.discovery.cells import DiscoveryCell, Found, Table
 from veracausa.reproduce.discovery.local_encoders import LocalEncoders
+from veracausa.reproduce.discovery.protected import ProtectedModel
 from veracausa.seeding import derive
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ def side_by_side(cell: DiscoveryCell, fits: Sequence[tuple[Table, int]]) -> list
     if cell.method == "local_encoders":
         owners = np.stack([table.owners for table, _ in fits])
         model: FloatModel = LocalEncoders(settings, owners, rng)
+    elif settings.bottleneck or settings.row_noise:
+        owners = np.stack([table.owners for table, _ in fits])
+        model = ProtectedModel(settings, owners, rng, binary)
     else:
         model = FloatModel(settings, d, rng, binary=binary, replicates=count)
     fit = model.fit(np.stack([train for train, _, _ in ready]), np.stack([kept for _, kept, _ in ready]))

@@ -8,6 +8,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from veracausa.reproduce.cells import Cells
+from veracausa.reproduce.discovery import audited
 from veracausa.reproduce.discovery.cells import EMPTY, DiscoveryCell
 from veracausa.reproduce.discovery.experiment import SECONDS, DiscoveryExperiment
 
@@ -22,6 +23,7 @@ NAMES = {
     "edges": "edges",
     "true_edges": "true edges",
     SECONDS: "processor seconds a fit",
+    **audited.NAMES,
 }
 FEW_DIGITS = ("shd", "shd_reversal_2", "empty_graph_shd", "edges", "true_edges", SECONDS)
 LIMITED = "‡"
