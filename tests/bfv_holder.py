@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from veracausa.crypto.backends.base import Bytes
 from veracausa.crypto.backends.bfv.ciphertexts import Residues, encode, pack, residues_of, scheme
-from veracausa.crypto.backends.bfv.envelope import fingerprint, wrap
+from veracausa.crypto.backends.bfv.envelope import NO_KEY, wrap
 from veracausa.crypto.backends.bfv.keys import ZEROS
 from veracausa.crypto.backends.bfv.parameters import DEGREE, PRIMES, context
 from veracausa.crypto.ring import P, Ring
@@ -46,7 +46,7 @@ class CuriousHolder:
 
     def public_key(self) -> Bytes:
         zeros = b"".join(pack(residues_of(self.encrypt(np.zeros(0, dtype=np.int64)))) for _ in range(ZEROS))
-        return wrap("key", "", fingerprint(zeros), [zeros])
+        return wrap("key", "", NO_KEY, [zeros])
 
     def noise(self, ciphertext: seal.Ciphertext) -> NDArray[np.float64]:
         """What is left of c0 + c1·s when the message, times modulus over P, is taken away."""

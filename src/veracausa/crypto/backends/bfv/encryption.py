@@ -9,8 +9,7 @@ import numpy as np
 from veracausa.crypto import ring
 from veracausa.crypto.backends.base import Bytes, EncryptedRows, Encryption
 from veracausa.crypto.backends.bfv.answers import backward_answer, forward_answer
-from veracausa.crypto.backends.bfv.envelope import fingerprint
-from veracausa.crypto.backends.bfv.keys import PublicKey, SecretKey
+from veracausa.crypto.backends.bfv.keys import PublicKey, SecretKey, key_fingerprint
 from veracausa.crypto.backends.bfv.packing import Packing
 from veracausa.crypto.backends.bfv.rows import BFVRows, encrypted_rows
 from veracausa.crypto.backends.bfv.values import decrypted_products, encrypted_values, products_with
@@ -26,7 +25,7 @@ class BFV(Encryption):
 
     def __init__(self) -> None:
         self._secret = SecretKey()
-        self._peers: dict[bytes, PublicKey] = {}
+        self._peers: dict[str, PublicKey] = {}
         self._packings: dict[tuple[int, int], Packing] = {}
         """Of the rows that were encrypted here, by columns and width."""
 
@@ -63,7 +62,7 @@ class BFV(Encryption):
 
     def _peer(self, key: Bytes) -> PublicKey:
         """A peer's key, checked once."""
-        known = fingerprint(np.ascontiguousarray(key).data)
+        known = key_fingerprint(key)
         if known not in self._peers:
             self._peers[known] = PublicKey(key)
         return self._peers[known]

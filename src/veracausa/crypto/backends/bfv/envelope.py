@@ -18,6 +18,8 @@ from veracausa.errors import WireError
 
 TAG = 16
 HEAD = 4 * TAG
+NO_KEY = bytes(TAG)
+"""What keys themselves are under."""
 
 
 def fingerprint(data: bytes | memoryview) -> bytes:
@@ -34,11 +36,16 @@ def wrap(purpose: str, shape: str, key: bytes, parts: Sequence[bytes]) -> Bytes:
     return np.frombuffer(head + payload, dtype=np.uint8)
 
 
-def unwrap(purpose: str, shape: str, key: bytes, data: Bytes, size: int) -> memoryview:
-    """The payload of a message that has exactly the agreed form."""
+def measured(purpose: str, data: Bytes, size: int) -> memoryview:
+    """All bytes of a message whose payload has the agreed size, before anything else is done with it."""
     if data.dtype != np.uint8 or data.shape != (HEAD + size,):
         raise WireError(purpose, f"{data.nbytes} bytes, but {HEAD + size} were agreed")
-    whole = memoryview(np.ascontiguousarray(data).data)
+    return memoryview(np.ascontiguousarray(data).data)
+
+
+def unwrap(purpose: str, shape: str, key: bytes, data: Bytes, size: int) -> memoryview:
+    """The payload of a message that has exactly the agreed form."""
+    whole = measured(purpose, data, size)
     tags = [bytes(whole[at : at + TAG]) for at in range(0, HEAD, TAG)]
     if tags[0] != PARAMETERS:
         raise WireError(purpose, "made with other parameters; all parties need the same version")

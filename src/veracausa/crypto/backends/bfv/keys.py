@@ -26,7 +26,7 @@ from veracausa.crypto.backends.bfv.ciphertexts import (
     scheme,
     unpack,
 )
-from veracausa.crypto.backends.bfv.envelope import HEAD, fingerprint, unwrap, wrap
+from veracausa.crypto.backends.bfv.envelope import NO_KEY, fingerprint, measured, unwrap, wrap
 from veracausa.crypto.backends.bfv.noise import fresh_noise, ternary
 from veracausa.crypto.backends.bfv.parameters import ALL, DEGREE, SENT, context
 from veracausa.crypto.ring import Ring
@@ -50,7 +50,7 @@ class SecretKey:
         self._decryptor = seal.Decryptor(context(), secret)
         zeros = b"".join(self._encrypted(seal.Plaintext("0")) for _ in range(ZEROS))
         self.public = fingerprint(zeros)
-        self.public_bytes = wrap("key", "", self.public, [zeros])
+        self.public_bytes = wrap("key", "", NO_KEY, [zeros])
 
     def encrypt(self, slots: Ring) -> bytes:
         """A transformed ciphertext of all primes."""
@@ -73,12 +73,11 @@ class PublicKey:
     """A peer's key: adds masks to products under it, and hides how they came about."""
 
     def __init__(self, data: Bytes) -> None:
-        size = ZEROS * packed_size(ALL)
-        self.fingerprint = fingerprint(np.ascontiguousarray(data[HEAD:]).data) if data.ndim == 1 else b""
-        payload = unwrap("key", "", self.fingerprint, data, size)
+        payload = unwrap("key", "", NO_KEY, data, ZEROS * packed_size(ALL))
+        self.fingerprint = fingerprint(payload)
         residues = [unpack("key", part, ALL) for part in cut(payload, packed_size(ALL))]
         for prime in range(ALL):
-            # Uniform numbers hardly ever meet; a key whose second halves are few numbers would hide nothing.
+            # Uniform numbers hardly ever meet. A key whose second halves are few numbers would hide nothing.
             if np.unique([zero[1, prime] for zero in residues]).size < ZEROS * DEGREE * 0.95:
                 raise WireError("key", "degenerate: its numbers are not spread as a key's are")
         self._zeros = [load(zero, transformed=True) for zero in residues]
@@ -121,4 +120,4 @@ def cut(payload: memoryview, size: int) -> list[memoryview]:
 
 def key_fingerprint(key: Bytes) -> str:
     """SHA-256 of a public key, for two people to compare over another channel."""
-    return hashlib.sha256(np.ascontiguousarray(key).data).hexdigest()
+    return hashlib.sha256(measured("key", key, ZEROS * packed_size(ALL))).hexdigest()

@@ -45,7 +45,7 @@ def context() -> seal.SEALContext:
 def typical_noise(terms: int) -> float:
     """The root mean square of a coefficient's noise in a sum of products, where the flood goes in.
 
-    It is Σ v·(e + r): v are the coefficients of uniform factors, e is SEAL's noise, r the rounding of a message's scale.
+    It is Σ v·(e + r): v are coefficients of uniform factors, e is SEAL's noise, r the rounding of a message's scale.
     Dropping a prime then rounds both polynomials; the second rounding is multiplied by a secret of −1, 0 and 1.
     """
     products = P / math.sqrt(12) * math.sqrt(DEGREE * terms * (NOISE_BITS / 2 + 1 / 12)) / PRIMES[ALL - 1]

@@ -1,0 +1,198 @@
+"""Mutated BFV messages by the thousand: each is refused with a `WireError`, or opens to numbers of the right shape.
+
+`python tests/fuzz_ciphertexts.py --messages 100000` is a long run; a crash ends the process, a hang dumps its stack.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veracausa.crypto.backends.base import Bytes
+from veracausa.crypto.backends.bfv import BFV
+from veracausa.crypto.backends.bfv.envelope import HEAD, TAG, fingerprint
+from veracausa.crypto.draws import SecureDraws
+from veracausa.crypto.ring import P
+from veracausa.errors import WireError
+
+HANG = 60.0
+"""Seconds after which a message is taken to hang."""
+SIZES, COLUMNS, WIDTH = [3, 3], 1, 5
+
+
+@dataclass(frozen=True)
+class Target:
+    """A kind of message: a good one, and who reads it."""
+
+    name: str
+    good: Bytes
+    read: Callable[[Bytes], NDArray[np.int64] | None]
+    shape: tuple[int, ...] | None
+    """Of what it opens to."""
+
+
+def targets(owner: BFV, peer: BFV) -> list[Target]:
+    draws = SecureDraws()
+    key = owner.public_key()
+    encrypted = owner.encrypt_rows([np.ones((n, COLUMNS)) for n in SIZES], WIDTH)
+    rows = peer.open_rows(key, encrypted, SIZES, COLUMNS, WIDTH)
+    forward = rows.forward([0, 1], draws.uniform(2, COLUMNS, WIDTH), draws.uniform(6, WIDTH))
+    backward = rows.backward([0, 1], draws.uniform(6, WIDTH), draws.uniform(2, COLUMNS, WIDTH))
+    values = owner.encrypt(draws.uniform(7))
+    products = peer.products(key, values, draws.uniform(7), draws.uniform(7))
+    zeros = np.zeros(7, dtype=np.int64)
+
+    def open_key(data: Bytes) -> None:
+        peer.open_rows(data, encrypted, SIZES, COLUMNS, WIDTH)
+
+    def open_rows(data: Bytes) -> None:
+        peer.open_rows(key, data, SIZES, COLUMNS, WIDTH)
+
+    def open_values(data: Bytes) -> None:
+        peer.products(key, data, zeros, zeros)
+
+    return [
+        Target("forward", forward, lambda d: owner.decrypt_forward(d, SIZES, COLUMNS, WIDTH), (6, WIDTH)),
+        Target("backward", backward, lambda d: owner.decrypt_backward(d, SIZES, COLUMNS, WIDTH), (2, COLUMNS, WIDTH)),
+        Target("products", products, lambda d: owner.decrypt_products(d, (7,)), (7,)),
+        Target("values", values, open_values, None),
+        Target("rows", encrypted, open_rows, None),
+        Target("key", key, open_key, None),
+    ]
+
+
+def signed(data: Bytes) -> Bytes:
+    """With a digest that fits: what a peer that lies, and no accident, would send."""
+    out = data.copy()
+    out[3 * TAG : HEAD] = np.frombuffer(fingerprint(out[HEAD:].tobytes()), dtype=np.uint8)
+    return out
+
+
+def flipped(rng: np.random.Generator, data: Bytes, low: int = 0) -> Bytes:
+    out = data.copy()
+    at = rng.integers(low, out.size, rng.integers(1, 9))
+    out[at] ^= (1 << rng.integers(0, 8, at.size)).astype(np.uint8)
+    return out
+
+
+def overwritten(rng: np.random.Generator, data: Bytes, low: int = 0) -> Bytes:
+    out = data.copy()
+    start = int(rng.integers(low, out.size))
+    stop = min(out.size, start + int(rng.choice([1, 8, 64, 4096, 70000])))
+    out[start:stop] = rng.choice([0, 255]) if rng.random() < 0.5 else rng.integers(0, 256, stop - start, dtype=np.uint8)
+    return out
+
+
+def moved(rng: np.random.Generator, data: Bytes) -> Bytes:
+    out = data.copy()
+    size = int(rng.integers(1, min(200_000, out.size // 2)))
+    here, there = rng.integers(0, out.size - size, 2)
+    out[here : here + size] = data[there : there + size]
+    return out
+
+
+def resized(rng: np.random.Generator, data: Bytes) -> Bytes:
+    cuts = [0, 1, HEAD - 1, HEAD, HEAD + 8, data.size - 1, data.size // 2, int(rng.integers(0, data.size))]
+    if rng.random() < 0.7:
+        return data[: rng.choice(cuts)].copy()
+    return np.concatenate([data, rng.integers(0, 256, int(rng.choice([1, 8, 5000])), dtype=np.uint8)])
+
+
+def reshaped(rng: np.random.Generator, data: Bytes) -> Bytes:
+    """Arrays that are no bytes at all."""
+    kinds: list[Any] = [
+        data.astype(np.int64),
+        data.view(np.int8),
+        data.reshape(1, -1),
+        data[::-1],
+        np.zeros((), dtype=np.uint8),
+        data.astype(np.float32),
+    ]
+    return cast(Bytes, kinds[int(rng.integers(len(kinds)))])
+
+
+def mutants(rng: np.random.Generator, of: list[Target]) -> Iterator[tuple[Target, Bytes, bool]]:
+    """Messages without end, and whether a digest that fits was put on them."""
+    # Keys and rows take milliseconds to read, so they come less often.
+    weights = np.array([4, 4, 4, 2, 1, 0.25])
+    while True:
+        target = of[int(rng.choice(len(of), p=weights / weights.sum()))]
+        kind = int(rng.integers(8))
+        if kind == 0:
+            yield target, flipped(rng, target.good), False
+        elif kind == 1:
+            yield target, overwritten(rng, target.good), False
+        elif kind == 2:
+            yield target, moved(rng, target.good), False
+        elif kind == 3:
+            yield target, resized(rng, target.good), False
+        elif kind == 4:
+            yield target, reshaped(rng, target.good), False
+        elif kind == 5:
+            yield target, of[int(rng.integers(len(of)))].good, False
+        elif kind == 6:
+            yield target, signed(flipped(rng, target.good, HEAD)), True
+        else:
+            yield target, signed(overwritten(rng, target.good, HEAD)), True
+
+
+def _read(target: Target, data: Bytes) -> tuple[str | None, NDArray[np.int64] | None]:
+    """Why it was refused, or what it opened to."""
+    faulthandler.dump_traceback_later(HANG, exit=True)
+    try:
+        return None, target.read(data)
+    except WireError as error:
+        return str(error), None
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def fuzz(messages: int, seed: int, seconds: float = float("inf")) -> Counter[str]:
+    """How often what happened; raises where something happened that must not."""
+    rng = np.random.default_rng(seed)
+    found: Counter[str] = Counter()
+    of = targets(BFV(), BFV())
+    end = time.monotonic() + seconds
+    for (target, data, fits), _ in zip(mutants(rng, of), range(messages), strict=False):
+        if time.monotonic() > end:
+            break
+        unchanged = data.dtype == np.uint8 and np.array_equal(data, target.good)
+        refused, opened = _read(target, data)
+        if refused is not None:
+            assert not unchanged, f"a good message was refused: {refused}"
+            assert len(refused) < 160, f"{target.name}: says too much"
+            found[f"{target.name}: {refused if ' bytes' not in refused else 'wrong length'}"] += 1
+        else:
+            assert unchanged or fits, f"{target.name}: a damaged message was taken"
+            if target.shape is not None:
+                assert opened is not None
+                assert opened.shape == target.shape
+                assert opened.min() >= 0
+                assert opened.max() < P
+            found[f"{target.name}: taken, {'unchanged' if unchanged else 'in range, with a digest that fits'}"] += 1
+        found["messages"] += 1
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    start = time.perf_counter()
+    found = fuzz(asked.messages, asked.seed)
+    for what, count in sorted(found.items()):
+        print(f"{count:8d}  {what}")
+    print(f"no crash, no hang, nothing but WireError in {time.perf_counter() - start:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
