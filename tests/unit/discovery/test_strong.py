@@ -228,6 +228,21 @@ def test_what_a_target_sees_of_a_row_tells_no_foreign_attribute_but_features_wou
     assert explained(np.column_stack([own, features]), hidden) > 0.99
 
 
+def test_a_step_costs_what_the_page_says(record: Record) -> None:
+    settings = SMALL.model_copy(
+        update={"epochs": 1, "refit_epochs": 0, "structure_every": "epoch", "held_out": 0.0, "threshold": 0.3}
+    )
+    found = fit(2, 1, 1, settings=settings)
+    steps, n, d, h = ROWS // 8, 8, 4, settings.width
+    step = 16 * n * d * h + 4 * n * d + 2 * (d * d * h + d * h * h + d * h) + d
+    openings = record.words("p1", "opening")
+    # Columns once, the look, and the strengths at the end.
+    assert sum(words.size for words in openings) == 2 * (steps * (step + n * d) + 3 * d * d * h)
+    assert len(openings) == 2 * (1 + steps * 21 + 3)
+    assert len(record.words("p1", "sums")) == 2 * steps
+    assert found.sent["p1"]["messages"] == len(openings) + 2 * steps + 1 + 2  # a common seed, and two looks
+
+
 def test_a_fit_that_diverges_ends_everybody() -> None:
     with pytest.raises(RunError, match="diverged"):
         fit(2, 1, settings=SMALL.model_copy(update={"rate": 50.0}))
