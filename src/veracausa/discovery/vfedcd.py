@@ -243,6 +243,11 @@ class VFedCD(CausalDiscovery):
                 "time_limit: parties have no common clock and must all end at the same step; take fewer epochs, "
                 "or engine 'floating'"
             )
+        if engine == "floating" and self.encryption != "none":
+            raise InputError(
+                f"encryption: {self.encryption!r} hides what parties send, and in one place nobody sends anything; "
+                "name the parties, with engine 'federated'"
+            )
         if self.reveal not in ("all", "own"):
             raise InputError(f"reveal: {self.reveal!r} is neither 'all' nor 'own'")
         if self.bootstrap < 0:
@@ -259,7 +264,7 @@ class VFedCD(CausalDiscovery):
         resume: bool,
     ) -> Mask:
         rng = np.random.default_rng(derive(self.seed, "discovery", "bootstrap"))
-        if self.engine != "federated":
+        if not self._resamples_apart:
 
             def progress(part: float) -> None:
                 tell({"event": "progress", "what": "resamples", "share": part})
@@ -272,6 +277,11 @@ class VFedCD(CausalDiscovery):
             graphs.append(chosen_graph(found.strengths, found.allowed, found.threshold, rows.required))
         return np.stack(graphs)
 
+    @property
+    def _resamples_apart(self) -> bool:
+        """Whether parties train resamples, too: where it is asked for, and wherever their columns are protected."""
+        return self.engine == "federated" or (self.engine_ == "federated" and self.encryption != "none")
+
     def _what_is_protected(self, engine: str, count: int) -> tuple[str, ...]:
         notes = []
         if engine == "federated" and self.encryption == "none":
@@ -283,7 +293,7 @@ class VFedCD(CausalDiscovery):
             notes.append("validator M1: it was sent all weights, and with any one party's help it can read all columns")
         if engine == "floating" and count > 1:
             notes.append("engine floating: all columns were in one place, and no party was protected from another")
-        if self.bootstrap and engine == "federated" and self.engine is None:
+        if self.bootstrap and engine == "federated" and not self._resamples_apart:
             notes.append(
                 "the resamples were trained with all columns in one place (engine = 'federated' trains them apart)"
             )

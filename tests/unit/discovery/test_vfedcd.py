@@ -12,6 +12,7 @@ import pytest
 from sklearn.base import clone
 
 import veracausa
+from veracausa.discovery import engines
 from veracausa.discovery.data import load_causal
 from veracausa.discovery.settings import FOLDER, Settings
 from veracausa.discovery.vfedcd import VFedCD
@@ -172,6 +173,8 @@ def test_a_time_limit_ends_a_fit() -> None:
         ({}, {"../a": ["x0"]}, "is no name for a party"),
         ({"engine": "federated"}, None, "two parties or more"),
         ({"time_limit": 1.0}, PARTIES, "time_limit"),
+        ({"encryption": "bfv"}, None, "encryption: 'bfv' hides what parties send"),
+        ({"encryption": "bfv", "engine": "floating"}, PARTIES, "in one place nobody sends anything"),
         ({"reveal": "some"}, None, "neither 'all' nor 'own'"),
         ({"bootstrap": -1}, None, "bootstrap: -1"),
         ({"missing": "refuse"}, None, None),
@@ -203,6 +206,18 @@ def test_a_federated_fit_does_not_depend_on_where_columns_stand() -> None:
     at = [DATA.names.index(name) for name in order]
     assert np.array_equal(mixed.strengths_[np.ix_(at, at)], sorted_.strengths_)
     assert math.isfinite(mixed.held_out_log_likelihood_)
+
+
+def test_where_columns_are_encrypted_resamples_are_federated_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    def pretend(settings, rows, parties, progress, out, resume, **how):
+        seen.append(how["encryption"])
+        return engines.floating(settings, rows, np.random.default_rng(0), progress, lambda: False)
+
+    monkeypatch.setattr("veracausa.discovery.vfedcd.federated", pretend)
+    VFedCD(epochs=1, refit_epochs=0, bootstrap=2, encryption="bfv").fit(FEW, parties=PARTIES)
+    assert seen == ["bfv"] * 3
 
 
 def test_bootstraps_are_federated_when_asked_for() -> None:
