@@ -56,6 +56,7 @@ VARIANTS: Mapping[str, Mapping[str, Variant]] = {
         "exact": Variant({"norms": "exact"}, rows=True),
     },
     "invl_dnp": {
+        "one product": Variant({"norms": "product"}),
         "estimated": Variant({"norms": "hutchinson"}),
         "exact": Variant({"norms": "exact"}, rows=True),
     },

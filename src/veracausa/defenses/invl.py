@@ -19,7 +19,7 @@ from veracausa.defenses.base import Context, Defense, Progress, unheard
 from veracausa.defenses.draws import Draws
 from veracausa.defenses.noise import NoiseDefense, NoiseOptions
 from veracausa.defenses.sensitivity import SensitivityOptions, directions, jacobian_of, row_norms
-from veracausa.defenses.spread import Diagonal, Factors, Products, Spread
+from veracausa.defenses.spread import Diagonal, Factors, Products, Signed, Spread
 from veracausa.metrics.risk import relative_rank
 from veracausa.metrics.truncated_svd import EXTRA, Strongest, truncated_svd
 
@@ -39,6 +39,9 @@ class InvLOptions(NoiseOptions, SensitivityOptions):
     """What gets the noise: the payload, or the row before the bottom sees it."""
     shape: Literal["spectral", "diag", "isotropic"] = "spectral"
     """The noise's covariance: n² J Jᵀ, its diagonal, or a multiple of the identity of the same total."""
+    norms: Literal["product", "auto", "exact", "hutchinson"] = "product"  # type: ignore[assignment]
+    """Of `diag`. product: no norm is found at all; one Jacobian product with a random vector and a sign for every value
+    give noise of these variances, uncorrelated. Else independent noise by norms, for `probes` products or more."""
     form: Literal["product", "svd"] = "product"
     """Spectral noise by one Jacobian product with a random vector, in all directions, or from the strongest singular
     directions alone. In data space: noise in all directions of the row, or in the strongest alone."""
@@ -146,7 +149,13 @@ class InvL(NoiseDefense):
         if shape == "spectral":
             return Products(self, x, r) if factors is None else Factors(factors)
         if factors is None:
-            variances = row_norms(self, self.options, self.seed, x, r).flatten(1).square()
+
+            def deviations() -> Tensor:
+                return row_norms(self, self.options, self.seed, x, r).flatten(1)
+
+            if shape == "diag" and self.options.norms == "product":
+                return Signed(self, x, r, deviations)
+            variances = deviations().square()
         else:
             variances = factors.square().sum(2)
         if shape == "isotropic":

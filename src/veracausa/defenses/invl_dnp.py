@@ -17,9 +17,10 @@ class InvLDNPOptions(InvLOptions):
 
 @defenses.register("invl_dnp", InvLDNPOptions)
 class InvLDNP(InvL):
-    """Adds independent noise of deviation n ‖∂r_j/∂x‖ (reconstructed: the authors' code is not public).
+    """Adds uncorrelated noise of deviation n ‖∂r_j/∂x‖ (reconstructed: the authors' code is not public).
 
-    The diagonal of ENP's covariance, so of the same total power; it needs only the norms of the Jacobian's rows.
+    The diagonal of ENP's covariance, so of the same total power, and as cheap by one product; independent in every
+    value, it needs the norms of the Jacobian's rows.
     """
 
     options: InvLDNPOptions

@@ -44,7 +44,7 @@ def row_norms(defense: Defense, options: SensitivityOptions, seed: int, x: Tenso
     with jacobian_of(defense, x, r) as jacobian:
         dearest = options.probes * (_WORTH if r.ndim == 2 else 1)
         few = min(jacobian.inputs, jacobian.outputs) <= dearest
-        if options.norms == "exact" or (options.norms == "auto" and few):
+        if options.norms == "exact" or (options.norms != "hutchinson" and few):
             norms = exact_row_norms(jacobian)
         else:
             norms = estimated_row_norms(jacobian, directions(seed, options.probes, x))

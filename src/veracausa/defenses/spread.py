@@ -1,7 +1,8 @@
-"""Gaussian noise of a covariance of its own for every row: drawn, and how much of it lies along a vector."""
+"""Noise of a covariance of its own for every row: drawn, and how much of it lies along a vector."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -63,3 +64,19 @@ class Products:
     def power(self, u: Tensor) -> Tensor:
         with jacobian_of(self.defense, self.x, self.r) as jacobian:
             return jacobian.jtu(u.to(self.r.dtype)).to(u.dtype).square().sum(-1)
+
+
+class Signed(Products):
+    """The diagonal of J Jᵀ by one product: each value of J w is normal with its own variance, and a sign of its own
+    takes the correlations away. Not independent, since all magnitudes come from one w; `deviations` are for `power`."""
+
+    def __init__(self, defense: Defense, x: Tensor, r: Tensor, deviations: Callable[[], Tensor]) -> None:
+        super().__init__(defense, x, r)
+        self.deviations = deviations
+
+    def draw(self, draws: Draws) -> Tensor:
+        along = super().draw(draws)
+        return along * draws.normal(*along.shape).sign()
+
+    def power(self, u: Tensor) -> Tensor:
+        return Diagonal(self.deviations()).power(u)

@@ -37,7 +37,9 @@ def test_enp_has_covariance_n2_j_jt_in_both_forms(sizes, form):
 
 def test_dnp_is_its_diagonal():
     bottom, x = linear(9, 4), rows(1, 4)
-    near(covariance(bound("invl_dnp", bottom, n=N), x, DRAWS), N**2 * gram(bottom).diagonal().diag())
+    for norms in ("product", "exact"):
+        found = covariance(bound("invl_dnp", bottom, n=N, norms=norms), x, DRAWS)
+        near(found, N**2 * gram(bottom).diagonal().diag())
     estimated = bound("invl_dnp", bottom, n=N, norms="hutchinson", probes=2000)
     power = estimated.noise_power(bottom(x).detach(), x)(torch.eye(9, dtype=torch.float64).unsqueeze(1))
     assert torch.allclose(power[:, 0], N**2 * gram(bottom).diagonal(), rtol=0.15)  # √(2/2000): 3 %
