@@ -22,8 +22,12 @@ NO_KEY = bytes(TAG)
 """What keys themselves are under."""
 
 
-def fingerprint(data: bytes | memoryview) -> bytes:
-    return hashlib.sha256(data).digest()[:TAG]
+def fingerprint(*parts: bytes | memoryview) -> bytes:
+    """Of all parts in a row."""
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(part)
+    return found.digest()[:TAG]
 
 
 PARAMETERS = fingerprint(f"veracausa bfv 1: {DEGREE} {P} {PRIMES}".encode())
@@ -31,9 +35,8 @@ PARAMETERS = fingerprint(f"veracausa bfv 1: {DEGREE} {P} {PRIMES}".encode())
 
 def wrap(purpose: str, shape: str, key: bytes, parts: Sequence[bytes]) -> Bytes:
     """A message; `key` is the fingerprint of the key it is under, `shape` what both sides have agreed on."""
-    payload = b"".join(parts)
-    head = PARAMETERS + key + fingerprint(f"{purpose} {shape}".encode()) + fingerprint(payload)
-    return np.frombuffer(head + payload, dtype=np.uint8)
+    tags = (PARAMETERS, key, fingerprint(f"{purpose} {shape}".encode()), fingerprint(*parts))
+    return np.frombuffer(b"".join([*tags, *parts]), dtype=np.uint8)
 
 
 def measured(purpose: str, data: Bytes, size: int) -> memoryview:
