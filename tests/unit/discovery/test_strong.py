@@ -27,7 +27,7 @@ from veracausa.discovery.federated.strong.party import StrongParty
 from veracausa.discovery.federated.strong.run import discover, plan_of
 from veracausa.discovery.federated.strong.twin import StrongTwin
 from veracausa.discovery.settings import Settings
-from veracausa.errors import InputError, RunError
+from veracausa.errors import InputError, RunError, WireError
 from veracausa.wire.link import Link
 from veracausa.wire.message import Kind, Message
 
@@ -248,12 +248,27 @@ def test_a_fit_that_diverges_ends_everybody() -> None:
         fit(2, 1, settings=SMALL.model_copy(update={"rate": 50.0}))
 
 
+def test_a_peer_who_sends_too_few_shares_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    send = Link.send
+
+    def short(self: Link, to: str, kind: Kind, step: int, tensors: Any = None, **meta: Any) -> None:
+        if self.me == "p1" and kind.name == "opening" and step == 3:
+            tensors = {"words": tensors["words"][1:]}
+        send(self, to, kind, step, tensors, **meta)
+
+    monkeypatch.setattr(Link, "send", short)
+    with pytest.raises(WireError, match=r"opening\.words"):
+        fit(2, 1)
+
+
 def test_columns_that_do_not_fit_are_refused() -> None:
     columns, names = parties(2, 1)
     with pytest.raises(InputError, match="party by party"):
         discover(columns, names[:2], SMALL)
     with pytest.raises(InputError, match="l2"):
         discover(columns, names, SMALL.model_copy(update={"sparsity": "l2"}))
+    with pytest.raises(InputError, match="nothing is"):
+        discover(columns, names, SMALL.model_copy(update={"row_noise": 0.1}))
     columns["p0"][3, 1] = 99.0
     with pytest.raises(InputError, match="'x1'"):
         discover(columns, names, SMALL)

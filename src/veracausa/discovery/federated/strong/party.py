@@ -20,7 +20,9 @@ from veracausa.discovery.federated.strong.kinds import DEALT, OPENING, SUMS, as_
 from veracausa.discovery.federated.strong.network import Network, draw_share
 from veracausa.discovery.federated.strong.targets import FARTHEST, Targets
 from veracausa.discovery.federated.strong.training import Scores, Training, row_sets
+from veracausa.errors import WireError
 from veracausa.wire.link import Link
+from veracausa.wire.message import Kind
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -123,7 +125,7 @@ class StrongParty(Training):
         for peer in self.peers:
             self.link.send(peer, OPENING, self.exchange, words)
         for peer in self.peers:
-            share = share + as_words(self.link.receive(peer, OPENING, self.exchange).tensors["words"])
+            share = share + self._received(peer, OPENING, share)
         return share
 
     def _hand_over(self, share: Words) -> Words:
@@ -133,8 +135,14 @@ class StrongParty(Training):
             self.link.send(peer, SUMS, self.exchange, words)
         own = share[self.own]
         for peer in self.peers:
-            own = own + as_words(self.link.receive(peer, SUMS, self.exchange).tensors["words"])
+            own = own + self._received(peer, SUMS, own)
         return own
+
+    def _received(self, peer: str, kind: Kind, like: Words) -> Words:
+        words = as_words(self.link.receive(peer, kind, self.exchange).tensors["words"])
+        if words.shape != like.shape:
+            raise WireError(f"{kind.name}.words", f"has {words.size} words, expected {like.size} (from {peer!r})")
+        return words
 
 
 def first_weights(plan: Plan, name: str, allowed: Mask, seed: int | None) -> dict[str, Words]:

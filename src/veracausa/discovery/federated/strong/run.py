@@ -119,6 +119,8 @@ def plan_of(
         raise InputError("parties: give each the same rows, a column at least, and a name a column, party by party")
     if settings.sparsity == "l2":
         raise InputError("sparsity = 'l2': decoders on shares do not decay; use 'group_lasso'")
+    if settings.bottleneck is not None or settings.row_noise is not None:
+        raise InputError("bottleneck and row_noise change what is opened of a row; here nothing is, so leave them out")
     (count,) = rows
     plan = Plan(
         settings=settings,
