@@ -85,10 +85,10 @@ def test_a_target_that_draws_the_first_weights_reads_the_columns(seen: Seen, mon
         given = make_draws(None, self.name).masks("shares", 0).uniform(*drawn.shape)
         (peer,) = self.peers
         kind = protocol.first_share(self.plan, self.name, peer)
-        link.declare(kind, peer=peer)
         link.send(peer, kind, self.step, {"share": tensor(given.reshape(-1))})
         got = elements(link.receive(peer, kind, self.step), "share", self.count, self.counts[peer], self.h)
-        self.into, self.out = SharedWeights(ring.subtract(ring.reduce(drawn), given)), SharedWeights(got)
+        into = ring.subtract(ring.reduce(drawn), given)
+        self._hold(SharedWeights(np.concatenate([into.reshape(-1, self.h), got.reshape(-1, self.h)])))
 
     monkeypatch.setattr(Holder, "share_first_weights", target_draws)
     run(None)
@@ -120,7 +120,7 @@ def test_the_first_weights_differ_from_run_to_run(monkeypatch: pytest.MonkeyPatc
 
     def noted(self: Holder, *given: Any) -> None:
         share(self, *given)
-        drawn.append(self.into.fresh.copy())
+        drawn.append(self.into.forward.copy())
 
     monkeypatch.setattr(Holder, "share_first_weights", noted)
     run(None)

@@ -83,7 +83,6 @@ class FragmentHolder(Holder):
         for peer, kind in kinds.items():
             given = masks.uniform(*shape)
             own = ring.subtract(own, given)
-            link.declare(kind, peer=peer)
             link.send(peer, kind, self.step, {"share": tensor(given.reshape(-1))})
         fragments = np.zeros((len(self.sources), self.h), dtype=np.int64)
         fragments[self.of[self.name]] = own.reshape(-1, self.h)

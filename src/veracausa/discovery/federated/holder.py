@@ -85,7 +85,6 @@ class Holder:
         given = masks.uniform(*shape)
         kinds = {peer: protocol.first_share(self.plan, self.name, peer) for peer in self.peers}
         for peer, kind in kinds.items():
-            link.declare(kind, peer=peer)
             link.send(peer, kind, self.step, {"share": tensor(given[:, self.at[peer]].reshape(-1))})
         got = []
         for peer, kind in kinds.items():
@@ -103,7 +102,6 @@ class Holder:
         masks = self.draws.masks("pads", self.life)
         number = {peer: self.plan.parties.index(peer) for peer in self.peers}
         for peer in self.peers:
-            link.declare(PAD_SECRET, peer=peer)
             if self.me < number[peer]:
                 self.pads[number[peer]] = secret = zero_sum.secret(masks)
                 link.send(peer, PAD_SECRET, self.step, {"secret": tensor(np.frombuffer(bytearray(secret), np.uint8))})
@@ -234,8 +232,10 @@ class Holder:
         return slice(at.start * self.h, at.stop * self.h)
 
     def declare(self, link: Link) -> None:
+        """All kinds before any message: a peer that is ahead may send the next one while this party is busy."""
         for peer in self.peers:
-            link.declare(self.masked[peer], self.answer[peer], peer=peer)
+            first = protocol.first_share(self.plan, self.name, peer)
+            link.declare(first, PAD_SECRET, self.masked[peer], self.answer[peer], peer=peer)
 
     def state(self) -> dict[str, Any]:
         return {"exchange": self.exchange, "shares": self.shares.state()}
