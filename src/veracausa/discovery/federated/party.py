@@ -22,6 +22,7 @@ from veracausa.discovery.federated.plan import VALIDATOR, Plan
 from veracausa.discovery.federated.preparation import Preparation
 from veracausa.discovery.federated.protocol import LOSSES, tensor
 from veracausa.discovery.federated.workshop import WorkshopOrder
+from veracausa.discovery.privacy import laplace, output
 from veracausa.runs.store import Store
 from veracausa.wire.link import Link
 
@@ -62,12 +63,16 @@ class AttributeParty:
         """The weights between the party's own attributes: nobody else's business, so not shared."""
         self.norms_kind, self.factors_kind = protocol.norms(plan, name), protocol.factors(plan, name)
         self.candidates_kind = protocol.candidates(plan, name)
+        self.result_kind = output.result_kind(plan.output, plan.d, self.count)
+        self.told: Array
+        """(d, d): what the validator told this party of the graph, at the end."""
         self.epoch = 0
         self.loss = 0.0
 
     def run(self, link: Link, store: Store | None = None) -> None:
         """Take part from set-up to the last row that was kept apart."""
         link.declare(self.norms_kind, self.factors_kind, self.candidates_kind, LOSSES, peer=VALIDATOR)
+        link.declare(self.result_kind, peer=VALIDATOR)
         self.holder.declare(link)
         if store is not None and store.start_step is not None:
             self.load_state(store.load(store.start_step))
@@ -77,7 +82,9 @@ class AttributeParty:
                 self.holder.share_first_weights(link, self.allowed)
             self.holder.share_pads(link)
             self._learn(link, store)
-            self._compare(link)
+            step = self._compare(link)
+        told = link.receive(VALIDATOR, self.result_kind, step).tensors
+        self.told = output.received(told, self.plan.d, self.own)
 
     def _learn(self, link: Link, store: Store | None) -> None:
         plan, holder = self.plan, self.holder
@@ -132,19 +139,22 @@ class AttributeParty:
         holder = self.holder
         into, out = holder.norms(link) if self.plan.validator == "M2" else holder.weights(link)
         sent = {"into": into, "out": out, "own": np.square(self.inner).sum(2)}
+        if self.plan.laplace is not None and self.plan.laplace.rule == "sum":
+            noise = self.draws.masks("noise", holder.step)
+            sent = laplace.noisy_squares(noise, self.plan.laplace, sent)
         tensors = {name: tensor(array) for name, array in sent.items()}
         link.send(VALIDATOR, self.norms_kind, holder.step, tensors, loss=self.loss)
         self.loss = 0.0
         received = link.receive(VALIDATOR, self.factors_kind, holder.step).tensors
         return received["into"].numpy(), received["out"].numpy()
 
-    def _compare(self, link: Link) -> None:
-        """The held-out loss of each graph that the validator proposes; only sums leave."""
+    def _compare(self, link: Link) -> int:
+        """The held-out loss of each graph that the validator proposes; only sums leave. The last look's number."""
         self.holder.use(self.preparation.epoch(link, self.plan.epochs))
         self._factors(link)
-        if not self.plan.held_out:
-            return
         step = self.holder.step
+        if not self.plan.held_out:
+            return step
         proposed = link.receive(VALIDATOR, self.candidates_kind, step).tensors
         held_out = tuple(range(self.steps, len(self.values)))
         self.holder.use(self.preparation.at_once(link, Needs(forward=held_out * len(proposed["into"]))))
@@ -155,6 +165,7 @@ class AttributeParty:
         rows = np.concatenate(self.values[self.steps :])
         empty = float(self.decoders.losses_without_causes(rows.T[None]).sum())
         link.send(VALIDATOR, LOSSES, step, {"losses": torch.tensor(losses, dtype=torch.float64)}, empty=empty)
+        return step
 
     def _held_out_loss(self, link: Link, graph: tuple[Mask, Mask]) -> float:
         inner = self.inner * graph[0][self.inside][..., None]

@@ -10,6 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veracausa.crypto.triples import Needs
+from veracausa.discovery.privacy.check import check_privacy
+from veracausa.discovery.privacy.options import LaplaceHeuristic, Privacy
+from veracausa.discovery.privacy.output import Output
 from veracausa.discovery.settings import Settings
 from veracausa.errors import InputError
 from veracausa.seeding import derive
@@ -48,6 +51,13 @@ class Plan:
     """Who holds a block: its source and its target, or, as published, all parties, which protects nothing more."""
     prepare: Preparing = "inline"
     """Where triples are made: by the party itself between epochs, or in a process of its own while the steps run."""
+
+    privacy: Privacy | None = None
+    """Noise on clipped gradients, which gives a guarantee; None: there is none."""
+    laplace: LaplaceHeuristic | None = None
+    """The published noise on strengths, which gives none."""
+    output: Output = "all"
+    """What a party is told of the graph: the edges that touch its attributes, or all."""
 
     @property
     def d(self) -> int:
@@ -140,6 +150,10 @@ class Plan:
         """What must be the same for a run to go on."""
         free = ("order_seed", "checkpoint_every", "prepare", "settings")
         own = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in free}
+        if self.privacy is not None:  # each resume counts as many releases more as lie between two checkpoints
+            own["checkpoint_every"] = self.checkpoint_every
+        for noise in ("privacy", "laplace"):
+            own[noise] = None if own[noise] is None else own[noise].model_dump()
         return own | self.settings.model_dump(mode="json")
 
     def with_order(self, order_seed: int) -> Plan:
@@ -170,3 +184,4 @@ class Plan:
             raise InputError(f"prepare = {self.prepare!r}: triples are made 'inline' or in a 'process'")
         if self.train_rows < 2:
             raise InputError(f"{self.train_rows} training rows are too few")
+        check_privacy(self)

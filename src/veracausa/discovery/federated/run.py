@@ -19,6 +19,10 @@ from veracausa.discovery.federated.phases import PhaseLedger
 from veracausa.discovery.federated.plan import VALIDATOR, Plan, Preparing, Sharing, ValidatorMode
 from veracausa.discovery.federated.validator import Validator
 from veracausa.discovery.graphs import constraints
+from veracausa.discovery.privacy.check import stated
+from veracausa.discovery.privacy.options import LaplaceHeuristic, Privacy
+from veracausa.discovery.privacy.output import Output
+from veracausa.discovery.privacy.party import PrivateParty
 from veracausa.discovery.settings import Settings
 from veracausa.errors import InputError, RunError, VeracausaError
 from veracausa.runs.atomic import write_whole
@@ -50,6 +54,10 @@ class FederatedFit:
     history: list[dict[str, float]] = field(default_factory=list)
     sent: dict[str, dict[str, int]] = field(default_factory=dict)
     """Bytes and messages of every party, the validator among them; of these, what was sent ahead of the steps."""
+    told: dict[str, Array] = field(default_factory=dict)
+    """(d, d): the strengths of the edges that each party was told of, 0 for no edge and nan for nothing said."""
+    noise: dict[str, object] | None = None
+    """What was added, and what that guarantees or not; None: no noise."""
 
 
 @dataclass
@@ -86,7 +94,7 @@ class PartyProgram:
             store.ledger = ledger = PhaseLedger(store.ledger.path)
         link.ledger = ledger
         if self.values is None or self.binary is None:
-            validator = Validator(self.plan, self.allowed, self.required, notify, self.life)
+            validator = Validator(self.plan, self.allowed, self.required, notify, self.life, self.seed)
             validator.run(link, store)
             result = {
                 "strengths": validator.strengths.tolist(),
@@ -98,10 +106,11 @@ class PartyProgram:
             notify({"event": "result", **result})
         else:
             given = self.plan, self.name, self.values, self.binary, self.allowed, self.seed, self.life
-            party = AttributeParty(*given)
+            party = (AttributeParty if self.plan.privacy is None else PrivateParty)(*given)
             if self.watch is not None:
                 self.watch(party)
             party.run(link, store)
+            notify({"event": "told", "party": self.name, "graph": party.told.tolist()})
         ledger.flush()
         notify({"event": "finished", "party": self.name, "sent": ledger.told()})
 
@@ -122,6 +131,9 @@ def discover(
     local_steps: int = 1,
     shares: Sharing = "two",
     prepare: Preparing = "inline",
+    privacy: Privacy | None = None,
+    laplace: LaplaceHeuristic | None = None,
+    output: Output = "all",
     timeout: float = 120.0,
     checkpoint_every: int = 10,
     out: Path | None = None,
@@ -144,6 +156,9 @@ def discover(
         "checkpoint_every": checkpoint_every,
         "shares": shares,
         "prepare": prepare,
+        "privacy": privacy,
+        "laplace": laplace,
+        "output": output,
     }
     plan = _plan(columns, names, settings, train_rows, seed, how)
     must, never = constraints(plan.d, required, forbidden)
@@ -154,21 +169,27 @@ def discover(
     start, life = None, 0
     if out is not None:
         plan, start, life = _prepare_folder(out, plan, resume, seed)
+    noise = stated(plan, life)
+    if noise is not None:
+        observer({"event": "noise", **noise})
     programs = {
         party: PartyProgram(
             plan, party, values, two_valued[plan.own(party)], allowed, must, seed, out, start, life, watch
         )
         for party, values in columns.items()
     }
-    programs[VALIDATOR] = PartyProgram(plan, VALIDATOR, None, None, allowed, must, None, out, start, life)
+    programs[VALIDATOR] = PartyProgram(plan, VALIDATOR, None, None, allowed, must, seed, out, start, life)
     result: dict[str, Any] = {}
     sent: dict[str, dict[str, int]] = {}
+    told: dict[str, Array] = {}
 
     def hear(event: Mapping[str, Any]) -> None:
         if event["event"] == "result":
             result.update(event)
         elif event["event"] == "finished":
             sent[event["party"]] = event["sent"]
+        elif event["event"] == "told":
+            told[event["party"]] = np.array(event["graph"])
         else:
             observer(event)
 
@@ -187,6 +208,8 @@ def discover(
         result["held_out_loss"],
         result["history"],
         {name: sent[name] for name in programs},
+        {party: told[party] for party in plan.parties},
+        noise,
     )
 
 

@@ -9,13 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veracausa.crypto import ring
+from veracausa.crypto.draws import make_draws
 from veracausa.crypto.fixed_point import WEIGHT_BITS, decode
 from veracausa.crypto.shares import NORM_BITS
 from veracausa.discovery import threshold as rules
 from veracausa.discovery.federated import protocol
-from veracausa.discovery.federated.plan import Plan
+from veracausa.discovery.federated.plan import VALIDATOR, Plan
 from veracausa.discovery.federated.protocol import LOSSES, tensor
 from veracausa.discovery.graphs import greedy_cut
+from veracausa.discovery.privacy import output
+from veracausa.discovery.privacy.laplace import NoisyPenalty
 from veracausa.discovery.structure import Structure
 from veracausa.errors import RunError
 from veracausa.runs.store import Store
@@ -32,7 +35,13 @@ class Validator:
     """Holds no data. In mode M2 it sees the (d, d) strengths and sums of losses, nothing else."""
 
     def __init__(
-        self, plan: Plan, allowed: Mask, required: Mask, notify: Notify = lambda event: None, life: int = 0
+        self,
+        plan: Plan,
+        allowed: Mask,
+        required: Mask,
+        notify: Notify = lambda event: None,
+        life: int = 0,
+        seed: int | None = None,
     ) -> None:
         self.plan, self.required, self.notify, self.life = plan, required, notify, life
         self.structure = Structure(plan.settings, allowed[None], required)
@@ -41,6 +50,10 @@ class Validator:
         self.norms_kind = {party: protocol.norms(plan, party) for party in plan.parties}
         self.factors_kind = {party: protocol.factors(plan, party) for party in plan.parties}
         self.candidates_kind = {party: protocol.candidates(plan, party) for party in plan.parties}
+        self.result_kind = {party: output.result_kind(plan.output, plan.d, plan.count(party)) for party in plan.parties}
+        if plan.laplace is not None and plan.laplace.rule == "published":
+            noise = make_draws(seed, VALIDATOR).masks("noise", life)
+            self.structure.penalty = NoisyPenalty(self.structure.penalty, plan.laplace, len(plan.parties), noise)
         self.own = {party: plan.own(party) for party in plan.parties}
         self.others = {party: plan.foreign(party) for party in plan.parties}
         self.exchange = 0
@@ -58,7 +71,7 @@ class Validator:
         plan = self.plan
         for party in plan.parties:
             kinds = self.norms_kind[party], self.factors_kind[party], self.candidates_kind[party]
-            link.declare(*kinds, LOSSES, peer=party)
+            link.declare(*kinds, self.result_kind[party], LOSSES, peer=party)
         if store is not None and store.start_step is not None:
             self.load_state(store.load(store.start_step))
         for epoch in range(self.epoch, plan.epochs):
@@ -69,6 +82,7 @@ class Validator:
             if store is not None and plan.keeps(self.epoch):
                 store.save(self.epoch, self.state())
         self._choose(link)
+        self._tell(link)
 
     def _epoch(self, link: Link, epoch: int) -> None:
         pending = False
@@ -90,7 +104,9 @@ class Validator:
             "acyclicity": float(structure.value[0]),
         }
         self.loss = 0.0
-        if not np.isfinite(record["loss"]):
+        if self.plan.privacy is not None:
+            del record["loss"]  # nobody sent one
+        elif not np.isfinite(record["loss"]):
             raise RunError(f"the fit diverged in epoch {epoch + 1}; lower its rate ({self.plan.settings.rate})")
         self.history.append(record)
         self.notify({"event": "epoch", "step": epoch + 1, "of": self.plan.epochs, **record})
@@ -158,6 +174,14 @@ class Validator:
             empty += float(message.meta["empty"])
         chosen = rules.most_worthy(losses, graphs.sum((1, 2)), empty, plan.d, settings.edge_worth)
         self.threshold, self.held_out_loss = float(thresholds[chosen]), float(losses[chosen])
+
+    def _tell(self, link: Link) -> None:
+        """Each party its part of the graph, by the output policy."""
+        allowed = self.structure.allowed[0]
+        graph = greedy_cut(self.strengths, self.threshold, self.required, ~allowed)
+        for party in self.plan.parties:
+            part = output.told(self.plan.output, graph, self.strengths, self.plan.own(party))
+            link.send(party, self.result_kind[party], self.step, part)
 
     def state(self) -> dict[str, Any]:
         structure = self.structure

@@ -31,6 +31,11 @@ def check_privacy(plan: Plan) -> None:
         raise InputError(
             "laplace: a validator in mode M1 has the weights, and noise on strengths hides nothing; use M2"
         )
+    if plan.shares == "all" and (plan.output == "own" or (plan.laplace is not None and plan.laplace.rule == "sum")):
+        raise InputError(
+            "output = 'own', and parts of Laplace noise, are for blocks of two holders; with more, every party is told "
+            "all factors; use shares = 'two'"
+        )
     if plan.privacy is None:
         return
     if plan.laplace is not None:
@@ -39,6 +44,8 @@ def check_privacy(plan: Plan) -> None:
         raise InputError("privacy: in mode M1 the validator is sent weights; use M2")
     if plan.shares == "all":
         raise InputError("privacy: noise is added to the shares of two holders; use shares = 'two'")
+    if plan.settings.bottleneck is not None:
+        raise InputError("privacy: it is not built for a bottleneck; leave one of the two out")
     if plan.local_steps > 1:
         raise InputError(
             f"privacy: {plan.local_steps} local steps use a row so often for one release, and are not accounted for; "
