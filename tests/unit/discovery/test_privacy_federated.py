@@ -77,6 +77,10 @@ def test_the_validator_gets_no_loss_and_the_record_says_what_holds(to_validator:
     assert result.noise["epsilon"] == pytest.approx(50.0, rel=1e-6)
     assert result.noise["releases"] == 3
     assert "opens" in str(result.noise["not_covered"])
+    assert "a simulation" in str(result.noise["guarantee"])  # this one has a seed
+    unseeded = fit(privacy=PRIVACY, seed=None).noise
+    assert unseeded is not None
+    assert unseeded["guarantee"] == "differential privacy"
 
 
 def test_noise_follows_the_budget_and_a_seed_repeats_it() -> None:

@@ -160,7 +160,7 @@ def discover(
         "laplace": laplace,
         "output": output,
     }
-    plan = _plan(columns, names, settings, train_rows, seed, how)
+    plan = make_plan(columns, names, settings, train_rows, seed, how)
     must, never = constraints(plan.d, required, forbidden)
     allowed = ~np.eye(plan.d, dtype=bool) & ~never
     two_valued = np.zeros(plan.d, dtype=bool) if binary is None else np.asarray(binary, dtype=bool)
@@ -169,7 +169,7 @@ def discover(
     start, life = None, 0
     if out is not None:
         plan, start, life = _prepare_folder(out, plan, resume, seed)
-    noise = stated(plan, life)
+    noise = stated(plan, life, seeded=seed is not None)
     if noise is not None:
         observer({"event": "noise", **noise})
     programs = {
@@ -213,7 +213,7 @@ def discover(
     )
 
 
-def _plan(
+def make_plan(
     columns: Mapping[str, Array],
     names: Sequence[str],
     settings: Settings,
@@ -232,7 +232,7 @@ def _plan(
     count = next(iter(rows.values()))
     if train_rows is None:
         train_rows = count - round(count * settings.held_out)
-    encryption_class(how["encryption"])
+    encryption_class(how.get("encryption", "none"))
     # Public: all parties see it. In a real run it comes from the system, once.
     order_seed = secrets.randbits(63) if seed is None else derive(seed, "order")
     plan = Plan(settings, tuple(columns), sizes, tuple(names), count, train_rows, order_seed, **how)

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from veracausa.discovery.federated.plan import Plan
 
 
-def stated(plan: Plan, life: int) -> dict[str, object] | None:
+def stated(plan: Plan, life: int, seeded: bool) -> dict[str, object] | None:
     """What a run's noise guarantees, or that it does not; `life`: how often it was started before.
 
     A resumed run releases the epochs since its last checkpoint once more, with new noise.
     """
     if plan.privacy is not None:
-        return statement(plan.privacy, plan.epochs + life * plan.checkpoint_every, plan.epochs)
+        return statement(plan.privacy, plan.epochs + life * plan.checkpoint_every, plan.epochs, seeded)
     return None if plan.laplace is None else laplace.statement(plan.laplace, len(plan.parties))
 
 

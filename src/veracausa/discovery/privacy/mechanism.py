@@ -94,11 +94,15 @@ NOT_COVERED = (
 )
 
 
-def statement(privacy: Privacy, releases: int, planned: int) -> dict[str, object]:
+SEEDED = "a simulation: the noise follows from a seed, and who has it can take it off again"
+
+
+def statement(privacy: Privacy, releases: int, planned: int, seeded: bool = False) -> dict[str, object]:
     """What can be said of a run with so many releases of each row, of which so many were planned."""
     account = Account(noise_for(privacy.epsilon, privacy.delta, planned), releases, privacy.delta)
     return {
         "mechanism": "gaussian noise on clipped gradients",
+        "guarantee": SEEDED if seeded else "differential privacy",
         "epsilon": account.epsilon,
         "delta": account.delta,
         "mu": account.mu,
@@ -114,6 +118,6 @@ def statement(privacy: Privacy, releases: int, planned: int) -> dict[str, object
 def said(stated: dict[str, object]) -> str:
     """The statement as a sentence."""
     return (
-        f"differential privacy: epsilon {stated['epsilon']:.4g} at delta {stated['delta']:.3g} for one row, "
+        f"{stated['guarantee']}: epsilon {stated['epsilon']:.4g} at delta {stated['delta']:.3g} for one row, "
         f"{stated['releases']} releases, against {stated['against']}; not covered: {'; '.join(NOT_COVERED)}"
     )

@@ -15,7 +15,7 @@ class Privacy(BaseModel):
     epsilon: float = Field(gt=0)
     """For the whole run."""
     delta: float = Field(1e-5, gt=0, lt=1)
-    clip: float = Field(10.0, gt=0)
+    clip: float = Field(20.0, gt=0)
     """The most that one row may add to the gradient of one target's network, encoder and decoder together."""
     values: float = Field(1.5, gt=0)
     """The largest root mean square of one row's columns, party by party; longer rows are shortened."""
