@@ -13,6 +13,8 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 SMALL = 1e-9
+WEAKEST = 0.05
+"""Added to strengths where they divide, so that no edge is pulled without bound."""
 
 
 class Structure:
@@ -42,12 +44,24 @@ class Structure:
             self.value, gradient = self.penalty(strengths)
             shrink += self.weight[:, None, None] * gradient
         if settings.sparsity == "group_lasso":
-            shrink += settings.sparsity_weight
+            shrink += self.pull(strengths)
         shrink = np.where(self.required, 0.0, shrink)
         kept = 1 - moved * shrink / np.maximum(strengths, SMALL)
         if settings.sparsity == "l2":
             kept -= 2 * moved * settings.sparsity_weight
         return np.where(self.allowed, np.maximum(kept, 0.0), 0.0)
+
+    def pull(self, strengths: Array) -> Array:
+        """The slope of the group lasso by each strength.
+
+        In the refit it is that of a logarithm, which pulls weak edges more and strong ones less: of causes that say
+        nearly the same, one stays.
+        """
+        settings = self.settings
+        share = np.ones_like(strengths)
+        if settings.pivot and not self.searching:
+            share = (settings.pivot + WEAKEST) / (strengths + WEAKEST)
+        return settings.sparsity_weight * share
 
     def end_epoch(self, strengths: Array, epoch: int) -> None:
         """Let the acyclicity term's weight grow, but not where the graph of the strong edges is acyclic already."""

@@ -67,6 +67,7 @@ class VFedCD(CausalDiscovery):
     acyclicity: Literal["spectral", "trace_exponential", "log_determinant"] | None = None
     sparsity: Literal["group_lasso", "l1", "l2"] | None = None
     sparsity_weight: float | None = None
+    pivot: float | None = None
     structure_every: int | Literal["epoch"] | None = None
     threshold: float | Literal["held_out", "mixture"] | None = None  # type: ignore[assignment]
     edge_worth: float | None = None

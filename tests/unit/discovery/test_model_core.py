@@ -108,6 +108,31 @@ def test_factors_shrink_by_a_fixed_step_end_what_is_weak_and_spare_what_is_requi
     assert (np.diagonal(factors[0]) == 0).all()
 
 
+def test_in_the_refit_weak_edges_are_pulled_more_and_strong_ones_less_without_bound():
+    allowed = ~np.eye(2, dtype=bool)[None]
+    strengths = np.array([[[0.0, 1.0], [0.25, 0.0]]])
+    structure = Structure(Settings(sparsity_weight=0.5, pivot=0.25), allowed)
+    np.testing.assert_array_equal(structure.pull(strengths), 0.5)  # of the search: all alike
+    structure.searching = False
+    pulled = structure.pull(strengths)[0]
+    assert pulled[1, 0] == pytest.approx(0.5)
+    assert 0 < pulled[0, 1] < 0.5 < pulled[0, 0] < 10
+    alike = Structure(Settings(sparsity_weight=0.5, pivot=0), allowed)
+    alike.searching = False
+    np.testing.assert_array_equal(alike.pull(strengths), 0.5)
+
+
+def test_the_refits_pull_is_the_slope_of_a_logarithm_that_factors_follow():
+    allowed = ~np.eye(2, dtype=bool)[None]
+    structure = Structure(Settings(sparsity_weight=0.015, pivot=0.25, rate=0.01), allowed)
+    structure.searching = False
+    strengths = np.array([[[0.0, 0.8], [0.3, 0.0]]])
+    left = (strengths * structure.factors(strengths, 5))[0]
+    for b, found in ((0.8, left[0, 1]), (0.3, left[1, 0])):
+        slope = 0.015 * 0.3 * (np.log(b + 1e-6 + 0.05) - np.log(b - 1e-6 + 0.05)) / 2e-6
+        assert found == pytest.approx(b - 0.05 * slope, rel=1e-6)
+
+
 def test_growth_waits_while_the_strong_edges_are_acyclic():
     allowed = np.repeat(~np.eye(3, dtype=bool)[None], 2, 0)
     structure = Structure(Settings(growth=0.1), allowed)
