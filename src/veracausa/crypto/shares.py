@@ -54,7 +54,7 @@ class SharedWeights:
         """The share of W with NORM_BITS more fractional bits than the increments."""
         return ring.add_scaled(self._norm, self.fresh, 1 << NORM_BITS)
 
-    def grow(self, increment: Ring, at: slice | NDArray[np.int64] = slice(None)) -> None:
+    def grow(self, increment: Ring, at: Any = slice(None)) -> None:
         """Add one increment, or one of some blocks; blocks that are not allowed any more take none."""
         if not self.allowed[at].all():
             increment = increment * self.allowed[at][..., None]

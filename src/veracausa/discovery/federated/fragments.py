@@ -14,12 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veracausa.crypto import ring
-from veracausa.crypto.fixed_point import WEIGHT_BITS
 from veracausa.crypto.ring import Ring
 from veracausa.crypto.shares import SharedWeights
 from veracausa.crypto.triples import Once
 from veracausa.discovery.federated import protocol
-from veracausa.discovery.federated.holder import Holder
+from veracausa.discovery.federated.holder import Holder, first_weights
 from veracausa.discovery.federated.plan import Plan
 from veracausa.discovery.federated.protocol import elements, tensor
 from veracausa.discovery.federated.workshop import Made
@@ -75,13 +74,10 @@ class FragmentHolder(Holder):
     def share_first_weights(self, link: Link, allowed: Mask) -> None:
         """The source draws, and all others get uniform fragments."""
         masks = self.draws.masks("shares", 0)
-        shape = (self.count, len(self.others), self.h)
-        bound = round(2**WEIGHT_BITS / (self.plan.d * np.sqrt(self.h)))
-        own = masks.uniform(*shape) % (2 * bound + 1) - bound
-        own *= allowed[self.own][:, self.others, None]
+        own = first_weights(self.plan, self.name, allowed, masks)
         kinds = {peer: protocol.first_share(self.plan, self.name, peer) for peer in self.peers}
         for peer, kind in kinds.items():
-            given = masks.uniform(*shape)
+            given = masks.uniform(*own.shape)
             own = ring.subtract(own, given)
             link.send(peer, kind, self.step, {"share": tensor(given.reshape(-1))})
         fragments = np.zeros((len(self.sources), self.h), dtype=np.int64)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veracausa.crypto import fixed_point, ring
-from veracausa.crypto.draws import Draws
+from veracausa.crypto.draws import Draws, Masks
 from veracausa.crypto.fixed_point import VALUE_BITS, WEIGHT_BITS
 from veracausa.crypto.ring import Ring, Small
 from veracausa.crypto.shares import FORWARD_BITS, SharedBlocks, SharedWeights
@@ -30,6 +30,15 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 FEATURE_BITS = VALUE_BITS + WEIGHT_BITS + FORWARD_BITS
+
+
+def first_weights(plan: Plan, name: str, allowed: Mask, masks: Masks) -> NDArray[np.int64]:
+    """(own, foreign, h): small signed numbers, uniform; the same scale as those of a model in one place."""
+    own, others = plan.own(name), plan.foreign(name)
+    bound = round(2**WEIGHT_BITS / (plan.d * np.sqrt(plan.numbers)))
+    drawn = masks.uniform(plan.count(name), len(others), plan.numbers) % (2 * bound + 1) - bound
+    weights: NDArray[np.int64] = drawn * allowed[own][:, others, None]
+    return weights
 
 
 def together(opened: Ring) -> Array:
@@ -78,11 +87,8 @@ class Holder:
     def share_first_weights(self, link: Link, allowed: Mask) -> None:
         """The source draws, the target gets a uniform share: who knew the weights could solve for the columns."""
         masks = self.draws.masks("shares", 0)
-        shape = (self.count, len(self.others), self.h)
-        bound = round(2**WEIGHT_BITS / (self.plan.d * np.sqrt(self.h)))
-        drawn = masks.uniform(*shape) % (2 * bound + 1) - bound
-        drawn *= allowed[self.own][:, self.others, None]
-        given = masks.uniform(*shape)
+        drawn = first_weights(self.plan, self.name, allowed, masks)
+        given = masks.uniform(*drawn.shape)
         kinds = {peer: protocol.first_share(self.plan, self.name, peer) for peer in self.peers}
         for peer, kind in kinds.items():
             link.send(peer, kind, self.step, {"share": tensor(given[:, self.at[peer]].reshape(-1))})

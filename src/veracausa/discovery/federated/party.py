@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from veracausa.crypto import fixed_point
@@ -44,7 +43,7 @@ class AttributeParty:
         parts = [*plan.batches, *plan.held_out]
         self.values = [np.ascontiguousarray(values[rows]) for rows in parts]
         self.steps = len(plan.batches)
-        batches = [np.ascontiguousarray(fixed[rows]) for rows in parts]
+        self.batches = batches = [np.ascontiguousarray(fixed[rows]) for rows in parts]
         self.holder = (Holder if plan.shares == "two" else FragmentHolder)(plan, name, batches, self.draws, life)
         start = self.own.start - plan.concerned(name).start
         self.inside = (self.own, slice(start, start + self.count))
@@ -158,14 +157,15 @@ class AttributeParty:
         proposed = link.receive(VALIDATOR, self.candidates_kind, step).tensors
         held_out = tuple(range(self.steps, len(self.values)))
         self.holder.use(self.preparation.at_once(link, Needs(forward=held_out * len(proposed["into"]))))
-        losses = [
-            self._held_out_loss(link, graph)
-            for graph in zip(proposed["into"].numpy(), proposed["out"].numpy(), strict=True)
-        ]
-        rows = np.concatenate(self.values[self.steps :])
-        empty = float(self.decoders.losses_without_causes(rows.T[None]).sum())
-        link.send(VALIDATOR, LOSSES, step, {"losses": torch.tensor(losses, dtype=torch.float64)}, empty=empty)
+        losses, empty = self.scores(link, zip(proposed["into"].numpy(), proposed["out"].numpy(), strict=True))
+        link.send(VALIDATOR, LOSSES, step, {"losses": tensor(losses)}, empty=empty)
         return step
+
+    def scores(self, link: Link, graphs: Iterable[tuple[Mask, Mask]]) -> tuple[Array, float]:
+        """The held-out loss under each graph, and without any causes."""
+        losses = np.array([self._held_out_loss(link, graph) for graph in graphs])
+        rows = np.concatenate(self.values[self.steps :])
+        return losses, float(self.decoders.losses_without_causes(rows.T[None]).sum())
 
     def _held_out_loss(self, link: Link, graph: tuple[Mask, Mask]) -> float:
         inner = self.inner * graph[0][self.inside][..., None]

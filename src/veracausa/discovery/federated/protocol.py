@@ -163,4 +163,5 @@ LOSSES = Kind("losses", {"losses": TensorSpec(torch.float64, (None,))}, {"empty"
 
 
 def tensor(array: NDArray[Any]) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(array))
+    whole = np.ascontiguousarray(array)
+    return torch.from_numpy(whole if whole.flags.writeable else whole.copy())  # torch has no read-only tensors
