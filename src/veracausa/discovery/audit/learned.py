@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 BLINDLY = "best own attribute"
-ALONE = ("unsplit", "ica", "norm-aware", "single-parent", "candidate-differencing", "guessed-start")
+ALONE = ("unsplit", "ica", "norm-aware", "norm-averaging", "single-parent", "candidate-differencing", "guessed-start")
 """Attacks that are granted nothing."""
 WITH_ROWS = ("known-rows", "averaging", "stacking")
 

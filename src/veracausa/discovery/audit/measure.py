@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 
 from veracausa.discovery.audit.attacks import feature_attacks
 from veracausa.discovery.audit.attacks.base import FeatureAttack
 from veracausa.discovery.audit.score import Score, best_own, random_guess, scored
 from veracausa.discovery.audit.subspace import beside, directions, explained, flat, regressed
 from veracausa.discovery.audit.views import Scene
+from veracausa.errors import InputError
 
 Tell = Callable[[float], None]
 
@@ -108,6 +110,10 @@ def measured(
 
 def make_attack(name: str, settings: Mapping[str, Any]) -> FeatureAttack:
     """The attack with its settings checked."""
-    options = feature_attacks.options(name).model_validate({"name": name, **settings})
+    try:
+        options = feature_attacks.options(name).model_validate({"name": name, **settings})
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        raise InputError(f"--set {name}.{'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
     made: FeatureAttack = feature_attacks.get(name)(options)
     return made

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from veracausa.crypto import fixed_point
 from veracausa.crypto.ring import Ring, Small
+from veracausa.discovery.audit.factors import strengths_of
 from veracausa.discovery.federated.holder import FEATURE_BITS, Holder, together
 
 if TYPE_CHECKING:
@@ -73,7 +74,9 @@ class Recorder:
         self.last_look: tuple[Ring, Ring]
         self.candidates: list[Candidate] = []
         self.factors: Array | None = None
-        """(d, own): the last ones of the refit."""
+        """(d, own): those of the last look."""
+        self.total, self.looks = np.zeros((plan.d, party.count)), 0
+        """All factors of the refit's second half, added up."""
         self.opened_batches = 0
 
     @property
@@ -85,6 +88,19 @@ class Recorder:
     def mean(self) -> Array:
         """Of all openings since the order was settled."""
         return self.sum / max(1, self.epochs - self.settled)
+
+    @property
+    def strengths(self) -> Array | None:
+        """(d, own): as they follow from the last factors."""
+        return self._strengths(self.factors)
+
+    @property
+    def mean_strengths(self) -> Array | None:
+        """The same from the mean factors of the refit's second half."""
+        return self._strengths(self.total / self.looks if self.looks else None)
+
+    def _strengths(self, factors: Array | None) -> Array | None:
+        return None if factors is None else strengths_of(factors, self.plan.settings, self.plan.every)
 
     def opened(self, batch: int, opened: Ring, graph: tuple[Mask, Mask] | None) -> None:
         parts = fixed_point.decode(opened, FEATURE_BITS) if self.apart else together(opened)[None]
@@ -115,8 +131,12 @@ class Recorder:
     def told(self, into: Array) -> None:
         if self.opened_batches <= FIRST * self.batches and self.first:
             self.first[-1].factors = into.copy()
-        if self.opened_batches > self.plan.settings.epochs * self.batches:
+        refit = self.plan.settings.epochs * self.batches
+        if self.opened_batches > refit:
             self.factors = into.copy()
+            if 2 * self.opened_batches > refit + self.epochs * self.batches:
+                self.total += into
+                self.looks += 1
 
 
 class WatchedHolder:
@@ -165,9 +185,15 @@ class Recording:
     """All parties' recorders of one discovery, by name; hand `watch` to the fit."""
 
     def __init__(self) -> None:
-        self.parties: dict[str, Recorder] = {}
+        self._seen: dict[str, Recorder] = {}
+
+    @property
+    def parties(self) -> dict[str, Recorder]:
+        """In the plan's order, whichever thread came first."""
+        order = next(iter(self._seen.values())).plan.parties if self._seen else ()
+        return {name: self._seen[name] for name in order}
 
     def watch(self, party: AttributeParty) -> None:
         recorder = Recorder(party)
-        self.parties[party.name] = recorder
+        self._seen[party.name] = recorder
         party.holder = WatchedHolder(party.holder, recorder)  # type: ignore[assignment]

@@ -13,6 +13,7 @@ ORDER = (
     "unsplit",
     "ica",
     "norm-aware",
+    "norm-averaging",
     "single-parent",
     "candidate-differencing",
     "guessed-start",

@@ -14,7 +14,6 @@ from veracausa.crypto.ring import Ring
 from veracausa.crypto.shares import FORWARD_BITS, NORM_BITS
 from veracausa.discovery.audit.attacks.base import Array, Candidates, Grant, Opened, View
 from veracausa.discovery.audit.recorder import Recorder, Recording
-from veracausa.discovery.settings import Settings
 from veracausa.seeding import derive
 
 
@@ -63,16 +62,6 @@ def all_but_one(recording: Recording, known_rows: int, seed: int) -> list[Scene]
     return scenes
 
 
-def strengths_of(factors: Array, settings: Settings, every: int) -> Array | None:
-    """B from κ = 1 − η·λ·steps/B, where nothing but the group lasso acts; 0 for an edge that has ended."""
-    if settings.sparsity != "group_lasso" or not settings.refit_epochs or not settings.sparsity_weight:
-        return None
-    moved = settings.rate * every * settings.sparsity_weight
-    with np.errstate(divide="ignore"):
-        before = moved / (1 - factors)
-    return np.asarray(np.where((factors > 0) & (factors < 1), before * factors, 0.0))
-
-
 def _scene(recording: Recording, name: str, victims: Sequence[str], at: int, known_rows: int, seed: int) -> Scene:
     recorder = recording.parties[name]
     plan = recorder.plan
@@ -82,9 +71,6 @@ def _scene(recording: Recording, name: str, victims: Sequence[str], at: int, kno
     shape = (len(truth), -1, plan.numbers)
     rng = np.random.default_rng(derive(seed, "discovery audit", name, *victims))
     rows = np.sort(rng.choice(len(truth), min(known_rows, len(truth)), replace=False))
-    strengths = None
-    if recorder.factors is not None:
-        strengths = strengths_of(recorder.factors[foreign], plan.settings, plan.every)
     first = _first(recording, recorder, victims, foreign, at)
     grants = Grant.KNOWN_ROWS | Grant.FIRST_WEIGHTS | Grant.VALIDATOR
     view = View(
@@ -95,13 +81,18 @@ def _scene(recording: Recording, name: str, victims: Sequence[str], at: int, kno
         mean=recorder.mean[at].reshape(shape),
         history=np.stack([moment[at] for moment in recorder.history]).astype(np.float64),
         rng=rng,
-        strengths=strengths,
+        strengths=_of(recorder.strengths, foreign),
+        mean_strengths=_of(recorder.mean_strengths, foreign),
         candidates=_candidates(recorder, foreign, at),
         known=(rows, truth[rows]),
         first=first,
         looked=None if first is None else _looked(recording, recorder, victims, first[1]),
     )
     return Scene((name,), tuple(victims), view, truth, kept_apart)
+
+
+def _of(strengths: Array | None, foreign: NDArray[np.int64]) -> Array | None:
+    return None if strengths is None else strengths[foreign]
 
 
 def _candidates(recorder: Recorder, foreign: NDArray[np.int64], at: int) -> Candidates | None:
@@ -165,7 +156,6 @@ def _joined(scenes: Sequence[Scene]) -> Scene:
     """Several attackers' views of one victim as one: all their targets side by side."""
     views = [scene.view for scene in scenes]
     first = views[0]
-    own_strengths = [view.strengths for view in views]
     candidates = [view.candidates for view in views if view.candidates is not None]
     moments = np.concatenate([view.history for view in views], axis=2)
     view = replace(
@@ -175,9 +165,8 @@ def _joined(scenes: Sequence[Scene]) -> Scene:
         last=np.concatenate([view.last for view in views], axis=1),
         mean=np.concatenate([view.mean for view in views], axis=1),
         history=moments,
-        strengths=None
-        if any(strengths is None for strengths in own_strengths)
-        else np.concatenate([strengths for strengths in own_strengths if strengths is not None], axis=1),
+        strengths=_side_by_side([view.strengths for view in views]),
+        mean_strengths=_side_by_side([view.mean_strengths for view in views]),
         candidates=None
         if len(candidates) < len(views)
         else Candidates(
@@ -189,3 +178,8 @@ def _joined(scenes: Sequence[Scene]) -> Scene:
     )
     names = tuple(name for scene in scenes for name in scene.attackers)
     return Scene(names, scenes[0].victims, view, scenes[0].truth, scenes[0].kept_apart)
+
+
+def _side_by_side(strengths: Sequence[Array | None]) -> Array | None:
+    known = [each for each in strengths if each is not None]
+    return np.concatenate(known, axis=1) if len(known) == len(strengths) else None

@@ -76,6 +76,8 @@ class View:
     rng: np.random.Generator
     strengths: Array | None = None
     """(columns, targets): as they follow from the factors that every holder is told."""
+    mean_strengths: Array | None = None
+    """The same, averaged over the looks of the refit's second half."""
     candidates: Candidates | None = None
     known: tuple[NDArray[np.int64], Array] | None = None
     """Rows by place, and the source's values there. With KNOWN_ROWS."""
