@@ -21,7 +21,7 @@ from veracausa.discovery.data import CausalData, load_causal
 from veracausa.discovery.federated.strong.network import WEIGHT_BITS
 from veracausa.discovery.federated.strong.party import StrongParty
 from veracausa.discovery.federated.strong.run import StrongProgram, discover, plan_of
-from veracausa.discovery.federated.strong.twin import StrongTwin
+from veracausa.discovery.federated.strong.twin import FloatTwin, StrongTwin
 from veracausa.discovery.floating import FloatModel
 from veracausa.discovery.graphs import greedy_cut
 from veracausa.discovery.settings import Settings
@@ -50,21 +50,20 @@ def scores(truth: np.ndarray, strengths: np.ndarray, allowed: np.ndarray, thresh
 
 
 def accuracy(seeds: list[int]) -> None:
-    data = [graph(seed) for seed in seeds]
-    for activation in ("tanh", "cubic"):
-        model = FloatModel(Settings(activation=activation), D, np.random.default_rng(SEED), replicates=len(seeds))
-        values = np.stack([one.values for one in data])
-        fit = model.fit(values[:, :TRAIN], values[:, TRAIN:])
-        for at, (seed, one) in enumerate(zip(seeds, data, strict=True)):
-            found = scores(one.truth, fit.strengths[at], fit.allowed[at], float(fit.thresholds[at]))
-            tell({"graph": seed, "model": f"{activation}, floating point", **found})
-    for seed, one in zip(seeds, data, strict=True):
-        columns = parties(one)
-        plan = plan_of(columns, one.names, Settings(), TRAIN, SEED)
-        twin = StrongTwin(plan, columns, ~np.eye(D, dtype=bool), np.zeros((D, D), dtype=bool), SEED)
-        twin.run()
-        found = scores(one.truth, twin.judge.strengths, twin.judge.structure.allowed[0], twin.judge.threshold)
-        tell({"graph": seed, "model": "strong mode, its integers", **found})
+    for seed in seeds:
+        data = graph(seed)
+        model = FloatModel(Settings(), D, np.random.default_rng(SEED))
+        fit = model.fit(data.values[None, :TRAIN], data.values[None, TRAIN:])
+        found = scores(data.truth, fit.strengths[0], fit.allowed[0], float(fit.thresholds[0]))
+        tell({"graph": seed, "model": "tanh, floating point", **found})
+        columns = parties(data)
+        plan = plan_of(columns, data.names, Settings(), TRAIN, SEED)
+        for name, made in (("cubic, floating point", FloatTwin), ("cubic, the shares' integers", StrongTwin)):
+            twin = made(plan, columns, ~np.eye(D, dtype=bool), np.zeros((D, D), dtype=bool), SEED)
+            twin.run()
+            judge = twin.judge
+            found = scores(data.truth, judge.strengths, judge.structure.allowed[0], judge.threshold)
+            tell({"graph": seed, "model": name, **found})
 
 
 def cost(epochs: int) -> None:

@@ -1,4 +1,4 @@
-"""Uniform words from a seed of 32 bytes, by SHAKE-256: two who hold the seed draw the same words without a message."""
+"""Uniform words from a seed of 32 bytes, by SHAKE-128: two who hold the seed draw the same words without a message."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Stream:
     def _block(self) -> Words:
         text = self._seed + self._blocks.to_bytes(8, "little")
         self._blocks += 1
-        return np.frombuffer(hashlib.shake_256(text).digest(8 * _BLOCK), dtype="<u8").astype(np.uint64, copy=False)
+        return np.frombuffer(hashlib.shake_128(text).digest(8 * _BLOCK), dtype="<u8").astype(np.uint64, copy=False)
 
 
 def fresh_seed(seed: int | None, *purpose: str | int) -> bytes:

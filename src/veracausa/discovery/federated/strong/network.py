@@ -178,7 +178,7 @@ def draw_share(stream: Stream, parties: int, depth: int, allowed: Mask, width: i
 
 
 def _up(words: Words, bits: int) -> Words:
-    return words << np.uint64(bits)
+    return words * word(1 << bits)
 
 
 def _transposed(words: Words) -> Words:

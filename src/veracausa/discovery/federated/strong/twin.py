@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veracausa.crypto.wide.arithmetic import Masked
+from veracausa.crypto.wide.arithmetic import Arithmetic, Masked
+from veracausa.crypto.wide.floating import Floating, real, whole
 from veracausa.crypto.wide.plain import Plain
 from veracausa.crypto.wide.stream import Stream
 from veracausa.crypto.wide.words import Words, added
@@ -26,7 +28,7 @@ Mask = NDArray[np.bool_]
 class StrongTwin(Training):
     """All parties' targets and the validator's judge around one clear network; a seed gives the federation's bits."""
 
-    arithmetic: Plain
+    arithmetic: Arithmetic
 
     def __init__(
         self,
@@ -82,3 +84,18 @@ class StrongTwin(Training):
 
     def _see(self, squares: Words) -> None:
         self.judge.see(squares, sum(targets.take_loss() for targets in self.targets.values()))
+
+
+class FloatTwin(StrongTwin):
+    """The same model in floating point, from the same first weights."""
+
+    def __init__(
+        self, plan: Plan, columns: Mapping[str, Array], allowed: Mask, required: Mask, seed: int, **more: Any
+    ) -> None:
+        super().__init__(plan, columns, allowed, required, seed, **more)
+        weights = {name: real(words) for name, words in self.network.shares.items()}
+        self.arithmetic = Floating()
+        self.network = Network(self.arithmetic, weights, allowed)
+
+    def _see(self, squares: Words) -> None:
+        super()._see(whole(squares))
