@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -115,8 +116,10 @@ def statement(privacy: Privacy, releases: int, planned: int, seeded: bool = Fals
     }
 
 
-def said(stated: dict[str, object]) -> str:
-    """The statement as a sentence."""
+def said(stated: Mapping[str, object]) -> str:
+    """The statement as a sentence; noise without an ε only says so."""
+    if "epsilon" not in stated:
+        return f"{stated['mechanism']}: {stated['guarantee']}"
     return (
         f"{stated['guarantee']}: epsilon {stated['epsilon']:.4g} at delta {stated['delta']:.3g} for one row, "
         f"{stated['releases']} releases, against {stated['against']}; not covered: {'; '.join(NOT_COVERED)}"
