@@ -179,8 +179,11 @@ def test_every_asked_row_is_met_once(question: tuple[Packing, list[int]]) -> Non
     packing, asked = question
     met = np.concatenate([turn.positions[turn.positions >= 0] for turn in packing.turns(asked)])
     assert np.array_equal(np.sort(met), np.arange(sum(packing.sizes[batch] for batch in asked)))
-    lanes = [request for turn in packing.turns(asked) for request in turn.lanes_by_request()]
-    assert sorted(lanes) == list(range(len(asked)))
+    assert sorted(np.concatenate([turn.asked for turn in packing.turns(asked)])) == list(range(len(asked)))
+    for turn in packing.turns(asked):
+        assert np.array_equal(
+            turn.requests.reshape(-1)[turn.lanes], np.repeat(turn.asked[:, None], turn.lanes.shape[1], 1)
+        )
     for block in packing.blocks:
         assert block.depth <= MOST_TERMS
         rows = [(int(b), int(r)) for s in range(block.strands) for b, r in _pairs(block.lane_batch[s], block.rows[s])]

@@ -58,7 +58,7 @@ def _head(written: bytes, primes: int) -> bytes:
 def load(residues: Residues, transformed: bool) -> seal.Ciphertext:
     """Residues as a ciphertext of as many primes."""
     made = seal.Ciphertext()
-    made.load_bytes(context(), scheme().heads[residues.shape[1], transformed] + residues.tobytes())
+    made.load_bytes(context(), b"".join((scheme().heads[residues.shape[1], transformed], residues.data)))
     return made
 
 
@@ -66,13 +66,13 @@ def residues_of(ciphertext: seal.Ciphertext) -> Residues:
     primes = ciphertext.coeff_modulus_size()
     written = ciphertext.to_string()
     start = len(written) - 8 * 2 * primes * DEGREE
-    return np.frombuffer(written[start:], dtype=np.uint64).reshape(2, primes, DEGREE)
+    return np.frombuffer(written, dtype=np.uint64, offset=start).reshape(2, primes, DEGREE)
 
 
 def plaintext(coefficients: Residues) -> seal.Plaintext:
     """A polynomial by its coefficients, between 0 and P."""
     made = seal.Plaintext()
-    made.load_bytes(context(), scheme().plain_head + coefficients.tobytes())
+    made.load_bytes(context(), b"".join((scheme().plain_head, coefficients.data)))
     return made
 
 

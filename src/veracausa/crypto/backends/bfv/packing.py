@@ -117,6 +117,11 @@ class Turn:
 
     def __init__(self, number: int, block: Block, requests: Indices, starts: Indices) -> None:
         self.number, self.block = number, block
+        batches = np.flatnonzero(requests >= 0)
+        self.asked = requests[batches]
+        """Which requests."""
+        self.lanes = batches[:, None] * block.lanes_each + np.arange(block.lanes_each)
+        """(asked, lanes of each): counted over all strands."""
         self.requests = requests[block.lane_batch]
         """(strands, lanes): which request each lane belongs to."""
         belongs = (block.rows >= 0) & (self.requests[:, None] >= 0)
@@ -133,9 +138,3 @@ class Turn:
         """Strands and steps at which rows are met that were asked."""
         met = np.argwhere((self.positions >= 0).any(axis=2))
         return [(int(strand), int(step)) for strand, step in met]
-
-    def lanes_by_request(self) -> dict[int, tuple[Indices, Indices]]:
-        """Strands and lanes of each request."""
-        strands, lanes = np.nonzero(self.requests >= 0)
-        belongs = self.requests[strands, lanes]
-        return {int(r): (strands[belongs == r], lanes[belongs == r]) for r in np.unique(belongs)}

@@ -103,10 +103,9 @@ def _products(ciphertexts: Sequence[seal.Ciphertext], factors: Sequence[seal.Pla
 
 def _lane_masks(turn: Turn, mask: Ring) -> Ring:
     """(strands, lanes, columns, width): a uniform mask for each lane, those of a batch adding up to its mask."""
-    out = np.zeros((*turn.requests.shape, *mask.shape[1:]), dtype=np.int64)
-    draws = SecureDraws()
-    for request, (strands, lanes) in turn.lanes_by_request().items():
-        drawn = draws.uniform(len(lanes) - 1, *mask.shape[1:])
-        out[strands[:-1], lanes[:-1]] = drawn
-        out[strands[-1], lanes[-1]] = ring.subtract(mask[request], ring.total(drawn, 0))
-    return out
+    count, each = turn.lanes.shape
+    drawn = SecureDraws().uniform(count, each - 1, *mask.shape[1:])
+    out = np.zeros((turn.requests.size, *mask.shape[1:]), dtype=np.int64)
+    out[turn.lanes[:, :-1]] = drawn
+    out[turn.lanes[:, -1]] = ring.subtract(mask[turn.asked], ring.total(drawn, 1))
+    return out.reshape(*turn.requests.shape, *mask.shape[1:])
