@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,13 +11,12 @@ from numpy.typing import NDArray
 
 from veracausa.crypto import fixed_point
 from veracausa.discovery.federated.plan import VALIDATOR, Plan
-from veracausa.discovery.federated.run import FederatedFit
+from veracausa.discovery.federated.run import FederatedFit, make_plan
 from veracausa.discovery.federated.strong.party import StrongParty
 from veracausa.discovery.federated.strong.validator import StrongValidator
 from veracausa.discovery.graphs import constraints
 from veracausa.discovery.settings import Settings
 from veracausa.errors import InputError
-from veracausa.seeding import derive
 from veracausa.wire.launch import Launch, Notify
 from veracausa.wire.link import Link
 
@@ -112,24 +110,9 @@ def discover(
 def plan_of(
     columns: Mapping[str, Array], names: Sequence[str], settings: Settings, train_rows: int | None, seed: int | None
 ) -> Plan:
-    """What all parties know, of columns that were checked."""
-    rows = {len(values) for values in columns.values()}
-    sizes = tuple(values.shape[1] for values in columns.values())
-    if len(rows) != 1 or sum(sizes) != len(names) or min(sizes) < 1:
-        raise InputError("parties: give each the same rows, a column at least, and a name a column, party by party")
+    """What all parties know; settings that this mode has no place for are refused."""
     if settings.sparsity == "l2":
         raise InputError("sparsity = 'l2': decoders on shares do not decay; use 'group_lasso'")
     if settings.bottleneck is not None or settings.row_noise is not None:
         raise InputError("bottleneck and row_noise change what is opened of a row; here nothing is, so leave them out")
-    (count,) = rows
-    plan = Plan(
-        settings=settings,
-        parties=tuple(columns),
-        sizes=sizes,
-        names=tuple(names),
-        rows=count,
-        train_rows=count - round(count * settings.held_out) if train_rows is None else train_rows,
-        order_seed=secrets.randbits(63) if seed is None else derive(seed, "order"),
-    )
-    plan.check()
-    return plan
+    return make_plan(columns, names, settings, train_rows, seed, {})
