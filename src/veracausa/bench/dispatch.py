@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from veracausa.bench.dispatch_pair import KEY, OFFLINE, ONLINE, STAGES, WATCHED, Costs, Sizes, measure
 from veracausa.bench.rows import Row
 from veracausa.bench.scalar_paillier import ScalarRates, scalar_rates
+from veracausa.crypto.backends import encryption_class
 from veracausa.discovery.settings import Settings
 from veracausa.errors import InputError
 
@@ -72,16 +73,23 @@ class Case:
         return {"n": self.n, "d": self.d, "parties": self.parties}
 
 
-def run(case: Case, backends: Sequence[str] = BACKENDS, repeats: int = 3) -> list[Row]:
-    """Every backend beside the paper and beside scalar Paillier, then the parts of its time and its bytes."""
+def run(case: Case, backends: Sequence[str] | None = None, repeats: int = 3) -> list[Row]:
+    """Every backend beside the paper and beside scalar Paillier, then the parts of its time and its bytes.
+
+    Without `backends` these are all whose libraries are installed.
+    """
+    for name in backends or ():
+        encryption_class(name)
     with one_core():
         rates = scalar_rates()
         costs: dict[str, tuple[Costs, float]] = {}
-        for name in backends:
+        for name in backends or BACKENDS:
             try:
-                costs[name] = backend_costs(name, case, repeats)
-            except InputError as problem:  # a library that is not installed
+                encryption_class(name)
+            except InputError as problem:
                 print(f"{name}: left out: {problem}", file=sys.stderr)
+                continue
+            costs[name] = backend_costs(name, case, repeats)
     rows = [row for name, (cost, part) in costs.items() for row in comparisons(name, case, cost, part, rates)]
     return rows + [row for name, (cost, _) in costs.items() for row in parts(name, cost)]
 
@@ -100,27 +108,32 @@ def backend_costs(name: str, case: Case, repeats: int) -> tuple[Costs, float]:
     return short.along(long, slope).with_stage(ONLINE, twin).times(case.peers), sum(SAMPLES) / case.n
 
 
-def comparisons(name: str, case: Case, cost: Costs, part: float, rates: ScalarRates) -> list[Row]:
+def comparisons(name: str, case: Case, cost: Costs, part: float, rates: ScalarRates | None) -> list[Row]:
+    """All that is done ahead and the step, and the step alone, beside what others need for the same iteration."""
     paper = case.multiplications / PUBLISHED_RATE
-    phe = case.multiplications * rates.multiply
-    columns = case.d // case.parties
-    width, every_width = columns * case.h, case.d * case.h
-    encrypted = case.peers * columns * every_width + case.n * width
-    returned = case.peers * (case.n * every_width + columns * width)
-    in_full = phe + encrypted * rates.encrypt + returned * (rates.obfuscate + rates.decrypt)
     rate = f"the paper's {PUBLISHED_RATE} multiplications/s"
-    pairs = [
-        ("vs paper", cost.iteration, rate, paper),
-        ("online vs paper", cost.seconds[ONLINE], rate, paper),
-        ("vs phe", cost.iteration, f"{rates.name}, {1 / rates.multiply:.0f} multiplications/s", phe),
-        ("vs phe in full", cost.iteration, f"{rates.name}, encrypting, obfuscating and decrypting too", in_full),
-    ]
+    pairs = [("vs paper", cost.iteration, rate, paper), ("online vs paper", cost.seconds[ONLINE], rate, paper)]
+    if rates is not None:
+        alone = f"{rates.name}, {1 / rates.multiply:.0f} multiplications/s"
+        in_full = f"{rates.name}, encrypting, obfuscating and decrypting too"
+        pairs.append(("vs phe", cost.iteration, alone, case.multiplications * rates.multiply))
+        pairs.append(("vs phe in full", cost.iteration, in_full, scalar_seconds(case, rates)))
     sent = {"MB offline": cost.bytes[OFFLINE] / MB, "MB online": cost.bytes[ONLINE] / MB}
     measured = {"measured part": part} if part < 1 else {}
     return [
         Row(f"{name} {what}", seconds, against, theirs, {"× faster": theirs / seconds} | sent | measured | case.figures)
         for what, seconds, against, theirs in pairs
     ]
+
+
+def scalar_seconds(case: Case, rates: ScalarRates) -> float:
+    """Number by number, with all that the published protocol must encrypt and give back."""
+    columns = case.d // case.parties
+    width, every_width = columns * case.h, case.d * case.h
+    encrypted = case.peers * columns * every_width + case.n * width
+    returned = case.peers * (case.n * every_width + columns * width)
+    multiplied = case.multiplications * rates.multiply
+    return multiplied + encrypted * rates.encrypt + returned * (rates.obfuscate + rates.decrypt)
 
 
 def parts(name: str, cost: Costs) -> list[Row]:
@@ -141,14 +154,18 @@ def parts(name: str, cost: Costs) -> list[Row]:
 @contextmanager
 def one_core() -> Iterator[None]:
     """Everything on one core, with one thread."""
+    import torch
     from threadpoolctl import threadpool_limits
 
+    threads = torch.get_num_threads()
     may = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
     with threadpool_limits(1):
         try:
+            torch.set_num_threads(1)
             if may:
                 os.sched_setaffinity(0, {min(may)})
             yield
         finally:
+            torch.set_num_threads(threads)
             if may:
                 os.sched_setaffinity(0, may)

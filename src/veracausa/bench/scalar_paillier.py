@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,13 +25,20 @@ class ScalarRates:
     decrypt: float
 
 
-def scalar_rates(bits: int = KEY_BITS) -> ScalarRates:
-    """Measured now, in CPU time, with integers as small as this protocol's: that favours who multiplies one by one."""
+def scalar_rates(bits: int = KEY_BITS) -> ScalarRates | None:
+    """Measured now, in CPU time, with integers as small as this protocol's: that favours who multiplies one by one.
+
+    None, and a word on standard error, where nothing can measure it.
+    """
     values = np.rint(np.random.default_rng(0).normal(size=64) * 128).astype(int).tolist()
     try:
         import phe
     except ImportError:
-        return _by_gmpy2(bits, values)
+        try:
+            return _by_gmpy2(bits, values)
+        except ImportError:
+            print("phe: left out: it is not installed; pip install phe", file=sys.stderr)
+            return None
     public, secret = phe.generate_paillier_keypair(n_length=bits)
     encrypted = [public.encrypt(value) for value in values[:4]]
     return ScalarRates(

@@ -118,9 +118,9 @@ def dispatch(
     ] = None,
 ) -> None:
     """What a step on encrypted columns costs, beside the published rate and beside Paillier number by number."""
-    from veracausa.bench.dispatch import BACKENDS, Case, run
+    from veracausa.bench.dispatch import Case, run
     from veracausa.bench.rows import print_rows, write_rows
 
-    rows = run(Case(n, d, parties), backend or BACKENDS, repeats)
+    rows = run(Case(n, d, parties), backend, repeats)
     write_rows("dispatch", rows, out)
     print_rows("dispatch", rows, json)

@@ -176,5 +176,25 @@ def test_scalar_paillier_without_phe(monkeypatch):
     monkeypatch.setitem(sys.modules, "phe", None)
     monkeypatch.setattr(scalar_paillier, "_LEAST_SECONDS", 0.01)
     rates = scalar_paillier.scalar_rates(bits=256)
+    assert rates is not None
     assert "pip install phe" in rates.name
     assert 0 < rates.multiply < rates.obfuscate
+
+
+def test_what_is_not_installed_is_left_out_and_what_was_asked_for_by_name_is_refused(monkeypatch, capsys):
+    import sys
+
+    for library in ("phe", "gmpy2", "seal"):
+        monkeypatch.setitem(sys.modules, library, None)
+    encrypting = tuple(f"veracausa.crypto.backends.{name}" for name in ("bfv", "paillier"))
+    for module in [name for name in sys.modules if name.startswith(encrypting)]:
+        monkeypatch.delitem(sys.modules, module)
+    rows = dispatch.run(Case(4, 4, 2), repeats=1)
+    assert {row.case.split()[0] for row in rows} == {"none"}
+    assert not any("phe" in row.case for row in rows)
+    told = capsys.readouterr().err
+    assert all(f"{name}: left out" in told for name in ("bfv", "paillier", "phe"))
+    with pytest.raises(InputError, match="not installed"):
+        dispatch.run(Case(4, 4, 2), ["bfv"])
+    with pytest.raises(InputError, match="no such encryption"):
+        dispatch.run(Case(4, 4, 2), ["bvf"])
