@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from veracausa.discovery.federated.agreement import compare, means
+from veracausa.discovery.federated.plan import Preparing
 from veracausa.discovery.federated.run import FederatedFit, discover
 from veracausa.discovery.federated.whole import discover_whole
 from veracausa.discovery.settings import Settings
+from veracausa.errors import RunError
 
 SMALL = Settings(width=3, batch=8, epochs=2, refit_epochs=1, structure_every=2, candidates=3)
 
@@ -49,12 +53,24 @@ def test_what_shares_open_is_what_the_weights_themselves_give(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("encryption", ["bfv", "paillier"])
-def test_an_encrypted_training_gives_the_integers_of_the_twin(encryption: str) -> None:
+@pytest.mark.parametrize("prepare", ["inline", "process"])
+def test_an_encrypted_training_gives_the_integers_of_the_twin_also_after_a_resume(
+    tmp_path: Path, encryption: str, prepare: Preparing
+) -> None:
     pytest.importorskip({"bfv": "seal", "paillier": "gmpy2"}[encryption])
     columns, names = _parties(2, 1)
     settings = SMALL.model_copy(update={"epochs": 1, "candidates": 2})
-    encrypted = discover(columns, names, settings, seed=3, encryption=encryption, timeout=600.0)
-    assert _same(encrypted, discover_whole(columns, names, settings, seed=3))
+    twin = discover_whole(columns, names, settings, seed=3)
+    how: dict[str, Any] = {"encryption": encryption, "prepare": prepare, "timeout": 900.0, "checkpoint_every": 1}
+
+    def kill(event: Mapping[str, Any]) -> None:
+        if event["step"] == 2:
+            raise RunError("killed")
+
+    with pytest.raises(RunError):
+        discover(columns, names, settings, seed=3, **how, out=tmp_path / "run", observer=kill)
+    resumed = discover(columns, names, settings, seed=3, **how, out=tmp_path / "run", resume=True)
+    assert _same(resumed, twin)
 
 
 @pytest.mark.slow

@@ -19,8 +19,8 @@ from veracausa.wire.message import Kind, Message, TensorSpec
 LIFE_BITS = 32
 """An exchange's number has as many: messages of a run before it was resumed have other numbers, and are refused."""
 KEY_BYTES = 1 << 23
-BYTES_A_VALUE = 128
-"""No encryption needs more for a number, beside its last ciphertext, which need not be full."""
+BYTES_A_VALUE = 1024
+"""No encryption needs more for a number: a Paillier ciphertext of its own has 768."""
 CIPHERTEXT = 1 << 20
 
 KEY = Kind("key", {"key": TensorSpec(torch.uint8, (None,), max_free=KEY_BYTES)})

@@ -34,6 +34,8 @@ from veracausa.wire.link import Link
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+PATIENCE = 120.0
+PATIENCE_ENCRYPTING = 3600.0
 Observer = Callable[[Mapping[str, Any]], None]
 Watch = Callable[[AttributeParty], None]
 """Is shown every party before it runs, and may put itself between the party and its holder; with threads only."""
@@ -134,7 +136,7 @@ def discover(
     privacy: Privacy | None = None,
     laplace: LaplaceHeuristic | None = None,
     output: Output = "all",
-    timeout: float = 120.0,
+    timeout: float | None = None,
     checkpoint_every: int = 10,
     out: Path | None = None,
     resume: bool = False,
@@ -147,8 +149,11 @@ def discover(
     party by party, and `names`, `binary`, `required` and `forbidden` follow that order. The first `train_rows`
     train (by default all but the settings' share), the others choose the threshold. A seed makes a simulation
     repeatable, and its masks known to who has the seed; without one they come from the system. With `out`, the parties
-    leave checkpoints there, and `resume` goes on from them.
+    leave checkpoints there, and `resume` goes on from them. A party that says nothing for `timeout` seconds is lost;
+    by default these are many where it may be encrypting all that time.
     """
+    if timeout is None:
+        timeout = PATIENCE if encryption == "none" else PATIENCE_ENCRYPTING
     how = {
         "encryption": encryption,
         "validator": validator,

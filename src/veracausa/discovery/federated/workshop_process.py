@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -94,6 +95,7 @@ def _rebuilt(kind: str, field: str, message: str) -> VeracausaError:
 
 def serve(pipe: Connection) -> None:
     """The whole life of the process: it ends when its party does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # its party decides what an interrupt means
     try:
         workshop = Workshop(pipe.recv())
         while True:
