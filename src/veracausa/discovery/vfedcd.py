@@ -21,6 +21,7 @@ from veracausa.discovery.data.parties import owners
 from veracausa.discovery.edges import edge_rows, revealed
 from veracausa.discovery.engines import Outcome, federated, floating
 from veracausa.discovery.graphs import is_acyclic, thresholded
+from veracausa.discovery.privacy.options import LaplaceHeuristic
 from veracausa.discovery.settings import Settings
 from veracausa.errors import InputError
 from veracausa.seeding import derive
@@ -84,6 +85,8 @@ class VFedCD(CausalDiscovery):
     link: Literal["threads", "processes"] = "threads"
     validator: Literal["M1", "M2"] = "M2"
     """What it is sent to see the graph: the norm of every edge's weights, or (M1) the weights themselves."""
+    laplace: float | None = None
+    """ε of the published noise on strengths: a heuristic that gives no guarantee."""
     local_steps: int = 1
     """Updates of a party's own decoders for one exchange."""
     bootstrap: int = 0
@@ -136,6 +139,8 @@ class VFedCD(CausalDiscovery):
             if engine == "federated":
                 named = ("seed", "link", "encryption", "validator", "local_steps")
                 how = {name: getattr(self, name) for name in named} | {"watch": watch}
+                if self.laplace is not None:
+                    how["laplace"] = LaplaceHeuristic(epsilon=self.laplace, rule="sum")
                 return federated(settings, rows, left, progress, folder, resume, **how)
             rng = np.random.default_rng(derive(self.seed, "discovery", "floating"))
             file = folder and folder / GRAPH_STATE
