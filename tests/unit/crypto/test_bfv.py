@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from veracausa.crypto import ring
 from veracausa.crypto.backends import make_encryption
 from veracausa.crypto.backends.base import Encryption
 from veracausa.crypto.backends.none import NoEncryption
@@ -24,6 +25,7 @@ from veracausa.crypto.backends.bfv import BFV
 from veracausa.crypto.backends.bfv.keys import key_fingerprint
 from veracausa.crypto.backends.bfv.packing import Packing
 from veracausa.crypto.backends.bfv.parameters import DEGREE, MOST_TERMS
+from veracausa.crypto.backends.bfv.rows import _lane_masks
 
 DRAWS = SecureDraws()
 Parties = tuple[Encryption, Encryption]
@@ -135,6 +137,19 @@ def test_the_same_question_is_never_answered_by_the_same_bytes(parties: Parties)
     once, again = rows.forward([0], weights, mask), rows.forward([0], weights, mask)
     same = (once == again)[64 + 4 :].mean()
     assert same < 0.02
+
+
+def test_lanes_of_a_batch_have_masks_of_their_own() -> None:
+    """The owner sees every lane: were only their sum masked, it would read the parts."""
+    (turn,) = Packing((400,), 2, 50).turns([0])
+    mask = DRAWS.uniform(1, 2, 50)
+    once, again = (_lane_masks(turn, mask).reshape(-1, 2, 50)[turn.lanes[0]] for _ in range(2))
+    for lanes in (once, again):
+        assert len(lanes) > 100
+        assert np.array_equal(ring.total(lanes, 0), mask[0])
+        places = np.sort(lanes.reshape(-1) / P)
+        assert np.abs(places - np.arange(places.size) / places.size).max() < 3 / np.sqrt(places.size)
+    assert not (once == again).any()
 
 
 def test_secret_keys_have_no_serializer() -> None:
