@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from veracausa.crypto.ring import BITS, P, Ring
-from veracausa.seeding import derive
 
 
 class Masks(ABC):
@@ -63,6 +62,8 @@ class InsecureSeededDraws(Draws):
         return _SeededMasks(self.generator(*purpose))
 
     def generator(self, *purpose: str | int) -> np.random.Generator:
+        from veracausa.seeding import derive  # brings torch along, which a process without a seed can do without
+
         return np.random.default_rng(derive(self.seed, self.party, *purpose))
 
 

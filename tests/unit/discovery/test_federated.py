@@ -167,13 +167,13 @@ def test_the_same_seed_gives_the_same_bits() -> None:
 
 @pytest.mark.slow
 def test_processes_give_the_bits_that_threads_give() -> None:
-    assert same(fit(2, 1, 1), fit(2, 1, 1, link="processes"))
+    assert same(fit(2, 1, 1), fit(2, 1, 1, link="processes", timeout=300.0))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("link", ["threads", "processes"])
 def test_triples_made_in_a_process_give_the_same_bits_and_messages(link: str) -> None:
-    here, apart = fit(2, 1, 1), fit(2, 1, 1, prepare="process", link=link)
+    here, apart = fit(2, 1, 1), fit(2, 1, 1, prepare="process", link=link, timeout=300.0)
     assert same(here, apart)
     assert here.sent == apart.sent
 
@@ -188,7 +188,7 @@ def test_fragments_at_all_parties_find_the_same_and_cost_more(more: dict[str, An
     assert same(two, everybody)
     for name in two.parties:
         assert abs(everybody.sent[name]["messages"] - two.sent[name]["messages"]) <= 2  # no secrets for pads
-        assert everybody.sent[name]["offline_bytes"] > 1.5 * two.sent[name]["offline_bytes"]
+        assert everybody.sent[name]["offline_bytes"] > 1.2 * two.sent[name]["offline_bytes"]
         assert everybody.sent[name]["bytes"] > two.sent[name]["bytes"]
 
 
@@ -284,7 +284,7 @@ class Interrupted(VeracausaError):
     pytest.param({"prepare": "process"}, marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_a_run_that_was_killed_goes_on_to_the_same_end(tmp_path: Path, how: dict[str, Any]) -> None:
-    more = {**how, "checkpoint_every": 1, "settings": SMALL.model_copy(update={"structure_every": 4})}
+    more = {**how, "timeout": 300.0, "checkpoint_every": 1, "settings": SMALL.model_copy(update={"structure_every": 4})}
     whole = fit(2, 1, **more, out=tmp_path / "whole")
 
     def kill(event: Any) -> None:

@@ -2,32 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
-from numpy.typing import NDArray
 
 from veracausa.crypto.triples import Shape
 from veracausa.discovery.federated.plan import Plan
-
-Indices = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Pairing:
-    """One party's side of it, peer by peer."""
-
-    asks: dict[str, Shape]
-    """Products of a peer's rows with numbers of this party."""
-    asked: dict[str, Shape]
-    """Products of this party's rows with numbers of a peer."""
-    blocks: int
-    """So many blocks W[i, j] this party has a share of."""
-    h: int
-    begins: dict[str, Indices]
-    """Which of them also the peer has a share of, where this party is the one that encrypts its mask."""
-    joins: dict[str, Indices]
-    """The same, where the peer does; in the peer's order."""
+from veracausa.discovery.federated.workshop import Pairing
 
 
 def pairing(plan: Plan, name: str) -> Pairing:

@@ -10,14 +10,33 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from veracausa.crypto import ring
 from veracausa.crypto.backends import make_encryption
 from veracausa.crypto.backends.base import Bytes, EncryptedRows
 from veracausa.crypto.draws import make_draws
 from veracausa.crypto.ring import Ring, Small
-from veracausa.crypto.triples import Needs, Parts, SourceTriples, TargetTriples, ask, open_asked, part
-from veracausa.discovery.federated.pairing import Pairing
+from veracausa.crypto.triples import Needs, Parts, Shape, SourceTriples, TargetTriples, ask, open_asked, part
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """What one party and each of its peers must be able to multiply."""
+
+    asks: dict[str, Shape]
+    """Products of a peer's rows with numbers of this party."""
+    asked: dict[str, Shape]
+    """Products of this party's rows with numbers of a peer."""
+    blocks: int
+    """So many blocks W[i, j] this party has a share of."""
+    h: int
+    begins: dict[str, Indices]
+    """Which of them also the peer has a share of, where this party is the one that encrypts its mask."""
+    joins: dict[str, Indices]
+    """The same, where the peer does; in the peer's order."""
 
 
 @dataclass(frozen=True)
