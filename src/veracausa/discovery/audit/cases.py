@@ -14,6 +14,7 @@ from veracausa.errors import InputError
 from veracausa.registry import Options, did_you_mean
 
 AS_RUN = "as run"
+STRONG = "strong mode"
 
 
 class AuditOptions(Options):
@@ -25,6 +26,8 @@ class AuditOptions(Options):
     cases: tuple[str, ...] = ()
     """By name; none: all that make sense for the job."""
     row_noise: tuple[float, ...] = (0.5, 2.0)
+    strong_epochs: int = Field(2, ge=1)
+    """Of the search and of the refit in the strong mode: what it opens is the same in every epoch, and it is slow."""
     seed: int = 0
 
 
@@ -65,6 +68,8 @@ def cases_of(settings: Settings, given: Mapping[str, Any], sizes: Sequence[int],
         for deviation in options.row_noise:
             says = f"noise of deviation {deviation:g} on every number that is opened"
             found.append(Case(f"row noise {deviation:g}", says, {"row_noise": deviation}))
+    if not settings.row_noise and settings.bottleneck is None and settings.sparsity == "group_lasso":
+        found.append(Case(STRONG, "everything stays on shares; of a batch one sum an attribute is opened to its party"))
     if not options.cases:
         return found
     names = {case.name: case for case in found}

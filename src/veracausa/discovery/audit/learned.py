@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from veracausa.discovery.audit.cases import STRONG
+
 BLINDLY = "best own attribute"
 ALONE = ("unsplit", "ica", "norm-aware", "norm-averaging", "single-parent", "candidate-differencing", "guessed-start")
 """Attacks that are granted nothing."""
@@ -43,6 +45,14 @@ def learned(found: Sequence[Mapping[str, Any]], known_rows: int) -> dict[str, st
     together = next((each for each in found if "all_but_one" in each), None)
     if together is not None and (said := _together(together)):
         sentences["all parties but one"] = said
+    strong = next((each for each in found if each["name"] == STRONG), None)
+    if strong is not None:
+        best = max((entry["mean"] for entry in strong["attacks"].values() if entry), default=0.0)
+        sentences["a target in the strong mode"] = (
+            "It opens one sum of squared residuals a batch and attribute, and nothing of a row: the same attacks reach "
+            f"{best:.2f} (random guess: {strong['blind']['random guess']['mean']:.2f}). Who is in league with the "
+            "dealer has everything."
+        )
     return sentences
 
 

@@ -12,9 +12,10 @@ import numpy as np
 
 from veracausa.discovery.audit import measure
 from veracausa.discovery.audit.attacks import feature_attacks
-from veracausa.discovery.audit.cases import AS_RUN, AuditOptions, Case, cases_of
+from veracausa.discovery.audit.cases import STRONG, AuditOptions, Case, cases_of
 from veracausa.discovery.audit.record import write_audit
 from veracausa.discovery.audit.recorder import Recording
+from veracausa.discovery.audit.strong import ATTACKS, prepared_columns, strong_scenes, train_strong
 from veracausa.discovery.audit.views import all_but_one, single
 from veracausa.discovery.countermeasures.row_noise import accounted, most_exposed
 from veracausa.discovery.data import CausalData
@@ -88,6 +89,7 @@ def _asked(
         "settings": {name: dict(each) for name, each in (settings or {}).items()},
         "known_rows": options.known_rows,
         "seed": options.seed,
+        **({"strong_epochs": options.strong_epochs} if case.name == STRONG else {}),
     }
 
 
@@ -102,6 +104,8 @@ def run_case(
     tell: Callable[[float], None] = lambda share: None,
 ) -> dict[str, Any]:
     """One case: trained, watched, attacked."""
+    if case.name == STRONG:
+        return run_strong(job, case, data, parties, names, settings, options)
     started = time.process_time()
     # The twin's integers are those of an encrypted run; what it sends in the clear is not looked at.
     changes = {"engine": "federated", "encryption": "none", "link": "threads", "bootstrap": 0, **case.changes}
@@ -136,6 +140,39 @@ def run_case(
     return result
 
 
+def run_strong(
+    job: DiscoveryJob,
+    case: Case,
+    data: CausalData,
+    parties: Parties,
+    names: Sequence[str],
+    settings: Mapping[str, Mapping[str, Any]],
+    options: AuditOptions,
+) -> dict[str, Any]:
+    """The strong mode for a few epochs: too few for a graph, enough to see what is opened."""
+    started = time.process_time()
+    epochs = {"epochs": options.strong_epochs, "refit_epochs": options.strong_epochs}
+    method = make_method(job.model_copy(update={"settings": {**job.settings, **epochs}}))
+    assert isinstance(method, VFedCD)
+    columns, labels, train_rows = prepared_columns(method, data, parties)
+    programs = train_strong(columns, labels, method.settings(), train_rows, job.seed)
+    trained = time.process_time() - started
+    tried = [name for name in names if name in ATTACKS]
+    found = measure.measured(strong_scenes(programs, options.known_rows, options.seed), tried, settings)
+    found["attacks"] = {name: found["attacks"].get(name) for name in names}
+    seconds = {"training": round(trained, 1), "attacks": round(time.process_time() - started - trained, 1)}
+    return {
+        "name": case.name,
+        "says": f"{case.says}; {2 * options.strong_epochs} epochs, so its graph is not scored",
+        "changes": epochs,
+        "validator": "dealer",
+        "parts_opened": False,
+        **found,
+        "graph": {},
+        "processor_seconds": seconds,
+    }
+
+
 def train(
     method: VFedCD, data: CausalData, parties: Parties, progress: Callable[[float], None] = lambda share: None
 ) -> Recording:
@@ -168,8 +205,3 @@ def _account(recording: Recording, method: VFedCD, noise: float) -> dict[str, fl
         "mu_once": once.mu,
         "epsilon_once": once.epsilon,
     }
-
-
-def as_run(found: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The case of the job as it is."""
-    return next((case for case in found if case["name"] == AS_RUN), None)
