@@ -73,7 +73,7 @@ class Case:
         return {"n": self.n, "d": self.d, "parties": self.parties}
 
 
-def run(case: Case, backends: Sequence[str] | None = None, repeats: int = 3) -> list[Row]:
+def run(case: Case, backends: Sequence[str] | None = None, repeats: int = 7) -> list[Row]:
     """Every backend beside the paper and beside scalar Paillier, then the parts of its time and its bytes.
 
     Without `backends` these are all whose libraries are installed.

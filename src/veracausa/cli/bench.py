@@ -109,7 +109,7 @@ def discovery(
 def dispatch(
     json: Json = False,
     out: Out = None,
-    repeats: Repeats = 5,
+    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Rounds; the least disturbed one counts.")] = 7,
     n: Annotated[int, typer.Option("--n", min=1, help="Rows of a batch.")] = 1000,
     d: Annotated[int, typer.Option("--d", min=2, help="Attributes of all parties together.")] = 15,
     parties: Annotated[int, typer.Option("--parties", min=2, help="They have as many attributes each.")] = 3,

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from veracausa.bench import dispatch, dispatch_pair, stopwatch
 from veracausa.bench.dispatch import SAMPLES, Case, backend_costs, comparisons
-from veracausa.bench.dispatch_pair import KEY, OFFLINE, ONLINE, SET_UP, STAGES, WATCHED, Costs, Sizes, measure
+from veracausa.bench.dispatch_pair import KEY, MEDIAN, OFFLINE, ONLINE, SET_UP, STAGES, WATCHED, Costs, Sizes, measure
 from veracausa.bench.scalar_paillier import ScalarRates
 from veracausa.bench.stopwatch import Stopwatch
 from veracausa.crypto.backends.none import NoEncryption
@@ -113,6 +113,21 @@ def test_bytes_are_those_that_cross():
         head = found.bytes[stage] - 8 * count
         assert 0 < head < 250 * heads[stage]
     assert all(found.seconds[stage] > 0 for stage in STAGES)
+
+
+def test_the_least_disturbed_round_counts_and_the_median_stands_beside(monkeypatch):
+    taken = iter([9.0, 5.0, 2.0, 4.0])  # the first one is watched
+
+    def round_of(pair, watch):
+        seconds = next(taken)
+        watch.seconds[OFFLINE, "other"], watch.seconds[ONLINE, "other"] = seconds, seconds / 2
+
+    monkeypatch.setattr(dispatch_pair.Pair, "round", round_of)
+    found = measure("none", TINY, repeats=3)
+    assert found.seconds[OFFLINE] == 2.0 / TINY.batches
+    assert found.iteration == 3.0 / TINY.batches
+    assert found.seconds[MEDIAN] == 6.0 / TINY.batches
+    assert found.phases[OFFLINE, "other"] == 9.0 / TINY.batches
 
 
 def test_times_of_a_wrong_result_are_refused(monkeypatch):
