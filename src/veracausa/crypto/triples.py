@@ -107,9 +107,10 @@ def open_asked(shape: Shape, encryption: Encryption, needs: Needs, parts: Parts)
     return made
 
 
-def part(parts: Parts, name: str) -> Bytes:
+def part(parts: Parts, name: str, kind: str = "triples") -> Bytes:
+    """One part of a message; optional where it is declared, but not here."""
     if name not in parts:
-        raise WireError(f"triples.{name}", "is missing")
+        raise WireError(f"{kind}.{name}", "is missing")
     return parts[name]
 
 

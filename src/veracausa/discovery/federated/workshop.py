@@ -104,14 +104,14 @@ class Workshop:
         """Take in the others' keys and rows."""
         for peer, shape in self.pairing.asks.items():
             self.keys[peer] = keys[peer]
-            rows, wide = [
-                self.encryption.open_rows(keys[peer], columns[peer][name], shape.sizes, shape.columns, width)
-                if name in columns[peer]
-                else None
-                for name, width in (("rows", shape.gradient_width), ("wide", shape.width))
-            ]
-            assert rows is not None
-            self.rows[peer] = (wide or rows, rows)
+            rows = self._open_rows(shape, keys[peer], part(columns[peer], "rows", "columns"), shape.gradient_width)
+            wide = rows
+            if shape.width != shape.gradient_width:
+                wide = self._open_rows(shape, keys[peer], part(columns[peer], "wide", "columns"), shape.width)
+            self.rows[peer] = (wide, rows)
+
+    def _open_rows(self, shape: Shape, key: Bytes, encrypted: Bytes, width: int) -> EncryptedRows:
+        return self.encryption.open_rows(key, encrypted, shape.sizes, shape.columns, width)
 
     def work(self, turn: Turn, received: Mapping[str, Parts]) -> tuple[dict[str, Parts], Made | None]:
         """One turn of up to three stretches, given what the peers' last one sent: what to send, and what is ready."""
