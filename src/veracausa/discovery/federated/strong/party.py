@@ -19,7 +19,7 @@ from veracausa.discovery.federated.strong import kinds
 from veracausa.discovery.federated.strong.kinds import DEALT, OPENING, SUMS, as_tensor, as_words
 from veracausa.discovery.federated.strong.network import Network, draw_share
 from veracausa.discovery.federated.strong.targets import FARTHEST, Targets
-from veracausa.discovery.federated.strong.training import Scores, Training, row_sets
+from veracausa.discovery.federated.strong.training import Training, row_sets
 from veracausa.errors import WireError
 from veracausa.wire.link import Link
 from veracausa.wire.message import Kind
@@ -46,7 +46,8 @@ class StrongParty(Training):
         for peer in self.peers:
             link.declare(kinds.COMMON_SEED, OPENING, SUMS, peer=peer)
         self.targets = targets_of(plan, values)
-        self.scores = Scores([len(rows) for rows in plan.held_out])
+        self.losses: list[float] = []
+        """Of each candidate on the rows kept apart."""
         self.common = self._agree_on_seeds(plan)
         seeds = link.receive(VALIDATOR, kinds.SEEDS, 0).tensors
         masks, roundings = (Stream(seeds[purpose].numpy().tobytes()) for purpose in ("masks", "roundings"))
@@ -84,12 +85,12 @@ class StrongParty(Training):
         self._tell(squares)
         return [self.arithmetic.given(graph) for graph in self._receive_given()]
 
-    def score(self, sums: Words, rows: int) -> None:
-        self.scores.add(self.targets.losses(sums, rows), rows)
+    def score(self, sums: list[tuple[Words, int]]) -> None:
+        self.losses.append(self.targets.held_out_loss(sums))
 
     def choose(self) -> None:
-        if self.scores.losses:
-            losses = torch.tensor(self.scores.losses, dtype=torch.float64)
+        if self.losses:
+            losses = torch.tensor(self.losses, dtype=torch.float64)
             empty = self.targets.loss_without_causes
             self.link.send(VALIDATOR, kinds.LOSSES, self.looks, {"losses": losses}, empty=empty)
 

@@ -45,9 +45,10 @@ class Targets:
         taken, self.loss = self.loss, 0.0
         return taken
 
-    def losses(self, sums: Words, rows: int) -> float:
-        """Of other rows: summed over attributes, mean over rows."""
-        return 0.5 * float((self._squares(sums, rows) + self.log_variance).sum())
+    def held_out_loss(self, sums: list[tuple[Words, int]]) -> float:
+        """Of sets of other rows, summed over attributes: each by its median set, as a cubic may miss one row by far."""
+        squares = np.median([self._squares(part, rows) for part, rows in sums], axis=0)
+        return 0.5 * float((squares + self.log_variance).sum())
 
     def _squares(self, sums: Words, rows: int) -> Array:
         """The mean squared residual in units of its variance."""

@@ -56,12 +56,14 @@ class Training(ABC):
         with self.stretch():
             encoder, squares = self.network.squares()
         for graph in self.candidates(squares):
-            for batch in self.held_out:
+            with self.stretch():
+                weights = self.network.under(graph, encoder)
+            sums = []
+            for rows in self.held_out:
                 with self.stretch():
-                    weights = self.network.under(graph, encoder)
-                    there = self.network.forward(self.x[batch], weights, learning=False)
-                    sums = self.network.squared_residuals(there)
-                self.score(sums, len(self._columns[batch]))
+                    there = self.network.forward(self.x[rows], weights, learning=False)
+                    sums.append((self.network.squared_residuals(there), len(self._columns[rows])))
+            self.score(sums)
         self.choose()
 
     @abstractmethod
@@ -88,28 +90,15 @@ class Training(ABC):
         """The graphs to compare."""
 
     @abstractmethod
-    def score(self, sums: Words, rows: int) -> None:
-        """Count the loss of so many rows under one candidate."""
+    def score(self, sums: list[tuple[Words, int]]) -> None:
+        """Note a candidate's loss, by the squared residuals of every set of rows kept apart."""
 
     @abstractmethod
     def choose(self) -> None: ...
 
 
 def row_sets(plan: Plan) -> list[NDArray[np.int64]]:
-    """Batches, and then the rows kept apart."""
-    return [*plan.batches, *plan.held_out]
-
-
-class Scores:
-    """A party's held-out loss of each candidate: the mean over all rows."""
-
-    def __init__(self, sizes: list[int]) -> None:
-        self.sizes, self.total, self.rows = sizes, 0.0, 0
-        self.losses: list[float] = []
-
-    def add(self, loss: float, rows: int) -> None:
-        self.total += loss * rows
-        self.rows += rows
-        if self.rows == sum(self.sizes):
-            self.losses.append(self.total / self.rows)
-            self.total, self.rows = 0.0, 0
+    """Batches, and then the rows kept apart, in sets no smaller than a batch."""
+    kept_apart = np.arange(plan.train_rows, plan.rows)
+    count = max(1, len(kept_apart) // len(plan.batches[0]))
+    return [*plan.batches, *(np.array_split(kept_apart, count) if len(kept_apart) else [])]

@@ -18,7 +18,7 @@ from veracausa.discovery.federated.plan import Plan
 from veracausa.discovery.federated.strong.judge import Judge
 from veracausa.discovery.federated.strong.network import Network
 from veracausa.discovery.federated.strong.party import first_weights, own_columns, targets_of
-from veracausa.discovery.federated.strong.training import Scores, Training
+from veracausa.discovery.federated.strong.training import Training
 from veracausa.discovery.federated.strong.validator import dealer_seeds
 
 Array = NDArray[np.float64]
@@ -41,7 +41,7 @@ class StrongTwin(Training):
     ) -> None:
         self.judge, self.progress = Judge(plan, allowed, required), progress
         self.targets = {name: targets_of(plan, values) for name, values in columns.items()}
-        self.scores = {name: Scores([len(rows) for rows in plan.held_out]) for name in columns}
+        self.losses: dict[str, list[float]] = {name: [] for name in columns}
         arithmetic = Plain([Stream(dealer_seeds(seed, name)[1]) for name in plan.parties])
         drawn = [first_weights(plan, name, allowed, seed) for name in plan.parties]
         weights = {part: added([one[part] for one in drawn]) for part in drawn[0]}
@@ -72,13 +72,14 @@ class StrongTwin(Training):
         graphs = self.judge.candidates()
         return self.arithmetic.mask(*graphs.astype(np.uint64)) if self.plan.held_out else []
 
-    def score(self, sums: Words, rows: int) -> None:
-        for name, scores in self.scores.items():
-            scores.add(self.targets[name].losses(sums[self.plan.own(name)], rows), rows)
+    def score(self, sums: list[tuple[Words, int]]) -> None:
+        for name, targets in self.targets.items():
+            own = [(part[self.plan.own(name)], rows) for part, rows in sums]
+            self.losses[name].append(targets.held_out_loss(own))
 
     def choose(self) -> None:
         if self.plan.held_out:
-            losses = np.sum([np.array(scores.losses) for scores in self.scores.values()], axis=0)
+            losses = np.sum([np.array(losses) for losses in self.losses.values()], axis=0)
             empty = sum(targets.loss_without_causes for targets in self.targets.values())
             self.judge.choose(losses, empty)
 

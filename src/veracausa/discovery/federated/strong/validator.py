@@ -86,7 +86,7 @@ class StrongValidator(Training):
         graphs = self.judge.candidates()
         return self._give((graphs if self.plan.held_out else graphs[:0]).astype(np.uint64))
 
-    def score(self, sums: Words, rows: int) -> None:
+    def score(self, sums: list[tuple[Words, int]]) -> None:
         pass
 
     def choose(self) -> None:
