@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +20,13 @@ from veracausa.reproduce.discovery.cells import EMPTY, DiscoveryCell, discover, 
 from veracausa.reproduce.discovery.experiment import DiscoveryExperiment
 from veracausa.reproduce.discovery.graph_drawing import often_found
 from veracausa.reproduce.discovery.local_encoders import LocalEncoders
-from veracausa.reproduce.discovery.replicates import _split
+from veracausa.reproduce.discovery.replicates import _split, side_by_side
 from veracausa.reproduce.discovery.table import gather, score_of, shown
 from veracausa.reproduce.experiment import SCALES, known_experiments, load_experiment, resolve
 from veracausa.reproduce.run import reproduce_all
 
-NAMES = [f"vfedcd/{name}" for name in ("fig3", "fig4", "fig6", "table1", "table2", "table4", "table5", "table6")]
+ITEMS = ("fig3", "fig4", "fig5", "fig6", "table1", "table2", "table3", "table4", "table5", "table6", "table7")
+NAMES = [f"vfedcd/{item}" for item in ITEMS]
 TREE = {
     "item": "Table 0",
     "title": "a toy",
@@ -152,6 +154,24 @@ def test_side_by_side_keeps_the_rows_apart_that_a_single_fit_keeps():
     assert np.array_equal(train, rows.train)
     assert np.array_equal(kept, rows.held_out)
     assert not binary.any()
+
+
+def test_tables_that_are_not_alike_are_fitted_one_by_one(monkeypatch: pytest.MonkeyPatch):
+    # As counts can be: a column of one graph is constant, in another one it is not.
+    def with_a_constant(each: DiscoveryCell) -> list:
+        tables = tables_of(each)
+        values = tables[1].data.values.copy()
+        values[:, 2] = 1.0
+        return [tables[0], replace(tables[1], data=replace(tables[1].data, values=values))]
+
+    quick = cell(epochs=1, refit_epochs=1)
+    assert side_by_side(quick, [(table, 0) for table in tables_of(quick)]) is not None
+    assert side_by_side(quick, [(table, 0) for table in with_a_constant(quick)]) is None
+    monkeypatch.setattr("veracausa.reproduce.discovery.cells.tables_of", with_a_constant)
+    found = discover(quick)
+    assert [(run["graph"], run["seed"]) for run in found["runs"]] == [(7, 0), (7, 1), (8, 0), (8, 1)]
+    assert found["notes"][-1] == "graph 8: 1 of its columns are constant and take no part"
+    assert not any(note.startswith("x") for note in found["notes"])
 
 
 def test_columns_lie_where_their_party_says():

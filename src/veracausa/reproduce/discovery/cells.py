@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -130,12 +130,10 @@ def discover(cell: DiscoveryCell) -> dict[str, Any]:
     fits = [(table, seed) for table in tables for seed in cell.seeds]
     if cell.method == EMPTY:
         found = [Found(np.zeros((len(table.owners),) * 2, dtype=bool), 0.0) for table, _ in fits]
-    elif cell.together:
+    else:
         from veracausa.reproduce.discovery.replicates import side_by_side
 
-        found = side_by_side(cell, fits)
-    else:
-        found = [_fitted(cell, table, seed) for table, seed in fits]
+        found = (side_by_side(cell, fits) if cell.together else None) or [_fitted(cell, *fit) for fit in fits]
     return {
         "runs": [_record(cell, *fit, result) for fit, result in zip(fits, found, strict=True)],
         "sortability": [_sortability(cell, table) for table in tables] if cell.method == EMPTY else [],
@@ -161,11 +159,20 @@ def _fitted(cell: DiscoveryCell, table: Table, seed: int) -> Found:
     if cell.method == "vfedcd":
         from veracausa.discovery.vfedcd import VFedCD
 
-        fitted: Any = VFedCD(**cell.method_settings, seed=seed).fit(frame, parties=table.parties)
+        parties = None if cell.together else table.parties
+        fitted: Any = VFedCD(**cell.method_settings, seed=seed).fit(frame, parties=parties)
     else:
         how = {"seed": seed, "time_limit": cell.time_limit, "timer": "processor"}
         fitted = build(cell.method, **cell.method_settings, **how).fit(frame)
-    return Found(fitted.adjacency_matrix_, time.process_time() - started, tuple(fitted.notes_))
+    return Found(fitted.adjacency_matrix_, time.process_time() - started, _notes(table, fitted.notes_))
+
+
+def _notes(table: Table, notes: Sequence[str]) -> tuple[str, ...]:
+    """What is to be said under a table of many graphs: of their columns only that some take no part."""
+    columns = [note for note in notes if note.split(": ")[0] in table.data.names]
+    idle = sum(": constant" in note for note in columns)
+    said = (f"graph {table.number}: {idle} of its columns are constant and take no part",) if idle else ()
+    return (*(note for note in notes if note not in columns), *said)
 
 
 def _record(cell: DiscoveryCell, table: Table, seed: int, found: Found) -> dict[str, Any]:

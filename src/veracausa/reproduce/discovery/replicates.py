@@ -13,7 +13,6 @@ from veracausa.discovery.columns import prepare
 from veracausa.discovery.floating import Array, FloatModel
 from veracausa.discovery.graphs import greedy_cut
 from veracausa.discovery.vfedcd import VFedCD
-from veracausa.errors import InputError
 from veracausa.reproduce.discovery.cells import DiscoveryCell, Found, Table
 from veracausa.reproduce.discovery.local_encoders import LocalEncoders
 from veracausa.reproduce.discovery.protected import ProtectedModel
@@ -23,16 +22,19 @@ if TYPE_CHECKING:
     from veracausa.discovery.settings import Settings
 
 
-def side_by_side(cell: DiscoveryCell, fits: Sequence[tuple[Table, int]]) -> list[Found]:
-    """A graph for every table and seed; the seconds are those of all, shared out."""
+def side_by_side(cell: DiscoveryCell, fits: Sequence[tuple[Table, int]]) -> list[Found] | None:
+    """A graph for every table and seed; the seconds are those of all, shared out.
+
+    None where tables are not alike: in rows, in which columns have two values, or because a column is constant.
+    """
     started = time.process_time()
     settings = VFedCD(**cell.method_settings).settings()
     ready = [_split(settings, table, seed) for table, seed in fits]
-    binary = ready[0][2]
-    if any(len(rows) != len(ready[0][0]) or (flags != binary).any() for rows, _, flags in ready):
-        raise InputError(
-            f"{cell.data['name']}: its graphs differ in rows or in which columns are binary; run them apart"
-        )
+    first, _, binary = ready[0]
+    if any(rows.shape != first.shape or not np.array_equal(flags, binary) for rows, _, flags in ready):
+        return None
+    if first.shape[1] < len(fits[0][0].owners):
+        return None
     rng = np.random.default_rng(derive(cell.seeds[0], "discovery", "replicates", *cell.graphs, *cell.seeds))
     d, count = len(binary), len(fits)
     if cell.method == "local_encoders":
@@ -58,8 +60,6 @@ def _split(settings: Settings, table: Table, seed: int) -> tuple[Array, Array, N
     order = np.random.default_rng(derive(seed, "discovery", "kept apart")).permutation(len(values))
     train = len(values) - round(settings.held_out * len(values))
     ready = prepare(values[order], table.data.names, train_rows=train, missing="median")
-    if len(ready.kept) < len(table.data.names):
-        raise InputError(f"{table.data.names}: a column is constant; leave it out")
     binary = np.array(ready.binary) & settings.bernoulli & (settings.likelihood == "gaussian")
     fitted = ready.values.copy()
     low, high = fitted.min(axis=0), fitted.max(axis=0)
