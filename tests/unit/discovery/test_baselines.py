@@ -20,7 +20,7 @@ SMALL = {
     "nobears": {"iterations": 40, "rounds": 2, "learning_rate": 0.03},
     "sdcd": {"epochs": 25, "batch": 100, "learning_rate": 0.03, "growth": 0.05},
     "dcdi": {"epochs": 60, "batch": 16, "sparsity": 0.02},
-    "dcdfg": {"epochs": 60, "batch": 16, "factors": 4, "sparsity": 0.02},
+    "dcdfg": {"epochs": 60, "batch": 16, "factors": 8, "sparsity": 0.02},
     "dagma": {},
     "dagma-mlp": {"warm_iterations": 1000, "iterations": 2000},
 }

@@ -73,3 +73,11 @@ def gumbel_sigmoid(logits: Tensor, rows: int, rng: torch.Generator) -> Tensor:
     u = torch.rand((rows, *logits.shape), generator=rng).clamp(1e-6, 1 - 1e-6)
     soft = torch.sigmoid(logits + torch.log(u) - torch.log1p(-u))
     return (soft > 0.5).float() + soft - soft.detach()
+
+
+def gumbel_softmax(logits: Tensor, rows: int, rng: torch.Generator) -> Tensor:
+    """One of the last axis a row, as hard 0/1 draws whose gradient is the soft draw's (straight through)."""
+    u = torch.rand((rows, *logits.shape), generator=rng).clamp(1e-6, 1 - 1e-6)
+    soft = torch.softmax(logits - torch.log(-torch.log(u)), -1)
+    hard = torch.nn.functional.one_hot(soft.argmax(-1), logits.shape[-1]).to(soft.dtype)
+    return hard + soft - soft.detach()

@@ -13,9 +13,12 @@ from numpy.typing import NDArray
 from veracausa import seeding
 from veracausa.discovery.base import CausalDiscovery, Threshold
 from veracausa.discovery.baselines import method
-from veracausa.discovery.baselines.conditionals import batches, gaussian_loss, gumbel_sigmoid
+from veracausa.discovery.baselines.conditionals import batches, gaussian_loss, gumbel_softmax
 from veracausa.discovery.baselines.edge_probabilities import descend
 from veracausa.discovery.columns import Prepared
+
+NEITHER = 2
+"""The last of a column's three sides of a factor."""
 
 
 @method("dcdfg")
@@ -44,29 +47,31 @@ class DCDFG(CausalDiscovery):
         encode, bend, decode = uniform(d, d, m, self.hidden), uniform(1, m, self.hidden), uniform(m, m, self.hidden, d)
         bias = torch.zeros(d, requires_grad=True)
         log_variance = torch.zeros(d, requires_grad=True)
-        # Each column starts as a likely cause of some factors and a likely effect of the others: a bipartite start
-        # that differs from pair to pair, as a symmetric one would never break its cycles.
-        into = torch.randn((d, m), generator=rng).requires_grad_(True)
-        out_of = torch.randn((m, d), generator=rng).requires_grad_(True)
+        # A column leads into a factor, out of it, or neither: both would let it explain itself. Drawn at random,
+        # because a start that is the same for every pair would never break its cycles.
+        sides = torch.randn((d, m, 3), generator=rng)
+        sides[:, :, NEITHER] -= 1
+        sides.requires_grad_(True)
+        off_diagonal = 1 - torch.eye(d)
 
         def probabilities() -> torch.Tensor:
-            """(d, d): that some factor leads from the one column to the other, or back to itself."""
-            through = torch.sigmoid(into)[:, :, None] * torch.sigmoid(out_of)[None]
-            return 1 - torch.prod(1 - through, 1)
+            """(d, d): that some factor leads from the one column to the other."""
+            into, out_of = torch.softmax(sides, 2)[:, :, :NEITHER].unbind(2)
+            return (1 - torch.prod(1 - into[:, :, None] * out_of.T[None], 1)) * off_diagonal
 
         def loss(rows: torch.Tensor) -> torch.Tensor:
             batch = x[rows]
-            enters, leaves = gumbel_sigmoid(into, len(rows), rng), gumbel_sigmoid(out_of, len(rows), rng)
-            hidden = torch.tanh(torch.einsum("nif,ifh->nfh", batch[:, :, None] * enters, encode) + bend)
-            mean = torch.einsum("nfj,nfh,fhj->nj", leaves, hidden, decode) + bias
-            edges = torch.sigmoid(into).sum() + torch.sigmoid(out_of).sum()
+            into, out_of, _ = gumbel_softmax(sides, len(rows), rng).unbind(3)
+            hidden = torch.tanh(torch.einsum("nif,ifh->nfh", batch[:, :, None] * into, encode) + bend)
+            mean = torch.einsum("njf,nfh,fhj->nj", out_of, hidden, decode) + bias
+            edges = torch.softmax(sides, 2)[:, :, :NEITHER].sum()
             return gaussian_loss(batch, mean, log_variance) + self.sparsity * edges
 
         descend(
             loss,
             probabilities,
             [encode, bend, decode, bias, log_variance],
-            [into, out_of],
+            [sides],
             epochs=self.epochs,
             batches=lambda: batches(len(x), self.batch, rng),
             learning_rate=self.learning_rate,
