@@ -28,10 +28,10 @@ class Settings(BaseModel):
     """Attributes with two values get a Bernoulli likelihood."""
     rate: float = Field(0.01, gt=0)
     batch: int = Field(16, ge=1)
-    epochs: int = Field(300, ge=1)
+    epochs: int = Field(200, ge=1)
     refit_epochs: int = Field(200, ge=0)
     """Epochs in the order that was found, without the acyclicity term; 0: cut the first fit."""
-    growth: float = Field(0.004, ge=0)
+    growth: float = Field(0.015, ge=0)
     """γ, by how much the acyclicity term's weight grows in an epoch while the graph has cycles."""
     ceiling: float | None = Field(None, gt=0)
     halt: float = Field(0.1, gt=0)
