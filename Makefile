@@ -4,7 +4,7 @@ READY := .venv/.ready
 # Two workers, because two cores are what the suite is planned for.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
 
-.PHONY: demo test test-slow smoke lint format clean
+.PHONY: demo test test-slow fuzz smoke lint format clean
 
 $(READY): pyproject.toml tools/install
 	tools/install
@@ -18,6 +18,10 @@ test: $(READY)
 
 test-slow: $(READY)
 	$(PYTEST) -m "slow or browser"
+
+# Malformed, mutated and replayed ciphertexts: a peer must be refused, never crash or hang who reads it. About ten minutes.
+fuzz: $(READY)
+	$(BIN)/python tests/fuzz_ciphertexts.py --messages 100000
 
 # Every published table and figure once, tiny, on the CPU; from scratch, so that nothing old is taken for done.
 smoke: $(READY)
