@@ -15,7 +15,7 @@ from veracausa.discovery.audit.table import figures, rows
 from veracausa.runs.figures import PAGE, bare, plain, svg_text
 from veracausa.runs.report import render, write_page
 
-SHOWN = ("candidate-differencing", "norm-aware", "unsplit", "ica", "known-rows", "averaging", "stacking")
+SHOWN = ("candidate-differencing", "norm-aware", "unsplit", "ica", "known-rows", "stacking")
 
 
 def write_audit_page(out: Path, summary: Mapping[str, Any]) -> Path:
