@@ -281,6 +281,9 @@ def test_columns_that_do_not_fit_are_refused() -> None:
         discover(columns, names[:2], SMALL)
     with pytest.raises(InputError, match="l2"):
         discover(columns, names, SMALL.model_copy(update={"sparsity": "l2"}))
+    for few in ({"batch": 7}, {"held_out": 0.1}):
+        with pytest.raises(InputError, match="nearly rows"):
+            discover(columns, names, SMALL.model_copy(update=few))
     with pytest.raises(InputError, match="nothing is"):
         discover(columns, names, SMALL.model_copy(update={"row_noise": 0.1}))
     columns["p0"][3, 1] = 99.0

@@ -13,6 +13,7 @@ from veracausa.crypto import fixed_point
 from veracausa.discovery.federated.plan import VALIDATOR, Plan
 from veracausa.discovery.federated.run import FederatedFit, make_plan
 from veracausa.discovery.federated.strong.party import StrongParty
+from veracausa.discovery.federated.strong.training import row_sets
 from veracausa.discovery.federated.strong.validator import StrongValidator
 from veracausa.discovery.graphs import constraints
 from veracausa.discovery.settings import Settings
@@ -22,6 +23,8 @@ from veracausa.wire.link import Link
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+FEWEST = 8
+"""Rows whose squared residuals are opened as one sum."""
 Observer = Callable[[Mapping[str, Any]], None]
 
 
@@ -115,4 +118,8 @@ def plan_of(
         raise InputError("sparsity = 'l2': decoders on shares do not decay; use 'group_lasso'")
     if settings.bottleneck is not None or settings.row_noise is not None:
         raise InputError("bottleneck and row_noise change what is opened of a row; here nothing is, so leave them out")
-    return make_plan(columns, names, settings, train_rows, seed, {})
+    plan = make_plan(columns, names, settings, train_rows, seed, {})
+    fewest = min(len(rows) for rows in row_sets(plan))
+    if fewest < FEWEST:
+        raise InputError(f"batch: sums over {fewest} rows would be opened, which are nearly rows; at least {FEWEST}")
+    return plan
