@@ -14,7 +14,7 @@ from veracausa.discovery.graphs import greedy_cut
 from veracausa.discovery.privacy.mechanism import make_mechanism
 from veracausa.discovery.privacy.options import LaplaceHeuristic, Privacy
 from veracausa.discovery.settings import Settings
-from veracausa.errors import InputError, VeracausaError
+from veracausa.errors import InputError, RunError, VeracausaError
 from veracausa.wire.message import Message
 from veracausa.wire.threads import ThreadLink
 
@@ -156,6 +156,9 @@ def test_every_party_is_told_what_the_policy_says(output: str, link: str) -> Non
 
 
 def test_noise_that_drowns_the_fit_ends_it_with_a_word() -> None:
-    settings = SMALL.model_copy(update={"rate": 1.0, "epochs": 20})
-    with pytest.raises(VeracausaError, match="diverged"), np.errstate(all="ignore"):
-        fit(settings=settings, privacy=Privacy(epsilon=1e-3))
+    """Noise that a step can bear may be too much over many; noise that none can is refused before the first."""
+    settings = SMALL.model_copy(update={"rate": 0.05, "epochs": 40})
+    with pytest.raises(RunError, match="diverged"), np.errstate(all="ignore"):
+        fit(settings=settings, privacy=Privacy(epsilon=20.0))
+    with pytest.raises(InputError, match="shares can not hold"):
+        fit(settings=settings, privacy=Privacy(epsilon=0.1))

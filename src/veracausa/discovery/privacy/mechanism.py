@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from veracausa.crypto.fixed_point import GRADIENT_BITS, GRADIENT_LIMIT, VALUE_BITS
+from veracausa.crypto.fixed_point import GRADIENT_BITS, GRADIENT_LIMIT, VALUE_BITS, WEIGHT_BITS
 from veracausa.discovery.privacy.accountant import Account, noise_for
 from veracausa.discovery.privacy.options import Privacy
 from veracausa.errors import InputError
@@ -15,8 +15,8 @@ from veracausa.errors import InputError
 if TYPE_CHECKING:
     from veracausa.discovery.federated.plan import Plan
 
-MOST_NOISE = 2.0**50
-"""The deviation of an increment's noise that the field holds without a wrap."""
+MOST_NOISE = 2.0**WEIGHT_BITS
+"""The deviation of an increment's noise from which a fit can not last: a weight of 1 at every step."""
 
 
 @dataclass(frozen=True)
