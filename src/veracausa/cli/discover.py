@@ -242,6 +242,10 @@ class Progress:
             self._bar.stop()
 
     def __call__(self, event: Mapping[str, Any]) -> None:
+        if event.get("event") == "noise":
+            from veracausa.discovery.privacy.mechanism import said
+
+            self._console.print(said(event), markup=False)
         if event.get("event") != "progress":
             return
         what = str(event["what"])

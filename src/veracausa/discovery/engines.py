@@ -31,6 +31,8 @@ class Outcome:
     history: list[dict[str, float]]
     sent: dict[str, dict[str, int]] = field(default_factory=dict)
     """Messages and bytes of each party."""
+    noise: dict[str, object] | None = None
+    """What a federation's noise guarantees, or that it does not."""
 
 
 def floating(
@@ -57,6 +59,7 @@ def federated(
     progress: Progress,
     out: Path | None = None,
     resume: bool = False,
+    tell: Callable[[Mapping[str, Any]], None] = lambda event: None,
     **how: Any,
 ) -> Outcome:
     """Every party and the validator as a program of its own; `parties` says where each one's columns are."""
@@ -67,6 +70,13 @@ def federated(
     table = np.concatenate([sorted_rows.train, sorted_rows.held_out])
     ends = np.cumsum([len(positions) for positions in parties.values()])
     blocks = np.split(table, ends[:-1], axis=1)
+
+    def hear(event: Mapping[str, Any]) -> None:
+        if event["event"] == "epoch":
+            progress(event["step"] / event["of"])
+        elif event["event"] == "noise":
+            tell(event)
+
     fit = discover(
         dict(zip(parties, blocks, strict=True)),
         sorted_rows.names,
@@ -78,7 +88,7 @@ def federated(
         out=out,
         # A fit killed before its parties wrote anything begins anew.
         resume=resume and out is not None and (out / "plan.json").is_file(),
-        observer=lambda event: progress(event["step"] / event["of"]) if event["event"] == "epoch" else None,
+        observer=hear,
         **how,
     )
     back = np.ix_(np.argsort(order), np.argsort(order))
@@ -89,4 +99,5 @@ def federated(
         float(fit.held_out_loss),
         list(fit.history),
         {name: {"messages": told["messages"], "bytes_sent": told["bytes"]} for name, told in fit.sent.items()},
+        fit.noise,
     )

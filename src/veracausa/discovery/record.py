@@ -80,6 +80,7 @@ def _summary(
         "engine": getattr(method, "engine_", None),
         "encryption": getattr(method, "encryption", None) if getattr(method, "engine_", "") == "federated" else None,
         "reveal": getattr(method, "reveal", "all"),
+        "noise": getattr(method, "noise_", None),
         "bootstrap": getattr(method, "bootstrap", 0),
         "held_out_log_likelihood": getattr(method, "held_out_log_likelihood_", None),
         "parties": {party: {"columns": list(columns), **sent.get(party, {})} for party, columns in parties.items()}

@@ -21,7 +21,8 @@ from veracausa.discovery.data.parties import owners
 from veracausa.discovery.edges import edge_rows, revealed
 from veracausa.discovery.engines import Outcome, federated, floating
 from veracausa.discovery.graphs import is_acyclic, thresholded
-from veracausa.discovery.privacy.options import LaplaceHeuristic
+from veracausa.discovery.privacy.chosen import chosen
+from veracausa.discovery.privacy.mechanism import said
 from veracausa.discovery.settings import Settings
 from veracausa.errors import InputError
 from veracausa.seeding import derive
@@ -87,12 +88,22 @@ class VFedCD(CausalDiscovery):
     """What it is sent to see the graph: the norm of every edge's weights, or (M1) the weights themselves."""
     laplace: float | None = None
     """ε of the published noise on strengths: a heuristic that gives no guarantee."""
+    laplace_rule: Literal["published", "sum"] = "sum"
+    """published: at the validator, in its acyclicity term. sum: in parts on shares, so that nobody knows it."""
     local_steps: int = 1
     """Updates of a party's own decoders for one exchange."""
     bootstrap: int = 0
     """So many resamples of the rows, for the confidence of edges."""
     reveal: Literal["all", "own"] = "all"
     """What a party is told: the whole graph, or the edges that touch its own attributes."""
+    epsilon: float | None = None
+    """Differential privacy of one row against the validator and readers of the graph, for the whole fit; not against
+    the parties. Needs `held_out` = 0 and a `threshold` that is a number or "mixture"."""
+    delta: float = 1e-5
+    clip: float = 20.0
+    """With `epsilon`: the most that a row adds to the gradient of one target's network."""
+    row_limit: float = 1.5
+    """With `epsilon`: the largest root mean square of a row's columns, party by party."""
 
     def fit(
         self,
@@ -116,6 +127,7 @@ class VFedCD(CausalDiscovery):
         engine = self.engine_for(len(held), parties is not None)
         if engine == "floating" and (settings.bottleneck or settings.row_noise):
             raise InputError("bottleneck, row_noise: they are about what parties open to each other; name the parties")
+        noise = chosen(self.get_params(), engine)
         must, never = edge_constraints(self.required, self.forbidden, names)
         rows, kept, notes = self._prepared(settings, values, names, must, never)
         self.n_features_in_, self.feature_names_in_ = len(names), np.array(names, dtype=object)
@@ -137,11 +149,9 @@ class VFedCD(CausalDiscovery):
 
             folder = None if out is None or what != "graph" else Path(out)
             if engine == "federated":
-                named = ("seed", "link", "encryption", "validator", "local_steps")
-                how = {name: getattr(self, name) for name in named} | {"watch": watch}
-                if self.laplace is not None:
-                    how["laplace"] = LaplaceHeuristic(epsilon=self.laplace, rule="sum")
-                return federated(settings, rows, left, progress, folder, resume, **how)
+                named = ("link", "encryption", "validator", "local_steps")
+                how = {name: getattr(self, name) for name in named} | noise | {"watch": watch}
+                return federated(settings, rows, left, progress, folder, resume, tell=tell, **how)
             rng = np.random.default_rng(derive(self.seed, "discovery", "floating"))
             file = folder and folder / GRAPH_STATE
             return floating(settings, rows, rng, progress, clock(self.time_limit, self.timer), file, resume)
@@ -158,6 +168,8 @@ class VFedCD(CausalDiscovery):
         self.thresholded_ = thresholded(self.strengths_, found.threshold)
         self.thresholded_is_dag_ = is_acyclic(self.thresholded_)
         self.history_, self.sent_ = found.history, found.sent
+        self.noise_ = found.noise
+        """What noise there was, and what it guarantees or not; None: there was none."""
         numeric = int((~rows.binary).sum())
         self.held_out_log_likelihood_ = -found.held_out_loss - 0.5 * math.log(2 * math.pi) * numeric
         """Of a row kept apart, on average; columns as they were fitted, standardised."""
@@ -299,6 +311,8 @@ class VFedCD(CausalDiscovery):
             notes.append("validator M1: it was sent all weights, and with any one party's help it can read all columns")
         if engine == "floating" and count > 1:
             notes.append("engine floating: all columns were in one place, and no party was protected from another")
+        if self.noise_ is not None:
+            notes.append(said(self.noise_))
         if self.bootstrap and engine == "federated" and not self._resamples_apart:
             notes.append(
                 "the resamples were trained with all columns in one place (engine = 'federated' trains them apart)"
