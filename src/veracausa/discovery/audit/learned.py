@@ -90,7 +90,7 @@ def _validator(case: Mapping[str, Any]) -> str:
 
 
 def _together(case: Mapping[str, Any]) -> str:
-    reached = {name: entry["mean"] for name, entry in case["all_but_one"]["attacks"].items() if entry}
+    reached = {name: entry["mean"] for name, entry in case["all_but_one"]["attacks"].items() if entry and name in ALONE}
     if not reached:
         return ""
     best = max(reached, key=lambda name: reached[name])
