@@ -115,7 +115,8 @@ def view(epochs: int) -> None:
     order = [batch for batch, _ in plan.order(epochs - 1)]
     rows = np.concatenate([plan.batches[batch] for batch in order])
     values, kinds = data.values[rows], 12
-    last = opened[-kinds * len(order) :]
+    # The rows kept apart come after all steps, and some of their sets are as large as a batch.
+    last = opened[kinds * len(order) * (epochs - 1) : kinds * len(order) * epochs]
     features = values @ decode(twin.network.shares["encoder"], WEIGHT_BITS)[:, :5].reshape(D, -1)
     known = {"its own attributes": values[:, :0], "and the features of the normal mode": features}
     for kind in range(kinds):
