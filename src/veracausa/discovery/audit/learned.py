@@ -81,7 +81,8 @@ def _validator(case: Mapping[str, Any]) -> str:
     if case["validator"] == "M2":
         return (
             "It learns the strength of every edge at every look, and sums of losses; nothing of a row. To a target in "
-            "league with it it gives nothing that the target's own factors do not give."
+            "league with it it adds strengths during the search and of edges between others; those of the target's own "
+            "edges in the refit follow from its factors anyway, and are what norm-aware attacks use."
         )
     said = "It is sent all weights; nothing of a row."
     if entry := case["attacks"].get("party-and-validator"):
