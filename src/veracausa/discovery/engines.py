@@ -60,10 +60,12 @@ def federated(
     out: Path | None = None,
     resume: bool = False,
     tell: Callable[[Mapping[str, Any]], None] = lambda event: None,
+    strong: bool = False,
     **how: Any,
 ) -> Outcome:
     """Every party and the validator as a program of its own; `parties` says where each one's columns are."""
     from veracausa.discovery.federated.run import discover
+    from veracausa.discovery.federated.strong.run import discover as discover_on_shares
 
     order = [at for positions in parties.values() for at in positions]
     sorted_rows = rows.ordered(order)
@@ -77,20 +79,20 @@ def federated(
         elif event["event"] == "noise":
             tell(event)
 
-    fit = discover(
-        dict(zip(parties, blocks, strict=True)),
-        sorted_rows.names,
-        settings,
-        binary=sorted_rows.binary,
-        required=sorted_rows.required,
-        forbidden=sorted_rows.forbidden,
-        train_rows=len(rows.train),
-        out=out,
+    columns = dict(zip(parties, blocks, strict=True))
+    common: dict[str, Any] = {
+        "required": sorted_rows.required,
+        "forbidden": sorted_rows.forbidden,
+        "train_rows": len(rows.train),
+        "observer": hear,
+    }
+    if strong:
+        fit = discover_on_shares(columns, sorted_rows.names, settings, link=how["link"], seed=how["seed"], **common)
+    else:
         # A fit killed before its parties wrote anything begins anew.
-        resume=resume and out is not None and (out / "plan.json").is_file(),
-        observer=hear,
-        **how,
-    )
+        begun = resume and out is not None and (out / "plan.json").is_file()
+        common |= {"binary": sorted_rows.binary, "out": out, "resume": begun}
+        fit = discover(columns, sorted_rows.names, settings, **common, **how)
     back = np.ix_(np.argsort(order), np.argsort(order))
     return Outcome(
         np.asarray(fit.strengths)[back],

@@ -92,6 +92,9 @@ class VFedCD(CausalDiscovery):
     """published: at the validator, in its acyclicity term. sum: in parts on shares, so that nobody knows it."""
     local_steps: int = 1
     """Updates of a party's own decoders for one exchange."""
+    strong: bool = False
+    """Features, decoders and gradients stay on shares of all parties, and the validator deals: of rows only sums are
+    opened. Slower, with a cubic activation; it can not be resumed."""
     bootstrap: int = 0
     """So many resamples of the rows, for the confidence of edges."""
     reveal: Literal["all", "own"] = "all"
@@ -128,6 +131,8 @@ class VFedCD(CausalDiscovery):
         if engine == "floating" and (settings.bottleneck or settings.row_noise):
             raise InputError("bottleneck, row_noise: they are about what parties open to each other; name the parties")
         noise = chosen(self.get_params(), engine)
+        if self.strong and resume:
+            raise InputError("strong: such a fit keeps no checkpoints; begin it anew, without --resume")
         must, never = edge_constraints(self.required, self.forbidden, names)
         rows, kept, notes = self._prepared(settings, values, names, must, never)
         self.n_features_in_, self.feature_names_in_ = len(names), np.array(names, dtype=object)
@@ -151,7 +156,7 @@ class VFedCD(CausalDiscovery):
             if engine == "federated":
                 named = ("link", "encryption", "validator", "local_steps")
                 how = {name: getattr(self, name) for name in named} | noise | {"watch": watch}
-                return federated(settings, rows, left, progress, folder, resume, tell=tell, **how)
+                return federated(settings, rows, left, progress, folder, resume, tell, self.strong, **how)
             rng = np.random.default_rng(derive(self.seed, "discovery", "floating"))
             file = folder and folder / GRAPH_STATE
             return floating(settings, rows, rng, progress, clock(self.time_limit, self.timer), file, resume)
@@ -298,11 +303,18 @@ class VFedCD(CausalDiscovery):
     @property
     def _resamples_apart(self) -> bool:
         """Whether parties train resamples, too: where it is asked for, and wherever their columns are protected."""
-        return self.engine == "federated" or (self.engine_ == "federated" and self.encryption != "none")
+        return self.engine == "federated" or (
+            self.engine_ == "federated" and (self.strong or self.encryption != "none")
+        )
 
     def _what_is_protected(self, engine: str, count: int) -> tuple[str, ...]:
         notes = []
-        if engine == "federated" and self.encryption == "none":
+        if engine == "federated" and self.strong:
+            notes.append(
+                "strong: of rows only sums over batches were opened, if the validator keeps its masks to itself and "
+                "links are encrypted; here all parties ran in one place"
+            )
+        elif engine == "federated" and self.encryption == "none":
             notes.append(
                 "encryption none: the parties exchanged the protocol's messages, but nothing in them was encrypted; "
                 "this is a simulation and protects nobody"

@@ -15,6 +15,7 @@ from veracausa.errors import InputError
 NONE: dict[str, Any] = {
     "epsilon": None, "delta": 1e-5, "clip": 20.0, "row_limit": 1.5, "laplace": None, "laplace_rule": "published",
     "bootstrap": 0, "encryption": "none", "reveal": "all", "seed": 5,
+    "strong": False, "validator": "M2", "local_steps": 1,
 }  # fmt: skip
 
 
@@ -32,6 +33,7 @@ def test_parameters_become_options() -> None:
     ({"encryption": "bfv"}, None),
     ({"encryption": "paillier"}, None),
     ({"epsilon": 4.0}, None),
+    ({"strong": True}, None),
 ])  # fmt: skip
 def test_where_secrets_matter_no_seed_is_handed_on(more: dict[str, Any], seed: int | None) -> None:
     """The seed is public, in the run's own folder: masks and first weights that followed from it would hide nothing."""
@@ -43,6 +45,10 @@ def test_where_secrets_matter_no_seed_is_handed_on(more: dict[str, Any], seed: i
     ({"epsilon": 4.0}, "floating", "name the parties"),
     ({"laplace": 4.0}, "floating", "name the parties"),
     ({"epsilon": -1.0}, "federated", "epsilon"),
+    ({"strong": True}, "floating", "name the parties"),
+    ({"strong": True, "encryption": "bfv"}, "federated", "no encryption"),
+    ({"strong": True, "epsilon": 4.0}, "federated", "no epsilon"),
+    ({"strong": True, "reveal": "own"}, "federated", "no reveal"),
     ({"epsilon": 1.0, "delta": 2.0}, "federated", "delta"),
 ])  # fmt: skip
 def test_what_would_mislead_is_refused(more: dict[str, Any], engine: str, message: str) -> None:

@@ -12,6 +12,7 @@ from veracausa.discovery.federated import run as federation
 from veracausa.discovery.job import DiscoveryJob
 from veracausa.discovery.run import run_job
 from veracausa.discovery.vfedcd import VFedCD
+from veracausa.errors import InputError
 
 SMALL = {"width": 3, "batch": 10, "epochs": 2, "refit_epochs": 1, "threshold": 0.1, "held_out": 0.0}
 PARTIES = {"a": [0, 1], "b": [2]}
@@ -74,3 +75,11 @@ def test_the_record_has_the_policy_and_each_party_its_edges(tmp_path: Path) -> N
     lines = (tmp_path / "run" / "parties" / "a" / "edges.csv").read_text().splitlines()[1:]
     assert lines
     assert all("x0" in line for line in lines)
+
+
+def test_the_strong_mode_is_one_word() -> None:
+    made = fitted(strong=True)
+    assert made.strengths_.shape == (3, 3)
+    assert any("only sums over batches were opened" in note for note in made.notes_)
+    with pytest.raises(InputError, match="no checkpoints"):
+        VFedCD(**SMALL, strong=True).fit(X, parties=PARTIES, resume=True)

@@ -19,7 +19,11 @@ def chosen(parameters: Mapping[str, Any], engine: str) -> dict[str, Any]:
     if engine != "federated":
         if epsilon is not None or laplace is not None:
             raise InputError("epsilon, laplace: they are about what a validator sees; name the parties")
+        if parameters["strong"]:
+            raise InputError("strong: it is about what parties open to each other; name the parties")
         return {}
+    if parameters["strong"] and (odd := _not_strong(parameters)):
+        raise InputError(f"strong: it has no {odd}; leave it out")
     if epsilon is not None and parameters["bootstrap"]:
         raise InputError("bootstrap: every resample would be one more release of all rows; set it to 0")
     try:
@@ -31,10 +35,23 @@ def chosen(parameters: Mapping[str, Any], engine: str) -> dict[str, Any]:
         problem = error.errors(include_url=False)[0]
         raise InputError(f"vfedcd: {problem['loc'][0]}: {problem['msg']}") from None
     # A seed that everybody knows gives masks, first weights and noise away: where secrets matter there is none.
-    secret = epsilon is not None or parameters["encryption"] != "none"
+    secret = epsilon is not None or parameters["encryption"] != "none" or parameters["strong"]
     return {
         "privacy": privacy,
         "laplace": heuristic,
         "output": parameters["reveal"],
         "seed": None if secret else parameters["seed"],
     }
+
+
+def _not_strong(parameters: Mapping[str, Any]) -> str:
+    """What was asked for and the strong mode has not; empty: nothing."""
+    plain = {
+        "encryption": "none",
+        "validator": "M2",
+        "local_steps": 1,
+        "reveal": "all",
+        "epsilon": None,
+        "laplace": None,
+    }
+    return next((name for name, value in plain.items() if parameters[name] != value), "")
