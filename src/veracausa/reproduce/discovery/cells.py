@@ -54,8 +54,8 @@ class DiscoveryCell:
         if self.method == EMPTY:
             return {}
         if self.method in OURS:
-            fit = VFedCD(**self.method_settings)
-            chosen = fit.get_params() | fit.settings().model_dump()
+            # What is only about parties counts where it is given: a new option of theirs changes no other fit.
+            chosen = {**self.method_settings, **VFedCD(**self.method_settings).settings().model_dump()}
         else:
             chosen = build(self.method, **self.method_settings).get_params()
         own = ("seed", "time_limit", "timer")
