@@ -19,6 +19,8 @@ from veracausa.runs.figures import PAGE, Ink, bare, plain, svg_text
 
 PRINT = Ink("#22262b", "#d9dde2", ("#2563a8", "#c2571a", "#2f7d5b", "#7b4fa3", "#a8842c", "#5b6670"))
 MARKERS = "osD^vPX*<>"
+WIDTH = 6.2
+"""Of a picture, in inches."""
 WHOLE: dict[Any, Any] = {"savefig.bbox": "tight", "savefig.pad_inches": 0.06}
 """The file is as large as what was drawn: names of defenses are long."""
 
@@ -68,15 +70,16 @@ def drawings_of(experiment: Experiment | DiscoveryExperiment, tables: Sequence[P
 def _drawing(experiment: Experiment | DiscoveryExperiment, figure: Figure, table: PanelTable) -> Drawing | None:
     title = f"{figure.title or column_name(figure.y)}, {table.label}"
     if figure.kind == "scatter" and (marks := _points(figure, table)):
-        return Drawing(title, (6.2, 4.0), lambda axes, ink: _scatter(axes, ink, title, figure, marks))
+        size = (WIDTH, 3.5 + _legend_height([mark.label for mark in marks]))
+        return Drawing(title, size, lambda axes, ink: _scatter(axes, ink, title, figure, marks))
     if figure.kind == "bars" and (marks := _bars(figure, table)):
-        size = (6.2, 0.9 + 0.34 * len(marks))
+        size = (WIDTH, 0.9 + 0.34 * len(marks))
         return Drawing(title, size, lambda axes, ink: _draw_bars(axes, ink, title, figure, marks))
     if figure.kind in ("lines", "curves"):
         moved = figure.kind == "lines"
         across = table.across or (experiment.axis.label if experiment.axis and moved else "epoch")
         if curves := _lines(figure, table) if moved else _curves(figure, table):
-            size = (6.2, 3.3 + 0.19 * ((len(curves) + 2) // 3))
+            size = (WIDTH, 3.3 + _legend_height(list(curves)))
             return Drawing(title, size, lambda axes, ink: _draw_lines(axes, ink, title, figure, curves, across))
     return None
 
@@ -264,12 +267,22 @@ def _threshold(axes: Axes, ink: Ink, at: float | None, upright: bool = False) ->
         (axes.axvline if upright else axes.axhline)(at, color=ink.text, linewidth=1, linestyle=(0, (1, 2)))
 
 
+def _legend_columns(labels: Sequence[str]) -> int:
+    """As many columns as are no wider than the picture: a legend that is wider squeezes the axes."""
+    longest = max((len(plain(label)) for label in labels), default=0)
+    return max(1, min(3, int(WIDTH / (0.4 + 0.06 * longest))))
+
+
+def _legend_height(labels: Sequence[str]) -> float:
+    return 0.19 * -(-len(labels) // _legend_columns(labels))
+
+
 def _legend(axes: Axes, ink: Ink, entries: int, below: float) -> None:
     if entries > 1:
         axes.legend(
             loc="upper center",
             bbox_to_anchor=(0.5, -below),
-            ncols=3,
+            ncols=_legend_columns(axes.get_legend_handles_labels()[1]),
             frameon=False,
             fontsize=8,
             labelcolor=ink.text,
