@@ -92,6 +92,10 @@ class VFedCD(CausalDiscovery):
     """published: at the validator, in its acyclicity term. sum: in parts on shares, so that nobody knows it."""
     local_steps: int = 1
     """Updates of a party's own decoders for one exchange."""
+    shares: Literal["two", "all"] = "two"
+    """Who holds a block's weights: its source and its target, or (the published way, for comparison) every party."""
+    prepare: Literal["inline", "process"] = "inline"
+    """Where triples are made ahead: between the steps, or in a process of its own."""
     strong: bool = False
     """Features, decoders and gradients stay on shares of all parties, and the validator deals: of rows only sums are
     opened. Slower, with a cubic activation; it can not be resumed."""
@@ -154,7 +158,7 @@ class VFedCD(CausalDiscovery):
 
             folder = None if out is None or what != "graph" else Path(out)
             if engine == "federated":
-                named = ("link", "encryption", "validator", "local_steps")
+                named = ("link", "encryption", "validator", "local_steps", "shares", "prepare")
                 how = {name: getattr(self, name) for name in named} | noise | {"watch": watch}
                 return federated(settings, rows, left, progress, folder, resume, tell, self.strong, **how)
             rng = np.random.default_rng(derive(self.seed, "discovery", "floating"))

@@ -15,7 +15,7 @@ from veracausa.errors import InputError
 NONE: dict[str, Any] = {
     "epsilon": None, "delta": 1e-5, "clip": 20.0, "row_limit": 1.5, "laplace": None, "laplace_rule": "published",
     "bootstrap": 0, "encryption": "none", "reveal": "all", "seed": 5,
-    "strong": False, "validator": "M2", "local_steps": 1,
+    "strong": False, "validator": "M2", "local_steps": 1, "shares": "two",
 }  # fmt: skip
 
 

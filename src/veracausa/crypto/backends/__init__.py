@@ -25,9 +25,7 @@ def encryption_class(name: str) -> Callable[[], Encryption]:
     try:
         found: Callable[[], Encryption] = getattr(import_module(module), made)
     except ImportError as error:
-        raise InputError(
-            f'encryption = {name!r}: {error.name} is not installed; pip install "veracausa[he]"'
-        ) from None
+        raise InputError(f'encryption = {name!r}: {error.name} is not installed; pip install "veracausa[he]"') from None
     return found
 
 

@@ -47,6 +47,7 @@ def chosen(parameters: Mapping[str, Any], engine: str) -> dict[str, Any]:
 def _not_strong(parameters: Mapping[str, Any]) -> str:
     """What was asked for and the strong mode has not; empty: nothing."""
     plain = {
+        "shares": "two",
         "encryption": "none",
         "validator": "M2",
         "local_steps": 1,
