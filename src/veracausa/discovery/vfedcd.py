@@ -160,7 +160,8 @@ class VFedCD(CausalDiscovery):
             if engine == "federated":
                 named = ("link", "encryption", "validator", "local_steps", "shares", "prepare")
                 how = {name: getattr(self, name) for name in named} | noise | {"watch": watch}
-                return federated(settings, rows, left, progress, folder, resume, tell, self.strong, **how)
+                how |= {"tell": tell, "strong": self.strong}
+                return federated(settings, rows, left, progress, folder, resume, **how)
             rng = np.random.default_rng(derive(self.seed, "discovery", "floating"))
             file = folder and folder / GRAPH_STATE
             return floating(settings, rows, rng, progress, clock(self.time_limit, self.timer), file, resume)
