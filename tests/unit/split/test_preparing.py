@@ -221,7 +221,7 @@ def test_only_rows_that_the_party_holds_are_measured(tmp_path):
 def test_a_large_model_is_measured_on_fewer_rows_rather_than_lost(tmp_path, monkeypatch):
     from veracausa.split import meters
 
-    clock = iter(range(0, 10_000, 5))
+    clock = iter(range(0, 100_000, 50))  # both parties look at it, in any order
     monkeypatch.setattr(meters, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     monkeypatch.setattr(meters, "_RISK_ROWS", 2)
     settings = {**job(timeout=20), "risk": {"samples": 8}}
