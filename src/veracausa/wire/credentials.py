@@ -1,0 +1,158 @@
+"""One organisation's private key, its certificate and the federation's root: read, shown and checked."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from veracausa.errors import InputError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+    from cryptography.x509 import Certificate
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """Three files: the root that is trusted, one's own certificate, and the key that never leaves home."""
+
+    root: Path
+    certificate: Path
+    key: Path
+
+    @classmethod
+    def of_folder(cls, folder: Path) -> Credentials:
+        """The identity that `veracausa federation join` or `init --as` made in a federation's folder."""
+        identity = folder / "identity"
+        return cls(identity / "root.pem", identity / "certificate.pem", identity / "key.pem")
+
+    @property
+    def common_name(self) -> str:
+        """The member whose certificate it is."""
+        return common_name(read_certificate(self.certificate))
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the certificate: what partners compare."""
+        return fingerprint(read_certificate(self.certificate))
+
+    @property
+    def root_fingerprint(self) -> str:
+        """Of the federation's root."""
+        return fingerprint(read_certificate(self.root))
+
+    @property
+    def expires(self) -> datetime:
+        """When the first of certificate and root does."""
+        return min(read_certificate(path).not_valid_after_utc for path in (self.certificate, self.root))
+
+    def check(self, name: str, now: datetime | None = None) -> None:
+        """Refuse an identity that is not `name`'s, not valid now, not signed by the root, or without its key."""
+        root, own = read_certificate(self.root), read_certificate(self.certificate)
+        if common_name(own) != name:
+            raise InputError(
+                f"{self.certificate}: is the certificate of {common_name(own)!r}, not of {name!r}; "
+                "use the folder that this member joined with"
+            )
+        for path, certificate in ((self.root, root), (self.certificate, own)):
+            check_dates(path, certificate, now or datetime.now(UTC))
+        check_signature(self.certificate, own, root)
+        if public_bytes(read_key(self.key)) != public_bytes(own):
+            raise InputError(f"{self.key}: does not belong to {self.certificate}; join again with a new key")
+
+    def for_flare(self) -> dict[str, str]:
+        """The settings of FLARE's transports: one identity, whether it dials or listens."""
+        certificate, key = str(self.certificate.absolute()), str(self.key.absolute())
+        return {
+            "ca_cert": str(self.root.absolute()),
+            "server_cert": certificate,
+            "server_key": key,
+            "client_cert": certificate,
+            "client_key": key,
+        }
+
+
+def read_certificate(path: Path) -> Certificate:
+    """The certificate of a PEM file."""
+    from cryptography import x509
+
+    content = _read(path)
+    try:
+        return x509.load_pem_x509_certificate(content)
+    except ValueError:
+        raise InputError(f"{path}: is not a certificate in PEM form; ask for the file again") from None
+
+
+def read_key(path: Path) -> PrivateKeyTypes:
+    """The private key of a PEM file that only its owner can read."""
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    content = _read(path, secret=True)
+    try:
+        return load_pem_private_key(content, password=None)
+    except (ValueError, TypeError):
+        raise InputError(f"{path}: is not a private key in PEM form without a password; join again") from None
+
+
+def common_name(certificate: Certificate) -> str:
+    """The one name that identifies its holder; empty where there is none or more than one."""
+    from cryptography.x509.oid import NameOID
+
+    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(names[0].value) if len(names) == 1 else ""
+
+
+def fingerprint(certificate: Certificate) -> str:
+    """SHA-256 of the certificate, in groups that can be read out on the telephone."""
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    return grouped(certificate.public_bytes(Encoding.DER))
+
+
+def grouped(content: bytes) -> str:
+    """SHA-256 of the content: sixteen groups of four hexadecimal digits."""
+    digest = hashlib.sha256(content).hexdigest().upper()
+    return " ".join(digest[at : at + 4] for at in range(0, len(digest), 4))
+
+
+def public_bytes(holder: PrivateKeyTypes | Certificate) -> bytes:
+    """The public key of a key or certificate, to compare."""
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    return holder.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def check_dates(path: Path, certificate: Certificate, now: datetime) -> None:
+    """Refuse a certificate whose time is over or has not come."""
+    start, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if end <= now:
+        raise InputError(f"{path}: expired on {end:%Y-%m-%d %H:%M} UTC; ask the coordinator for a new one")
+    if start > now:
+        raise InputError(f"{path}: is not valid before {start:%Y-%m-%d %H:%M} UTC; set this machine's clock right")
+
+
+def check_signature(path: Path, certificate: Certificate, root: Certificate) -> None:
+    """Refuse a certificate that the root did not sign."""
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        certificate.verify_directly_issued_by(root)
+    except (InvalidSignature, ValueError, TypeError):
+        raise InputError(f"{path}: is not signed by this federation's root; ask the coordinator for it again") from None
+
+
+def _read(path: Path, secret: bool = False) -> bytes:
+    try:
+        with path.open("rb") as file:
+            if secret and os.name == "posix" and stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+                raise InputError(f"{path}: others can read this private key; run: chmod 600 {path}")
+            return file.read()
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; `veracausa federation join` makes an identity") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}; check its permissions") from None
