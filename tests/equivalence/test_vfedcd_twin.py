@@ -37,6 +37,7 @@ def _same(first: FederatedFit, second: FederatedFit) -> bool:
     ((2, 1, 3), {}, {}),
     ((1, 4), {"structure_every": 4}, {"local_steps": 2}),
     ((3, 2), {"refit_epochs": 0, "threshold": "mixture"}, {}),
+    ((2, 2), {"threshold": "held_out_graphs"}, {}),
 ])  # fmt: skip
 def test_what_shares_open_is_what_the_weights_themselves_give(
     sizes: tuple[int, ...], change: dict[str, Any], more: dict[str, Any]

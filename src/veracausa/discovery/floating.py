@@ -181,7 +181,7 @@ class FloatModel:
         found = np.zeros(len(strengths))
         if settings.threshold == "mixture":
             found[:] = [rules.mixture_threshold(b, a) for b, a in zip(strengths, allowed, strict=True)]
-        elif settings.threshold == "held_out" and kept:
+        elif settings.threshold in rules.BY_LIKELIHOOD and kept:
             sets = [
                 rules.candidates(b, a, self.required, settings.candidates)
                 for b, a in zip(strengths, allowed, strict=True)

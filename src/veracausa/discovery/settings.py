@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from veracausa.discovery.threshold import BY_LIKELIHOOD
 from veracausa.profiles import over_profile
 
 FOLDER = Path(__file__).parent / "profiles"
@@ -43,8 +44,9 @@ class Settings(BaseModel):
     """Of the group lasso in the refit: an edge this strong is shrunk as in the search; 0: all edges are."""
     structure_every: int | Literal["epoch"] = 5
     """Steps between two looks at the graph as a whole."""
-    threshold: float | Literal["held_out", "mixture"] = "held_out"
-    """The strength an edge must have: a number, or the rule that finds it."""
+    threshold: float | Literal["held_out", "held_out_graphs", "mixture"] = "held_out"
+    """The strength an edge must have: a number, or the rule that finds it. Between parties `held_out` opens a row kept
+    apart once, and `held_out_graphs` under every candidate graph, which tells a target single columns."""
     edge_worth: float = Field(0.4, ge=0)
     """What an edge must add to the held-out likelihood, as a share of what an attribute gains from all its causes."""
     candidates: int = Field(24, ge=2)
@@ -65,8 +67,8 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Settings:
-        if self.threshold == "held_out" and not self.held_out:
-            raise ValueError("threshold: held_out needs rows that were kept apart; set held_out to 0.2 or so")
+        if self.threshold in BY_LIKELIHOOD and not self.held_out:
+            raise ValueError(f"threshold: {self.threshold} needs rows that were kept apart; set held_out to 0.2 or so")
         if self.bottleneck is not None and self.bottleneck > self.width:
             raise ValueError(f"bottleneck: {self.bottleneck} is more than the {self.width} hidden units; give fewer")
         return self

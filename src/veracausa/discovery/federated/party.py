@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -148,24 +148,42 @@ class AttributeParty:
         return received["into"].numpy(), received["out"].numpy()
 
     def _compare(self, link: Link) -> int:
-        """The held-out loss of each graph that the validator proposes; only sums leave. The last look's number."""
+        """The held-out loss with the edges that the validator proposes; only sums leave. The last look's number."""
         self.holder.use(self.preparation.epoch(link, self.plan.epochs))
         self._factors(link)
         step = self.holder.step
         if not self.plan.held_out:
             return step
         proposed = link.receive(VALIDATOR, self.candidates_kind, step).tensors
-        held_out = tuple(range(self.steps, len(self.values)))
-        self.holder.use(self.preparation.at_once(link, Needs(forward=held_out * len(proposed["into"]))))
-        losses, empty = self.scores(link, zip(proposed["into"].numpy(), proposed["out"].numpy(), strict=True))
+        if self.plan.every_graph:
+            held_out = tuple(range(self.steps, len(self.values)))
+            self.holder.use(self.preparation.at_once(link, Needs(forward=held_out * len(proposed["into"]))))
+        losses, empty = self.scores(link, {name: part.numpy() for name, part in proposed.items()})
         link.send(VALIDATOR, LOSSES, step, {"losses": tensor(losses)}, empty=empty)
         return step
 
-    def scores(self, link: Link, graphs: Iterable[tuple[Mask, Mask]]) -> tuple[Array, float]:
-        """The held-out loss under each graph, and without any causes."""
-        losses = np.array([self._held_out_loss(link, graph) for graph in graphs])
+    def scores(self, link: Link, proposed: Mapping[str, Mask]) -> tuple[Array, float]:
+        """The held-out loss with each choice of edges, and without any causes."""
+        if self.plan.every_graph:
+            graphs = zip(proposed["into"], proposed["out"], strict=True)
+            losses = np.array([self._held_out_loss(link, graph) for graph in graphs])
+        else:
+            losses = self._own_edges(link, proposed["own"])
         rows = np.concatenate(self.values[self.steps :])
         return losses, float(self.decoders.losses_without_causes(rows.T[None]).sum())
+
+    def _own_edges(self, link: Link, kept: Mask) -> Array:
+        """The loss with these of the own edges each, and all others. Every row is opened once: under two graphs the
+        difference would show what the edges between them add, a copy of their causes."""
+        total, rows = np.zeros(len(kept)), 0
+        for batch in range(self.steps, len(self.values)):
+            x = self.values[batch]
+            foreign = self._spread(self.holder.features(link, batch))
+            for at, own in enumerate(kept):
+                features = self._features(foreign, x, self.inner * own[..., None])
+                total[at] += float(self.decoders.losses(features, x.T[None]).sum()) * len(x)
+            rows += len(x)
+        return total / rows
 
     def _held_out_loss(self, link: Link, graph: tuple[Mask, Mask]) -> float:
         inner = self.inner * graph[0][self.inside][..., None]

@@ -120,6 +120,12 @@ class Plan:
         return [rows[at : at + HELD_OUT_ROWS] for at in range(0, len(rows), HELD_OUT_ROWS)]
 
     @property
+    def every_graph(self) -> bool:
+        """Whether rows kept apart are opened under every candidate graph, which tells a target single columns; else
+        once, as a training row is."""
+        return self.settings.threshold == "held_out_graphs"
+
+    @property
     def every(self) -> int:
         """Steps from one look at the whole graph to the next."""
         count = self.train_rows // min(self.settings.batch, self.train_rows)
@@ -136,9 +142,10 @@ class Plan:
 
     def needs(self, epoch: int) -> Needs:
         """What an epoch uses up; the last one is followed by a last look at the graph."""
-        if epoch == self.epochs:
-            return Needs(squares=int(self.validator == "M2"))
         batches = tuple(range(len(self.batches)))
+        if epoch == self.epochs:
+            once = () if self.every_graph else tuple(len(batches) + at for at in range(len(self.held_out)))
+            return Needs(forward=once, squares=int(self.validator == "M2"))
         looks = len(batches) // self.every + (epoch == self.settings.epochs)
         return Needs(batches, batches, looks if self.validator == "M2" else 0)
 

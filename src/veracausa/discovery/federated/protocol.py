@@ -45,7 +45,8 @@ def columns(plan: Plan) -> Kind:
 def triples(plan: Plan) -> Kind:
     """Masked products with the other's rows, a party's masks of norms under its own key, and their masked products."""
     width = plan.numbers * (plan.d if plan.shares == "all" else max(plan.sizes))
-    rows = max(plan.rows, len(plan.held_out) * HELD_OUT_ROWS * (plan.settings.candidates + 2))
+    graphs = plan.settings.candidates + 2 if plan.every_graph else 1
+    rows = max(plan.rows, len(plan.held_out) * HELD_OUT_ROWS * graphs)
     blocks = plan.d**2 if plan.shares == "all" else max(plan.sizes) ** 2
     looks = len(plan.batches) + 1
     products = _cipher(looks * blocks * plan.numbers, 1, optional=True)
@@ -143,9 +144,15 @@ def factors(plan: Plan, party: str) -> Kind:
 
 
 def candidates(plan: Plan, party: str) -> Kind:
-    """From the validator: graphs to compare, of which a party sees the edges of blocks that it has a share of."""
-    into, out = _concerned(plan, party)
+    """From the validator: which edges to leave out, in turn, and compare the loss of the rows kept apart.
+
+    Among the party's own attributes only; of whole graphs, the edges of blocks that it has a share of.
+    """
     most = plan.settings.candidates + 2
+    if not plan.every_graph:
+        own = plan.count(party)
+        return Kind("candidates", {"own": TensorSpec(torch.bool, (None, own, own), most)})
+    into, out = _concerned(plan, party)
     specs = {
         "into": TensorSpec(torch.bool, (None, *into), most),
         "out": TensorSpec(torch.bool, (None, *out), most),

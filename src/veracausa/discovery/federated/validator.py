@@ -20,7 +20,7 @@ from veracausa.discovery.graphs import greedy_cut
 from veracausa.discovery.privacy import output
 from veracausa.discovery.privacy.laplace import NoisyPenalty
 from veracausa.discovery.structure import Structure
-from veracausa.errors import RunError
+from veracausa.errors import RunError, WireError
 from veracausa.runs.store import Store
 from veracausa.wire.launch import Notify
 from veracausa.wire.link import Link
@@ -148,32 +148,55 @@ class Validator:
         self.strengths = self.strengths * allowed
 
     def _choose(self, link: Link) -> None:
-        """The threshold, by the rule; the parties score graphs on rows that were kept apart."""
+        """The threshold, by the rule; the parties score edges on rows that were kept apart."""
         plan, settings, allowed = self.plan, self.plan.settings, self.structure.allowed[0]
         self._open(link)
         self._send(link, np.ones((plan.d, plan.d)))
         self.strengths = strengths = np.where(allowed, self.strengths, 0.0)
-        if settings.threshold == "held_out" and plan.held_out:
-            thresholds, graphs = rules.candidates(strengths, allowed, self.required, settings.candidates)
-        else:
-            fixed = settings.threshold if isinstance(settings.threshold, float) else 0.0
-            found = rules.mixture_threshold(strengths, allowed) if settings.threshold == "mixture" else fixed
-            thresholds = np.array([found])
-            graphs = greedy_cut(strengths, found, self.required, ~allowed)[None]
-        self.threshold = float(thresholds[0])
-        if not plan.held_out:
-            return
-        for party in plan.parties:
-            at = plan.concerned(party)
-            tensors = {"into": tensor(graphs[:, :, at]), "out": tensor(graphs[:, at])}
-            link.send(party, self.candidates_kind[party], self.step, tensors)
-        losses, empty = np.zeros(len(graphs)), 0.0
-        for party in plan.parties:
-            message = link.receive(party, LOSSES, self.step)
-            losses += message.tensors["losses"].numpy()
-            empty += float(message.meta["empty"])
+        if settings.threshold == "mixture":
+            self.threshold = rules.mixture_threshold(strengths, allowed)
+        elif isinstance(settings.threshold, float):
+            self.threshold = settings.threshold
+        if plan.held_out and plan.every_graph:
+            self._compare_graphs(link)
+        elif plan.held_out:
+            self._try_edges(link)
+
+    def _try_edges(self, link: Link) -> None:
+        """Which strength is worth its place, by edges within parties: those a party can leave out by itself."""
+        plan, settings = self.plan, self.plan.settings
+        tried = self.structure.allowed[0] & ~plan.between & ~self.required & (settings.threshold == "held_out")
+        kept, ended = rules.weakest_first(self.strengths, tried, settings.candidates)
+        proposed = {party: {"own": (kept | ~tried)[:, own, own]} for party, own in self.own.items()}
+        losses, empty = self._scored(link, proposed, len(kept))
+        self.held_out_loss = float(losses[0])
+        if settings.threshold == "held_out":
+            strongest = float(self.strengths.max())
+            self.threshold = rules.worth_threshold(ended, losses, empty, plan.d, settings.edge_worth, strongest)
+
+    def _compare_graphs(self, link: Link) -> None:
+        plan, settings, allowed = self.plan, self.plan.settings, self.structure.allowed[0]
+        thresholds, graphs = rules.candidates(self.strengths, allowed, self.required, settings.candidates)
+        told = {party: plan.concerned(party) for party in plan.parties}
+        proposed = {party: {"into": graphs[:, :, at], "out": graphs[:, at]} for party, at in told.items()}
+        losses, empty = self._scored(link, proposed, len(graphs))
         chosen = rules.most_worthy(losses, graphs.sum((1, 2)), empty, plan.d, settings.edge_worth)
         self.threshold, self.held_out_loss = float(thresholds[chosen]), float(losses[chosen])
+
+    def _scored(self, link: Link, proposed: Mapping[str, Mapping[str, Mask]], count: int) -> tuple[Array, float]:
+        """The held-out loss of all attributes with each choice of edges, and without any causes."""
+        for party, masks in proposed.items():
+            tensors = {name: tensor(mask) for name, mask in masks.items()}
+            link.send(party, self.candidates_kind[party], self.step, tensors)
+        losses, empty = np.zeros(count), 0.0
+        for party in proposed:
+            message = link.receive(party, LOSSES, self.step)
+            scored = message.tensors["losses"].numpy()
+            if len(scored) != count:
+                raise WireError("losses.losses", f"holds {len(scored)} numbers, {count} are expected (from {party!r})")
+            losses += scored
+            empty += float(message.meta["empty"])
+        return losses, empty
 
     def _tell(self, link: Link) -> None:
         """Each party its part of the graph, by the output policy."""

@@ -103,7 +103,7 @@ class _Desk:
         self._stage = ""
         self._norms: Ring
         self._told: dict[str, Array] = {}
-        self._proposed: dict[str, tuple[Any, Any]] = {}
+        self._proposed: dict[str, dict[str, Mask]] = {}
 
     def declare(self, *kinds: Kind, peer: str) -> None:
         pass
@@ -124,7 +124,7 @@ class _Desk:
     def receive(self, name: str, kind: Kind, step: int) -> Message:
         plan, party = self.plan, self.parties[name]
         if kind.name == "losses":
-            losses, empty = party.scores(None, zip(*self._proposed[name], strict=True))  # type: ignore[arg-type]
+            losses, empty = party.scores(None, self._proposed[name])  # type: ignore[arg-type]
             return Message(name, VALIDATOR, kind.name, step, {"losses": tensor(losses)}, {"empty": empty})
         if name == plan.parties[0]:
             self._stage = next(self._until_look)
@@ -140,7 +140,7 @@ class _Desk:
     def send(self, name: str, kind: Kind, step: int, tensors: Mapping[str, Any]) -> None:
         party = self.parties[name]
         if kind.name == "candidates":
-            self._proposed[name] = tensors["into"].numpy(), tensors["out"].numpy()
+            self._proposed[name] = {part: mask.numpy() for part, mask in tensors.items()}
         if kind.name != "factors" or self._stage == "end":
             return
         into = self._told[name] = tensors["into"].numpy()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from veracausa.discovery.privacy import laplace
 from veracausa.discovery.privacy.mechanism import mechanism_of, statement
 from veracausa.discovery.privacy.output import OUTPUTS
+from veracausa.discovery.threshold import BY_LIKELIHOOD
 from veracausa.errors import InputError
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def check_privacy(plan: Plan) -> None:
             f"privacy: {plan.local_steps} local steps use a row so often for one release, and are not accounted for; "
             "set local_steps = 1"
         )
-    if plan.settings.threshold == "held_out" or plan.held_out:
+    if plan.settings.threshold in BY_LIKELIHOOD or plan.held_out:
         raise InputError(
             "privacy: losses of rows kept apart would be released without noise; set held_out = 0 and threshold to a "
             "number or to 'mixture'"

@@ -64,7 +64,7 @@ class Judge:
         """The graphs that are compared on rows kept apart, (R, d, d)."""
         settings, allowed = self.plan.settings, self.structure.allowed[0]
         self.strengths = strengths = np.where(allowed, self.strengths, 0.0)
-        if settings.threshold == "held_out" and self.plan.held_out:
+        if settings.threshold in rules.BY_LIKELIHOOD and self.plan.held_out:
             self._thresholds, self._graphs = rules.candidates(strengths, allowed, self.required, settings.candidates)
         else:
             fixed = settings.threshold if isinstance(settings.threshold, float) else 0.0
