@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from veracausa.data.keys import first_repeat, texts
 from veracausa.errors import InputError
 from veracausa.registry import did_you_mean
 
@@ -38,29 +39,20 @@ class TableFile:
     @cached_property
     def ids(self) -> list[str]:
         """Every row's id, all different."""
-        import polars as pl
-
         if self.id is None:
             return [str(row) for row in range(1, self.frame.height + 1)]
-        series = self.frame[self.id]
-        if series.dtype.is_float():
-            # A writer that met a gap turns the integers 1, 2 into 1.0, 2.0; they are still the ids 1, 2.
-            series = series.fill_nan(None)
-            if bool((series.drop_nulls() == series.drop_nulls().round(0)).all()):
-                series = series.cast(pl.Int64)
-        missing = series.is_null().arg_true()
-        if len(missing):
+        ids = []
+        for row, name in enumerate(texts(self.frame[self.id]), 1):
+            if name is None:
+                raise InputError(
+                    f"{self.path}: row {row}: the id ({self.id!r}) is missing; fill it in or remove the row"
+                )
+            ids.append(name)
+        if (both := first_repeat(ids)) is not None:
+            first, second = both
             raise InputError(
-                f"{self.path}: row {int(missing[0]) + 1}: the id ({self.id!r}) is missing; fill it in or remove the row"
+                f"{self.path}: id {ids[first]!r} stands in rows {first + 1} and {second + 1}; keep one row an id"
             )
-        ids: list[str] = series.cast(pl.String).to_list()
-        if len(set(ids)) < len(ids):
-            first: dict[str, int] = {}
-            for row, name in enumerate(ids):
-                if name in first:
-                    both = f"rows {first[name] + 1} and {row + 1}"
-                    raise InputError(f"{self.path}: id {name!r} stands in {both}; keep one row an id")
-                first[name] = row
         return ids
 
     @cached_property

@@ -1,0 +1,68 @@
+"""An alignment of several sets on one machine, for one operator: the same programs, in threads or in processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from veracausa.alignment.program import Aligned, AlignmentProgram, Notify
+from veracausa.alignment.settings import AlignmentSettings, OwnOptions
+from veracausa.runs.machine import usable_cores
+from veracausa.wire.launch import Launch
+from veracausa.wire.link import Link
+
+
+class _Party:
+    """Hands what its program ended with to whoever started it."""
+
+    def __init__(self, program: AlignmentProgram) -> None:
+        self.program = program
+
+    def __call__(self, link: Link, notify: Notify) -> None:
+        found = self.program(link, notify)
+        notify(
+            {
+                "event": "aligned",
+                "party": link.me,
+                "rows": found.rows.tolist(),
+                "own": found.own,
+                "announced": dict(found.announced),
+                "common": dict(found.common),
+                "warnings": list(found.warnings),
+                "bytes": link.ledger.bytes_sent,
+            }
+        )
+
+
+def align_embedded(
+    ids: Mapping[str, Sequence[str]],
+    settings: AlignmentSettings,
+    own: OwnOptions | None = None,
+    launch: Launch | None = None,
+    notify: Callable[[Mapping[str, Any]], None] = lambda event: None,
+    sources: Mapping[str, str] | None = None,
+) -> dict[str, Aligned]:
+    """Every party's rows in the agreed order. The cores are shared out between the parties."""
+    own = own or OwnOptions()
+    if own.workers is None and sum(map(len, ids.values())) >= 4096:
+        own = own.model_copy(update={"workers": max(1, usable_cores() // len(ids))})
+    programs = {
+        name: _Party(AlignmentProgram(ids[name], settings, own, (sources or {}).get(name, f"ids of {name}")))
+        for name in settings.parties
+    }
+    found: dict[str, Aligned] = {}
+
+    def hear(event: Mapping[str, Any]) -> None:
+        if event["event"] == "aligned":
+            rows = torch.tensor(event["rows"], dtype=torch.int64)
+            found[event["party"]] = Aligned(
+                rows, event["own"], event["announced"], event["common"], tuple(event["warnings"])
+            )
+            notify({key: value for key, value in event.items() if key != "rows"})
+        else:
+            notify(event)
+
+    (launch or Launch()).run(programs, hear)
+    return {name: found[name] for name in settings.parties}

@@ -1,0 +1,64 @@
+"""Before anything of an id leaves: do all mean the same alignment, how many ids come, and what is the session called."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from veracausa.alignment.protocol import HELLO, NONCE
+from veracausa.alignment.settings import AlignmentSettings
+from veracausa.alignment.streams import receive
+from veracausa.errors import WireError
+from veracausa.wire.link import Link
+from veracausa.wire.message import shown
+
+
+@dataclass(frozen=True)
+class Session:
+    """What all parties know before the first id crosses."""
+
+    domain: bytes
+    """What ids are hashed under: no other session has the same."""
+    counts: Mapping[str, int]
+
+
+def greet(link: Link, settings: AlignmentSettings, count: int, max_ids: int) -> Session:
+    """Tell everybody, hear everybody, and refuse whoever means something else."""
+    agreed = settings.agreed()
+    nonces = {link.me: secrets.token_bytes(NONCE)}
+    counts = {link.me: count}
+    others = [name for name in settings.parties if name != link.me]
+    for peer in others:
+        nonce = torch.frombuffer(bytearray(nonces[link.me]), dtype=torch.uint8)
+        link.send(peer, HELLO, 0, {"nonce": nonce}, settings=agreed, count=count)
+    for peer in others:
+        hello = receive(link, peer, HELLO, 0)
+        _compare(agreed, str(hello.meta["settings"]), peer)
+        theirs = int(hello.meta["count"])
+        if not 1 <= theirs <= max_ids:
+            raise WireError("align hello.count", f"{peer!r} brings {theirs} ids, 1 to {max_ids} are taken (max_ids)")
+        nonces[peer], counts[peer] = hello.tensors["nonce"].numpy().tobytes(), theirs
+    # One honest nonce among them makes the label new, whatever the others chose.
+    label = hashlib.sha256(agreed.encode() + b"".join(nonces[name] for name in settings.parties)).digest()
+    return Session(b"veracausa-align-curve25519_XMD:SHA-512_ELL2_NU_" + label, counts)
+
+
+def _compare(ours: str, theirs: str, peer: str) -> None:
+    if ours == theirs:
+        return
+    try:
+        other = json.loads(theirs)
+    except (ValueError, RecursionError):
+        other = None
+    if not isinstance(other, dict):
+        raise WireError("align hello.settings", f"cannot be read (from {peer!r})")
+    for name, value in json.loads(ours).items():
+        if other.get(name) != value:
+            said = shown(json.dumps(other.get(name)))
+            raise WireError(f"align hello.settings.{name}", f"is {said} at {peer!r}, here it is {json.dumps(value)}")
+    raise WireError("align hello.settings", f"has settings that are not known here (from {peer!r})")

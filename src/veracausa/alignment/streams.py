@@ -1,0 +1,106 @@
+"""Sets that cross in many messages, all parties in step: nobody runs ahead, and nobody is silent for long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from veracausa.alignment.curve import POINT, SmallOrder
+from veracausa.alignment.points import Points, fault, tags
+from veracausa.alignment.protocol import CHUNK, MASKED
+from veracausa.alignment.workers import Workers
+from veracausa.errors import WireError
+from veracausa.wire.link import Link
+from veracausa.wire.message import Kind, Message
+
+Outgoing = Iterator[Mapping[str, NDArray[np.generic]]]
+"""For every step, what goes to whom."""
+
+NOTHING: Points = np.empty((0, POINT), dtype=np.uint8)
+
+
+def steps_of(counts: Iterable[int]) -> int:
+    """Messages that the largest of the sets takes; the others send empty ones meanwhile."""
+    return max(1, -(-max(counts) // CHUNK))
+
+
+def pieces(values: NDArray[np.generic], steps: int) -> Iterator[NDArray[np.generic]]:
+    """The values in chunks, one a step; empty ones after the last."""
+    return (values[at * CHUNK : (at + 1) * CHUNK] for at in range(steps))
+
+
+def masked(workers: Workers, values: Points, steps: int, sender: str) -> Iterator[Points]:
+    """The same, each under this party's exponent; `sender` is whom the values came from."""
+    chunks = (piece.tobytes() for piece in pieces(values, steps))
+    try:
+        for chunk in workers.mask(chunks, values.shape[1]):
+            yield np.frombuffer(chunk, dtype=np.uint8).reshape(-1, POINT)
+    except SmallOrder:
+        raise _refused(MASKED, "holds a point of small order", sender) from None
+
+
+def exchange(
+    link: Link, kind: Kind, round_: int, outgoing: Outgoing, incoming: Mapping[str, int], steps: int
+) -> dict[str, NDArray[np.generic]]:
+    """Send and receive one chunk after the other; of each peer named, exactly the announced number of rows."""
+    arrived: dict[str, list[NDArray[np.generic]]] = {peer: [] for peer in incoming}
+    for at in range(steps):
+        step = round_ * steps + at
+        for peer, chunk in next(outgoing).items():
+            # Writable memory: torch would warn of an array that it may only read.
+            link.send(peer, kind, step, {_name(kind): torch.from_numpy(chunk.copy())})
+        for peer, count in incoming.items():
+            rows = min(CHUNK, max(0, count - at * CHUNK))
+            chunk = receive(link, peer, kind, step).tensors[_name(kind)].numpy()
+            if len(chunk) != rows:
+                raise _refused(kind, f"holds {len(chunk)} rows, {rows} were announced", peer)
+            arrived[peer].append(chunk)
+    return {peer: np.concatenate(chunks) for peer, chunks in arrived.items()}
+
+
+def receive(link: Link, peer: str, kind: Kind, step: int) -> Message:
+    """What `peer` sends; whatever is wrong with it is said with the peer's name."""
+    try:
+        return link.receive(peer, kind, step)
+    except WireError as error:
+        if repr(peer) in str(error):
+            raise
+        problem = str(error).removeprefix(f"message refused: {error.field}: ")
+        raise WireError(error.field, f"{problem} (from {peer!r})") from None
+
+
+def checked_points(points: Points, sender: str) -> list[bytes]:
+    """The points of a whole set as tags, no two alike; what no honest party sends is refused."""
+    if (wrong := fault(points)) is not None:
+        raise _refused(MASKED, wrong, sender)
+    found = tags(points)
+    if len(set(found)) < len(found):
+        raise _refused(MASKED, "holds the same point twice", sender)
+    return found
+
+
+def checked_positions(kind: Kind, positions: NDArray[np.int64], count: int, sender: str) -> None:
+    """Refuse what are no different places among `count`."""
+    if len(positions) and (int(positions.min()) < 0 or int(positions.max()) >= count):
+        raise _refused(kind, f"holds a position outside of {count}", sender)
+    if len(np.unique(positions)) < len(positions):
+        raise _refused(kind, "holds the same position twice", sender)
+
+
+def common_count(message: Message, limit: int, sender: str) -> int:
+    """How many ids are said to be in common, which cannot be more than the smallest set has."""
+    count = int(message.meta["count"])
+    if not 0 <= count <= limit:
+        raise WireError(f"{message.kind}.count", f"is {count}, between 0 and {limit} is possible (from {sender!r})")
+    return count
+
+
+def _name(kind: Kind) -> str:
+    return next(iter(kind.tensors))
+
+
+def _refused(kind: Kind, problem: str, sender: str) -> WireError:
+    return WireError(f"{kind.name}.{_name(kind)}", f"{problem} (from {sender!r})")
