@@ -11,7 +11,21 @@ from typing import Annotated, NoReturn
 import typer
 
 from veracausa import __version__
-from veracausa.cli import audit, bench, data, demo, discover, doctor, frontier, init, predict, report, reproduce, train
+from veracausa.cli import (
+    audit,
+    bench,
+    data,
+    demo,
+    discover,
+    doctor,
+    federation,
+    frontier,
+    init,
+    predict,
+    report,
+    reproduce,
+    train,
+)
 from veracausa.cli import list as listing
 from veracausa.errors import VeracausaError
 
@@ -35,6 +49,7 @@ app.command("list")(listing.list_)
 app.command("data")(data.data)
 app.command("doctor")(doctor.doctor)
 app.add_typer(bench.app, name="bench")
+app.add_typer(federation.app, name="federation")
 
 
 def _print_version(wanted: bool) -> None:

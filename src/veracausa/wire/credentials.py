@@ -14,7 +14,7 @@ from veracausa.errors import InputError
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
-    from cryptography.x509 import Certificate
+    from cryptography.x509 import Certificate, CertificateSigningRequest
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,8 @@ def grouped(content: bytes) -> str:
     return " ".join(digest[at : at + 4] for at in range(0, len(digest), 4))
 
 
-def public_bytes(holder: PrivateKeyTypes | Certificate) -> bytes:
-    """The public key of a key or certificate, to compare."""
+def public_bytes(holder: PrivateKeyTypes | Certificate | CertificateSigningRequest) -> bytes:
+    """The public key of a key, certificate or request, to compare."""
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
     return holder.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
@@ -131,9 +131,15 @@ def check_dates(path: Path, certificate: Certificate, now: datetime) -> None:
     """Refuse a certificate whose time is over or has not come."""
     start, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if end <= now:
-        raise InputError(f"{path}: expired on {end:%Y-%m-%d %H:%M} UTC; ask the coordinator for a new one")
+        raise InputError(f"{path}: expired on {end:%Y-%m-%d %H:%M} UTC; {_renew(certificate)}")
     if start > now:
         raise InputError(f"{path}: is not valid before {start:%Y-%m-%d %H:%M} UTC; set this machine's clock right")
+
+
+def _renew(certificate: Certificate) -> str:
+    if certificate.issuer == certificate.subject:
+        return "the coordinator must found the federation anew"
+    return f"let the coordinator approve {common_name(certificate)}.request.zip again, and join with --signed"
 
 
 def check_signature(path: Path, certificate: Certificate, root: Certificate) -> None:

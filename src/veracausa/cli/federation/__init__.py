@@ -1,0 +1,14 @@
+"""`veracausa federation`: one job across organisations, each command a module of this package."""
+
+from __future__ import annotations
+
+import typer
+
+from veracausa.cli.federation import approve, init, join
+
+app = typer.Typer(
+    no_args_is_help=True, help="One job across organisations: invite them, join, agree, run. Keys never leave home."
+)
+app.command("init")(init.init)
+app.command("join")(join.join)
+app.command("approve")(approve.approve)

@@ -1,0 +1,75 @@
+"""`party.toml`: what is one party's own. It is written where the party joins, and no command sends it."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from veracausa.config import PartyOwn
+from veracausa.data.files import given_path
+from veracausa.data.tables import OwnTable
+from veracausa.errors import InputError
+from veracausa.federation.members import first_problem
+
+_ABOUT = """\
+# What is {party}'s own: where its data lies, and how it defends itself. This file never leaves this folder.
+"""
+_EXAMPLE = """\
+# [data]
+# path = "/data/mine.csv"
+# id = "patient"
+# columns = ["age", "bmi"]
+# [defense]
+# name = "laplace"
+"""
+
+
+def party_toml(
+    party: str,
+    data: str | None = None,
+    id: str | None = None,
+    columns: Sequence[str] = (),
+    defense: str | None = None,
+    settings: Sequence[str] = (),
+) -> str:
+    """The file's text from a command's options; `settings` are `data.K=V` and `defense.K=V`."""
+    tree: dict[str, dict[str, Any]] = {"data": {}, "defense": {}}
+    if data is not None:
+        # A run may start in another folder.
+        tree["data"]["path"] = str(given_path(data, "--data").absolute())
+    if id is not None:
+        tree["data"]["id"] = id
+    if columns:
+        tree["data"]["columns"] = list(columns)
+    if defense is not None:
+        tree["defense"]["name"] = defense
+    for setting in settings:
+        _lay_over(tree, setting)
+    own = {table: values for table, values in tree.items() if values}
+    try:
+        PartyOwn.model_validate(own)
+        OwnTable.model_validate(own.get("data", {}))
+    except ValidationError as error:
+        raise InputError(f"party.toml: {first_problem(error)}") from None
+    import tomli_w
+
+    return _ABOUT.format(party=party) + (tomli_w.dumps(own) if own else _EXAMPLE)
+
+
+def _lay_over(tree: dict[str, dict[str, Any]], setting: str) -> None:
+    place, equals, text = setting.partition("=")
+    table, *path = place.strip().split(".")
+    if not equals or table not in tree or not path or not all(path):
+        raise InputError(f"--set {setting}: write it as data.K=V or defense.K=V")
+    node: dict[str, Any] = tree[table]
+    for name in path[:-1]:
+        node = node.setdefault(name, {})
+        if not isinstance(node, dict):
+            raise InputError(f"--set {setting}: {name} is a value, it has no settings of its own")
+    try:
+        node[path[-1]] = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        node[path[-1]] = text

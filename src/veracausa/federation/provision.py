@@ -1,0 +1,226 @@
+"""The coordinator's side: a federation is founded, and requests of its members are approved."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from veracausa.errors import InputError
+from veracausa.federation.identity import MEMBER_DAYS, ROOT_DAYS, Authority, check_request, make_authority, sign
+from veracausa.federation.members import Network, first_problem, read_network
+from veracausa.federation.parcel import read_parcel, write_parcel
+from veracausa.wire.credentials import fingerprint, grouped, public_bytes, read_certificate
+
+INVITATION = ("federation.toml", "job.toml", "root.pem")
+REQUEST = ("request.toml", "request.csr")
+SIGNED = ("certificate.pem", "root.pem")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""Of a federation: it stands in the root's certificate."""
+
+
+class Note(BaseModel):
+    """What a request says beside the key: whose it is, and what the member was invited to."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    member: str
+    federation: str
+    sha256: dict[str, str]
+    """Of the invitation's files."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A member's request, read and found sound."""
+
+    note: Note
+    csr: bytes
+    fingerprint: str
+    """Of the whole request; the member reads the same one out."""
+
+
+@dataclass(frozen=True)
+class Approval:
+    parcel: Path
+    fingerprint: str
+    expires: datetime
+
+
+def describe(
+    name: str,
+    parties: Sequence[str],
+    server: str,
+    members: Sequence[str] = (),
+    scheme: str = "tcp",
+    route: str = "relayed",
+) -> Network:
+    """The federation of a job's parties and its server; `NAME@host:port` gives a member an address."""
+    addresses: dict[str, str | None] = dict.fromkeys(parties)
+    own, at, _ = server.partition("@")
+    if not at:
+        raise InputError(f"--server {server}: write it as NAME@host:port; the others dial it there")
+    for given in (server, *members):
+        member, _, address = given.partition("@")
+        if member not in addresses and given is not server:
+            known = ", ".join(parties)
+            raise InputError(f"--member {given}: {member!r} has no part in the job (its parties: {known})")
+        addresses[member] = address or addresses.get(member)
+    described = {
+        "name": name,
+        "server": own,
+        "scheme": scheme,
+        "route": route,
+        "members": {member: {"address": address} for member, address in addresses.items()},
+    }
+    try:
+        network = Network.model_validate(described)
+    except ValidationError as error:
+        raise InputError(f"federation: {first_problem(error)}") from None
+    check_names(network)
+    return network
+
+
+def check_names(network: Network) -> None:
+    """Refuse names that a certificate cannot tell apart."""
+    if not _NAME.fullmatch(network.name):
+        raise InputError(f"federation {network.name!r}: a name has letters, digits, '.', '-' and '_', at most 64")
+    for member, about in network.members.items():
+        host = (about.address or "").rpartition(":")[0].lower()
+        for other in network.members:
+            if other != member and other.lower() == host:
+                raise InputError(f"members.{member}.address: {host!r} is the name of a member; rename that member")
+
+
+def parties_of(job: Path) -> tuple[str, ...]:
+    """Who takes part in a job, which has nothing in it that is a party's own."""
+    from veracausa.config import load_job
+    from veracausa.discovery.job import read_job
+
+    tree = _read_toml(job)
+    if "party" in tree:
+        raise InputError(f"{job}: [party.*] is a party's own and never leaves it; move it into that party's party.toml")
+    if tree.get("kind") == "discovery":
+        from veracausa.discovery.federated.plan import VALIDATOR
+
+        discovery = read_job(job)
+        names = tuple(discovery.parties) or tuple(discovery.data.get("files", ()))
+        if not names:
+            raise InputError(f"{job}: parties: is missing; say which parties hold which columns")
+        return (*names, VALIDATOR)
+    parties = load_job(job).parties
+    return (parties.active, *parties.passive)
+
+
+def found(folder: Path, network: Network, job: Path, days: int = ROOT_DAYS) -> Authority:
+    """Fill a new folder with the agreed files, the authority, and the invitation for the members."""
+    (folder / "federation.toml").write_text(network.to_toml(), encoding="utf-8")
+    (folder / "job.toml").write_bytes(job.read_bytes())
+    authority = make_authority(folder / "authority", network.name, days)
+    write_parcel(folder / "invitation.zip", invited(folder, authority.root))
+    return authority
+
+
+def invited(folder: Path, root: Path) -> dict[str, bytes]:
+    """The files of an invitation: nothing in them is secret."""
+    return {
+        "federation.toml": (folder / "federation.toml").read_bytes(),
+        "job.toml": (folder / "job.toml").read_bytes(),
+        "root.pem": root.read_bytes(),
+    }
+
+
+def read_request(folder: Path, parcel: Path) -> Request:
+    """A member's request, if it is sound and meant for this federation."""
+    authority, network = Authority(folder / "authority"), read_network(folder / "federation.toml")
+    authority.check(datetime.now(UTC))
+    check_names(network)
+    files = read_parcel(parcel, REQUEST, "a member's request")
+    try:
+        note = Note.model_validate(tomllib.loads(files["request.toml"].decode()))
+    except (ValidationError, ValueError):
+        raise InputError(f"{parcel}: request.toml is damaged; ask for the request again") from None
+    if note.member not in network.members:
+        raise InputError(f"{parcel}: {note.member!r} is no member of {network.name} ({', '.join(network.members)})")
+    check_request(files["request.csr"], note.member)
+    _check_invitation(parcel, note, hashes(invited(folder, authority.root)), _renewal(authority, note, files))
+    return Request(note, files["request.csr"], request_fingerprint(files))
+
+
+def approve(
+    folder: Path, request: Request, out: Path | None = None, days: int = MEMBER_DAYS, replace: bool = False
+) -> Approval:
+    """Sign a request. What goes back is the certificate and the root: nothing secret."""
+    authority, network = Authority(folder / "authority"), read_network(folder / "federation.toml")
+    member = request.note.member
+    earlier = authority.issued(member)
+    if earlier.exists() and not replace and not _same_key(earlier, request.csr):
+        raise InputError(
+            f"{member} has a certificate for another key already ({earlier}), and it stays valid until it expires; "
+            "if the member lost its key, approve with --replace"
+        )
+    address = network.members[member].address
+    hosts = [address.rpartition(":")[0]] if address else []
+    certificate = sign(authority, request.csr, member, hosts, days)
+    parcel = out or folder / f"{member}.signed.zip"
+    write_parcel(parcel, {"certificate.pem": certificate, "root.pem": authority.root.read_bytes()})
+    signed = read_certificate(earlier)
+    return Approval(parcel, fingerprint(signed), signed.not_valid_after_utc)
+
+
+def hashes(files: Mapping[str, bytes]) -> dict[str, str]:
+    """SHA-256 of each file."""
+    return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+
+
+def request_fingerprint(files: Mapping[str, bytes]) -> str:
+    """One fingerprint for all of a request: whoever compares it has compared key, name, members and job."""
+    return grouped(b"".join(files[name] for name in REQUEST))
+
+
+def same_fingerprint(one: str, other: str) -> bool:
+    """Whether two fingerprints are the same, however they are written."""
+    bare = [text.upper().removeprefix("SHA256").translate(_SEPARATORS) for text in (one, other)]
+    return bare[0] == bare[1]
+
+
+_SEPARATORS = str.maketrans("", "", " :-=\n\t")
+
+
+def _check_invitation(parcel: Path, note: Note, ours: Mapping[str, str], renewal: bool) -> None:
+    for name in INVITATION:
+        # A certificate is renewed for the same authority, whatever became of the job since.
+        if note.sha256.get(name) != ours[name] and (name == "root.pem" or not renewal):
+            raise InputError(
+                f"{parcel}: {note.member} was invited with another {name} than the one here; "
+                "send invitation.zip again, and let it join with that one"
+            )
+
+
+def _renewal(authority: Authority, note: Note, files: Mapping[str, bytes]) -> bool:
+    earlier = authority.issued(note.member)
+    return earlier.exists() and _same_key(earlier, files["request.csr"])
+
+
+def _same_key(certificate: Path, csr: bytes) -> bool:
+    from cryptography import x509
+
+    return public_bytes(read_certificate(certificate)) == public_bytes(x509.load_pem_x509_csr(csr))
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; `veracausa init {path}` writes a job to start from") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: is not valid TOML: {error}") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}; check the path") from None
