@@ -1,0 +1,1 @@
+"""Parties in different organisations: a link over NVIDIA FLARE's cells, with mutual TLS."""

@@ -1,0 +1,185 @@
+"""What travels between two cells: numbered frames, kept until the other side has read them.
+
+    4 bytes  magic "VCF1"
+    1 byte   sort of frame, 3 bytes zero
+    16 bytes session
+    8 bytes  number of this frame in its session (of a probe: its own number)
+    8 bytes  how many frames of the peer were read by the program
+    8 bytes  how many frames of the peer have arrived in order
+    body
+
+A connection may break and come back, and the engine hands frames to many threads: so frames can be lost, doubled, or
+overtake each other. Numbers put that right, and what is replayed is known by its number.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+import torch
+from torch import Tensor
+
+from veracausa.errors import WireError
+from veracausa.wire.codec import PREFIX, check_prefix
+
+MAGIC = b"VCF1"
+HEADER = struct.Struct("<4sB3x16sQQQ")
+NO_SESSION = bytes(16)
+MAX_EARLY = 4096
+"""Frames that may wait for one that they overtook."""
+
+
+class Sort(IntEnum):
+    """What a frame is."""
+
+    PIECE = 0
+    """The next part of a message."""
+    WORDS = 1
+    """A party gives up, has finished, or says whom it waits for."""
+    STATE = 2
+    """How far it has read."""
+    PROBE = 3
+    """The same, and asks for the other's."""
+    UNKNOWN = 4
+    """Answers a frame of a session that this party does not have."""
+    POKE = 5
+    """A party has come and wants a session offered."""
+    OFFER = 6
+    ANSWER = 7
+    CONFIRM = 8
+
+
+NUMBERED = (Sort.PIECE, Sort.WORDS)
+
+
+@dataclass(frozen=True)
+class Header:
+    """The head of a frame."""
+
+    sort: Sort
+    session: bytes = NO_SESSION
+    number: int = 0
+    read: int = 0
+    arrived: int = 0
+
+    def pack(self) -> bytes:
+        return HEADER.pack(MAGIC, self.sort, self.session, self.number, self.read, self.arrived)
+
+
+def parse(frame: memoryview) -> tuple[Header, memoryview]:
+    """The head of a frame and its body."""
+    if len(frame) < HEADER.size:
+        raise WireError("frame", f"{len(frame)} bytes, less than a header")
+    magic, sort, session, number, read, arrived = HEADER.unpack_from(frame)
+    if magic != MAGIC or bytes(frame[5:8]) != bytes(3):
+        raise WireError("frame", "is not one of ours")
+    if sort not in Sort.__members__.values():
+        raise WireError("frame", f"is of the unknown sort {sort}")
+    return Header(Sort(sort), session, number, read, arrived), frame[HEADER.size :]
+
+
+class Outgoing:
+    """Numbered frames to one peer, kept until it has read them."""
+
+    def __init__(self, window: int) -> None:
+        self.next = 0
+        self.nbytes = 0
+        self._window = window
+        self._unread: deque[tuple[int, bytes | bytearray]] = deque()
+
+    def has_room(self, size: int) -> bool:
+        return not self._unread or self.nbytes + size <= self._window
+
+    def number(self) -> int:
+        """The number of the frame that comes next."""
+        self.next += 1
+        return self.next - 1
+
+    def keep(self, number: int, frame: bytes | bytearray) -> None:
+        self._unread.append((number, frame))
+        self.nbytes += len(frame)
+
+    def was_read(self, count: int) -> bool:
+        """Let go of the first `count` frames; whether any was new."""
+        if count > self.next:
+            raise WireError("frame.read", f"says that {count} frames were read, {self.next} were sent")
+        before = len(self._unread)
+        while self._unread and self._unread[0][0] < count:
+            self.nbytes -= len(self._unread.popleft()[1])
+        return len(self._unread) < before
+
+    def since(self, number: int) -> list[bytes | bytearray]:
+        """The frames from a number on."""
+        return [frame for at, frame in self._unread if at >= number]
+
+    def __bool__(self) -> bool:
+        return bool(self._unread)
+
+
+class Incoming:
+    """Numbered frames of one peer, put back in order."""
+
+    def __init__(self, window: int) -> None:
+        self.arrived = 0
+        self.read = 0
+        self._window = window
+        self._early: dict[int, tuple[Header, memoryview]] = {}
+        self._early_bytes = 0
+
+    def take(self, header: Header, body: memoryview) -> Iterator[tuple[Header, memoryview]]:
+        """The frames that are next now that this one is here; a repeated one brings none."""
+        if header.number < self.arrived or header.number in self._early:
+            return
+        if header.number > self.arrived:
+            self._early_bytes += len(body)
+            if len(self._early) >= MAX_EARLY or self._early_bytes > self._window:
+                self._early_bytes -= len(body)
+                raise WireError("frame.number", f"is {header.number}, {self.arrived} comes next")
+            self._early[header.number] = (header, body)
+            return
+        self.arrived += 1
+        yield header, body
+        while (held := self._early.pop(self.arrived, None)) is not None:
+            self._early_bytes -= len(held[1])
+            self.arrived += 1
+            yield held
+
+
+class Assembly:
+    """The pieces of one message after the other."""
+
+    def __init__(self, max_body: int) -> None:
+        self._max_body = max_body
+        self._whole: Tensor | None = None
+        self._filled = 0
+
+    @property
+    def idle(self) -> bool:
+        return self._whole is None
+
+    def add(self, piece: memoryview) -> Tensor | None:
+        """The whole message once its last piece is here; refused before anything of its size is allocated."""
+        if not len(piece):
+            raise WireError("frame", "is a piece of nothing")
+        # A tensor must not be made of bytes that nobody may write.
+        part = torch.frombuffer(bytearray(piece) if piece.readonly else piece, dtype=torch.uint8)
+        if self._whole is None:
+            total = check_prefix(bytes(piece[: PREFIX.size]), self._max_body)
+            if len(part) > total:
+                raise WireError("body", f"{len(part)} bytes, {total} were announced")
+            if len(part) == total:
+                return part
+            self._whole, self._filled = torch.empty(total, dtype=torch.uint8), 0
+        if self._filled + len(part) > len(self._whole):
+            self._whole = None
+            raise WireError("body", "has more bytes than were announced")
+        self._whole[self._filled : self._filled + len(part)] = part
+        self._filled += len(part)
+        if self._filled < len(self._whole):
+            return None
+        whole, self._whole = self._whole, None
+        return whole

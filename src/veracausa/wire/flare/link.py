@@ -1,0 +1,377 @@
+"""One attempt of a party at its program, with sessions to all its peers."""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from veracausa.errors import PeerLost, WireError
+from veracausa.wire.codec import Layout, decode
+from veracausa.wire.flare.frames import HEADER, NUMBERED, Assembly, Header, Incoming, Outgoing, Sort
+from veracausa.wire.flare.session import Session
+from veracausa.wire.ledger import Ledger
+from veracausa.wire.link import Link, silent_party
+from veracausa.wire.message import Message, shown
+
+log = logging.getLogger(__name__)
+
+Transmit = Callable[[str, bytes | bytearray], bool]
+"""Gives a frame to the engine for a peer; whether it took it. What it did not take is sent again."""
+
+SMALL = 1 << 19
+"""Bytes of a message that is sent at once; larger ones by a thread, while the party computes on."""
+IMPATIENT = 1.0
+"""Seconds without a sign of the peer having read more, after which it is asked."""
+_WORDS = 1 << 14
+
+
+@dataclass
+class _Peer:
+    """All about one peer in this attempt."""
+
+    session: Session
+    out: Outgoing
+    incoming: Incoming
+    assembly: Assembly
+    inbox: deque[tuple[Tensor, int]] = field(default_factory=deque)
+    """Whole messages as bytes, and how many frames have been read with each."""
+    unsaid: int = 0
+    """Frames that were read and that the peer does not know to be."""
+    arrived_there: int = 0
+    asked_at: float = 0.0
+    moved_at: float = 0.0
+    stuck: int = -1
+    """What had arrived there when it was asked last."""
+    probe: int = 0
+    latency: float | None = None
+    heard_at: float = 0.0
+    finished: bool = False
+
+
+class FlareLink(Link):
+    """A link to parties in other organisations.
+
+    What a peer sends wrong is refused, counted and logged, and the party goes on waiting for what is right.
+    """
+
+    def __init__(
+        self,
+        me: str,
+        sessions: Mapping[str, Session],
+        transmit: Transmit,
+        timeout: float,
+        max_body: int,
+        chunk: int,
+        window: int,
+        ledger: Ledger | None = None,
+        device: torch.device | None = None,
+    ) -> None:
+        super().__init__(me, list(sessions), ledger, timeout, max_body)
+        self.refused: Counter[str] = Counter()
+        """How often each peer sent something that could not be taken."""
+        self._last_refusal: dict[str, str] = {}
+        self._transmit, self._chunk, self._device = transmit, chunk, device
+        now = time.monotonic()
+        self._of = {
+            peer: _Peer(session, Outgoing(window), Incoming(window), Assembly(max_body), moved_at=now, heard_at=now)
+            for peer, session in sessions.items()
+        }
+        self._lost: PeerLost | None = None
+        self._waits: dict[str, str] = {}
+        self._changed = threading.Condition()
+        self._sending = {peer: threading.Lock() for peer in sessions}
+        self._large: queue.SimpleQueue[tuple[str, Tensor] | None] = queue.SimpleQueue()
+        self._queued: Counter[str] = Counter()
+        self._sender: threading.Thread | None = None
+        self._closed = False
+
+    # ---- sending ---------------------------------------------------------------------------------------------------
+
+    def _deliver(self, message: Message, plan: Layout) -> None:
+        peer = message.receiver
+        self._check_alive(peer)
+        if plan.nbytes <= min(SMALL, self._chunk) and not self._queued[peer]:
+            frame = bytearray(HEADER.size + plan.nbytes)
+            plan.write(torch.frombuffer(frame, dtype=torch.uint8, offset=HEADER.size))
+            self._send_numbered(peer, Sort.PIECE, frame)
+            return
+        whole = torch.empty(plan.nbytes, dtype=torch.uint8)
+        plan.write(whole)
+        if self._sender is None:
+            self._sender = threading.Thread(target=self._send_large, name=f"{self.me} sends", daemon=True)
+            self._sender.start()
+        with self._changed:
+            self._queued[peer] += 1
+        self._large.put((peer, whole))
+
+    def _send_large(self) -> None:
+        while (item := self._large.get()) is not None:
+            peer, whole = item
+            try:
+                for start in range(0, len(whole), self._chunk):
+                    piece = whole[start : start + self._chunk]
+                    frame = bytearray(HEADER.size + len(piece))
+                    torch.frombuffer(frame, dtype=torch.uint8, offset=HEADER.size)[:] = piece
+                    self._send_numbered(peer, Sort.PIECE, frame)
+            except PeerLost as lost:
+                self.lose(lost.peer, lost.reason)
+            with self._changed:
+                self._queued[peer] -= 1
+                self._changed.notify_all()
+
+    def _send_numbered(self, peer: str, sort: Sort, frame: bytearray, wait: bool = True) -> None:
+        """Number a frame whose head is still empty, keep it until it was read, and send it."""
+        own = self._of[peer]
+        with self._sending[peer]:
+            with self._changed:
+                if wait and not self._changed.wait_for(
+                    lambda: own.out.has_room(len(frame)) or self._lost is not None, self.timeout
+                ):
+                    raise PeerLost(peer, f"read nothing for {self.timeout:g} s")
+                if wait:
+                    self._check_alive(peer)
+                number = own.out.number()
+                head = Header(sort, own.session.id, number, own.incoming.read, own.incoming.arrived).pack()
+                own.unsaid = 0
+            if own.session.sealed:
+                ready: bytes | bytearray = head + own.session.seal(number, head, memoryview(frame)[HEADER.size :])
+            else:
+                frame[: HEADER.size] = head
+                ready = frame
+            with self._changed:
+                if not own.out:
+                    own.moved_at = time.monotonic()
+                own.out.keep(number, ready)
+            self._transmit(peer, ready)
+
+    def _tell(self, peer: str, sort: Sort, number: int = 0) -> None:
+        own = self._of[peer]
+        with self._changed:
+            head = Header(sort, own.session.id, number, own.incoming.read, own.incoming.arrived).pack()
+            own.unsaid = 0
+        self._transmit(peer, head)
+
+    def _say(self, peer: str, words: Mapping[str, str]) -> None:
+        text = json.dumps(words).encode()
+        self._send_numbered(peer, Sort.WORDS, bytearray(HEADER.size) + text, wait=False)
+
+    # ---- receiving -------------------------------------------------------------------------------------------------
+
+    def _collect(self, sender: str) -> Message:
+        own = self._of[sender]
+        start, told = time.monotonic(), False
+        while True:
+            with self._changed:
+                left = start + (self.timeout if told else self.timeout / 2) - time.monotonic()
+                heard = self._changed.wait_for(lambda: own.inbox or self._lost or own.finished, max(0.0, left))
+                item = own.inbox.popleft() if own.inbox else None
+                if item is not None:
+                    own.incoming.read = item[1]
+                    own.unsaid += 1
+                elif self._lost is not None:
+                    raise PeerLost(self._lost.peer, self._lost.reason)
+                elif own.finished:
+                    raise PeerLost(sender, "it had already finished")
+                busy = own.unsaid >= 16 or (item is not None and len(item[0]) > SMALL)
+            if item is not None:
+                if busy:
+                    self._tell(sender, Sort.STATE)
+                if (message := self._readable(sender, item[0])) is not None:
+                    if told:
+                        self._whisper("")
+                    return message
+            elif not heard and not told:
+                # Half-way to the time-out the others learn whom this party waits for: then nobody blames it.
+                told = True
+                self._whisper(sender)
+            elif not heard:
+                lost = silent_party(sender, {**self._waits, self.me: sender})
+                raise PeerLost(lost, self._why_silent(lost))
+
+    def _readable(self, sender: str, whole: Tensor) -> Message | None:
+        try:
+            message = decode(whole, self.kinds[sender], self.max_body, None)
+            if message.sender != sender:
+                raise WireError("sender", f"is {shown(message.sender)!r} in the session of {sender!r}")
+            for name, tensor in message.tensors.items():
+                if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+                    raise WireError(f"{message.kind}.{name}", "holds values that are not finite")
+        except WireError as error:
+            self.refuse(sender, error)
+            return None
+        if self._device is None or self._device.type == "cpu":
+            return message
+        moved = {name: tensor.to(self._device) for name, tensor in message.tensors.items()}
+        return Message(message.sender, message.receiver, message.kind, message.step, moved, message.meta)
+
+    def _why_silent(self, lost: str) -> str:
+        why = f"silent for {self.timeout:g} s"
+        if lost in self._last_refusal:
+            why += f"; {self.refused[lost]} of its frames were refused, the last one: {self._last_refusal[lost]}"
+        return why
+
+    def _whisper(self, awaited: str) -> None:
+        for peer in self.peers:
+            self._say(peer, {"awaits": awaited})
+
+    def hear(self, peer: str, header: Header, body: memoryview, head: bytes) -> None:
+        """Take in a frame of a peer's session; called by the cell's threads, in any order."""
+        own = self._of[peer]
+        try:
+            if header.sort in NUMBERED:
+                if own.session.sealed:
+                    body = own.session.open(header.number, head, body)
+                self._take(own, peer, header, body)
+            elif header.sort in (Sort.STATE, Sort.PROBE) and not len(body):
+                self._take_state(own, peer, header)
+            else:
+                raise WireError("frame", f"a {header.sort.name.lower()} of {len(body)} bytes does not belong here")
+        except WireError as error:
+            self.refuse(peer, error)
+
+    def _take(self, own: _Peer, peer: str, header: Header, body: memoryview) -> None:
+        with self._changed:
+            own.heard_at = time.monotonic()
+            self._acknowledged(own, header)
+            for at, part in list(own.incoming.take(header, body)):
+                try:
+                    if at.sort is Sort.WORDS:
+                        self._take_words(own, peer, part)
+                    elif (whole := own.assembly.add(part)) is not None:
+                        own.inbox.append((whole, at.number + 1))
+                except WireError as error:
+                    self.refuse(peer, error)
+            if not own.inbox and own.assembly.idle:
+                own.incoming.read = own.incoming.arrived
+            self._changed.notify_all()
+        if header.sort is Sort.WORDS:
+            self._tell(peer, Sort.STATE)  # who leaves waits for this
+
+    def _take_words(self, own: _Peer, peer: str, body: memoryview) -> None:
+        try:
+            if len(body) > _WORDS:
+                raise ValueError
+            words = json.loads(bytes(body))
+            if not isinstance(words, dict) or not all(isinstance(word, str) for word in words.values()):
+                raise ValueError
+        except (ValueError, RecursionError):
+            raise WireError("words", "cannot be read") from None
+        if "awaits" in words:
+            self._waits.pop(peer, None)
+            if words["awaits"] in (self.me, *self.peers):
+                self._waits[peer] = words["awaits"]
+        elif "finished" in words:
+            own.finished = True
+        elif "lost" in words:
+            self._lost = self._lost or PeerLost(shown(words["lost"]), words.get("reason", "")[:1000])
+
+    def _take_state(self, own: _Peer, peer: str, header: Header) -> None:
+        again: list[bytes | bytearray] = []
+        with self._changed:
+            own.heard_at = time.monotonic()
+            moved = self._acknowledged(own, header)
+            if header.sort is Sort.STATE and header.number == own.probe and own.probe:
+                own.latency = time.monotonic() - own.asked_at
+                # Nothing more has arrived since it was asked before: what is on its way may be lost.
+                if not moved and header.arrived < own.out.next and own.stuck == header.arrived:
+                    again = own.out.since(header.arrived)
+                own.stuck = header.arrived
+            self._changed.notify_all()
+        if header.sort is Sort.PROBE:
+            self._tell(peer, Sort.STATE, header.number)
+        for frame in again:
+            if not self._transmit(peer, frame):
+                break
+
+    def _acknowledged(self, own: _Peer, header: Header) -> bool:
+        moved = own.out.was_read(header.read)
+        if header.arrived > own.arrived_there:
+            own.arrived_there = header.arrived
+            moved = True
+        if moved:
+            own.moved_at = time.monotonic()
+        return moved
+
+    # ---- what goes wrong -------------------------------------------------------------------------------------------
+
+    def refuse(self, peer: str, error: WireError) -> None:
+        """Count and log what was not taken; the party goes on."""
+        self.refused[peer] += 1
+        self._last_refusal[peer] = str(error).removeprefix("message refused: ")
+        if self.refused[peer] <= 20 or self.refused[peer] % 1000 == 0:
+            log.warning("refused from %s (%d so far): %s", peer, self.refused[peer], self._last_refusal[peer])
+
+    def lose(self, peer: str, reason: str) -> None:
+        """From now on every receive says that this peer is lost."""
+        with self._changed:
+            self._lost = self._lost or PeerLost(peer, reason)
+            self._changed.notify_all()
+
+    def session_of(self, peer: str) -> Session | None:
+        return self._of[peer].session if peer in self._of else None
+
+    def _check_alive(self, peer: str) -> None:
+        if self._lost is not None:
+            raise PeerLost(self._lost.peer, self._lost.reason)
+        if self._of[peer].finished:
+            raise PeerLost(peer, "it had already finished")
+
+    def tick(self) -> None:
+        """Now and then: say what was read, ask who has not said so for long."""
+        now = time.monotonic()
+        for peer, own in self._of.items():
+            with self._changed:
+                waiting = bool(own.out) and now - max(own.moved_at, own.asked_at) > IMPATIENT
+                curious = now - own.asked_at > 5 * IMPATIENT
+                unsaid = own.unsaid > 0
+                if waiting or curious:
+                    own.probe += 1
+                    own.asked_at = now
+            if waiting or curious:
+                self._tell(peer, Sort.PROBE, own.probe)
+            elif unsaid:
+                self._tell(peer, Sort.STATE)
+
+    def seen(self) -> dict[str, dict[str, float | int | None]]:
+        """For each peer: seconds of a round trip, seconds since it was heard, frames refused."""
+        now = time.monotonic()
+        return {
+            peer: {"latency": own.latency, "silent": now - own.heard_at, "refused": self.refused[peer]}
+            for peer, own in self._of.items()
+        }
+
+    def abort(self, reason: str, lost: str | None = None) -> None:
+        for peer in self.peers:
+            self._say(peer, {"lost": (lost or self.me)[:60], "reason": reason[:1000]})
+        self._end(2.0)
+
+    def close(self) -> None:
+        super().close()
+        with self._changed:
+            self._changed.wait_for(lambda: not any(self._queued.values()) or self._lost, self.timeout)
+        for peer in self.peers:
+            self._say(peer, {"finished": ""})
+        self._end(min(self.timeout, 30.0))
+
+    def wait_for_others(self, patience: float) -> None:
+        """Stay until every peer has finished: whoever relays must not leave first."""
+        with self._changed:
+            self._changed.wait_for(lambda: all(own.finished for own in self._of.values()) or self._lost, patience)
+
+    def _end(self, patience: float) -> None:
+        """Wait until what was said last has arrived."""
+        self._closed = True
+        self._large.put(None)
+        with self._changed:
+            self._changed.wait_for(
+                lambda: all(own.finished or own.arrived_there >= own.out.next for own in self._of.values()), patience
+            )

@@ -1,0 +1,205 @@
+"""Two parties make sure of each other, and agree on keys that no relay has.
+
+Each draws a fresh X25519 key and signs both keys, both names and what the session is for, with its certificate's key.
+The certificate must come from the federation's own authority, name the party, and be valid today. The keys of a
+session are derived from the secret that both computed, one a direction; a frame's number is its nonce, and its head
+is authenticated with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgpack
+
+from veracausa.errors import WireError
+
+_MAX_PEM = 1 << 15
+_LIFE = 8
+
+
+class Files(Protocol):
+    """Where a party's certificate, its key and the authority's certificate lie."""
+
+    @property
+    def root(self) -> Path: ...
+    @property
+    def certificate(self) -> Path: ...
+    @property
+    def key(self) -> Path: ...
+
+
+class Identity:
+    """One party's certificate and key, and how it knows others."""
+
+    def __init__(self, name: str, files: Files) -> None:
+        from cryptography import x509
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+        self.name = name
+        self.pem = files.certificate.read_bytes()
+        self._key: Any = load_pem_private_key(files.key.read_bytes(), password=None)
+        self._root = x509.load_pem_x509_certificate(files.root.read_bytes())
+
+    def sign(self, text: bytes) -> bytes:
+        from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+
+        if isinstance(self._key, RSAPrivateKey):
+            return self._key.sign(text, _pss(), _sha256())
+        from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
+
+        signature: bytes = self._key.sign(text, ECDSA(_sha256()))
+        return signature
+
+    def verify(self, pem: bytes, name: str, text: bytes, signature: bytes) -> None:
+        """Refuse unless `name` signed the text, with a certificate of this federation that is valid now."""
+        from cryptography import x509
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, EllipticCurvePublicKey
+        from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+
+        try:
+            certificate = x509.load_pem_x509_certificate(pem)
+            certificate.verify_directly_issued_by(self._root)
+            named = certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
+        except (ValueError, TypeError, InvalidSignature):
+            raise WireError("certificate", f"of {name!r} is not of this federation's authority") from None
+        if [attribute.value for attribute in named] != [name]:
+            raise WireError("certificate", f"names another party than {name!r}")
+        now = datetime.now(UTC)
+        if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
+            raise WireError("certificate", f"of {name!r} is not valid today")
+        key = certificate.public_key()
+        try:
+            if isinstance(key, RSAPublicKey):
+                key.verify(signature, text, _pss(), _sha256())
+            elif isinstance(key, EllipticCurvePublicKey):
+                key.verify(signature, text, ECDSA(_sha256()))
+            else:
+                raise WireError("certificate", f"of {name!r} has a key of an unknown sort")
+        except InvalidSignature:
+            raise WireError("signature", f"was not made by {name!r}") from None
+
+
+@dataclass(frozen=True)
+class Session:
+    """What two parties share once they know each other."""
+
+    id: bytes
+    sealed: bool
+    life: bytes
+    """Changes whenever the peer comes anew."""
+    mine: Any = field(repr=False)
+    theirs: Any = field(repr=False)
+
+    def seal(self, number: int, head: bytes, body: bytes | memoryview) -> bytes:
+        sealed: bytes = self.mine.encrypt(_nonce(number), body, head)
+        return sealed
+
+    def open(self, number: int, head: bytes, body: memoryview) -> memoryview:
+        from cryptography.exceptions import InvalidTag
+
+        try:
+            # Writable, so that tensors can be made of it without another copy.
+            return memoryview(bytearray(self.theirs.decrypt(_nonce(number), body, head)))
+        except (InvalidTag, ValueError):
+            raise WireError("frame", "was changed on its way") from None
+
+
+class Opening:
+    """One party's half of a session that is being made with one peer."""
+
+    def __init__(self, me: Identity, peer: str, purpose: bytes, sealed: bool, life: bytes) -> None:
+        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+        self.me, self.peer, self.life = me, peer, life
+        self.leads = me.name < peer
+        self._purpose, self._sealed = purpose, sealed
+        self._secret = X25519PrivateKey.generate()
+        self.public = self._secret.public_key().public_bytes_raw()
+
+    def offer(self) -> bytes:
+        """What the leading party sends first."""
+        return _pack(key=self.public, life=self.life)
+
+    def proof(self, their_key: bytes, their_life: bytes) -> bytes:
+        """What shows the other who this is."""
+        text = self._transcript(their_key, their_life) + (b"leads" if self.leads else b"follows")
+        return _pack(key=self.public, life=self.life, pem=self.me.pem, signature=self.me.sign(text))
+
+    def session(self, proof: bytes) -> Session:
+        """The session with the peer that proved itself so; refused if it did not."""
+        fields = unpack(proof, ("key", "life", "pem", "signature"))
+        transcript = self._transcript(fields["key"], fields["life"])
+        role = b"follows" if self.leads else b"leads"
+        self.me.verify(fields["pem"], self.peer, transcript + role, fields["signature"])
+        return self._keys(fields["key"], fields["life"], transcript)
+
+    def _keys(self, their_key: bytes, their_life: bytes, transcript: bytes) -> Session:
+        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+        try:
+            shared = self._secret.exchange(X25519PublicKey.from_public_bytes(their_key))
+        except ValueError:
+            raise WireError("key", f"of {self.peer!r} is not one") from None
+        made = HKDF(_sha256(), 80, salt=transcript, info=b"veracausa session 1").derive(shared)
+        leading, following = AESGCM(made[16:48]), AESGCM(made[48:80])
+        mine, theirs = (leading, following) if self.leads else (following, leading)
+        return Session(made[:16], self._sealed, their_life, mine, theirs)
+
+    def _transcript(self, their_key: bytes, their_life: bytes) -> bytes:
+        mine, theirs = (self.me.name, self.public, self.life), (self.peer, their_key, their_life)
+        first, second = (mine, theirs) if self.leads else (theirs, mine)
+        parts = [b"veracausa session 1", self._purpose, b"sealed" if self._sealed else b"in TLS alone"]
+        for name, key, life in (first, second):
+            parts += [name.encode(), key, life]
+        return hashlib.sha256(b"".join(len(part).to_bytes(4, "little") + part for part in parts)).digest()
+
+
+def new_life() -> bytes:
+    return os.urandom(_LIFE)
+
+
+def unpack(body: bytes | memoryview, names: tuple[str, ...]) -> dict[str, bytes]:
+    """The named fields of what a peer sent, each of bytes and of a size that it can have."""
+    if len(body) > _MAX_PEM:
+        raise WireError("session", f"{len(body)} bytes, at most {_MAX_PEM} are taken")
+    try:
+        fields = msgpack.unpackb(bytes(body), strict_map_key=True)
+    except Exception as error:  # msgpack raises a family of its own on malformed bytes
+        raise WireError("session", f"not msgpack ({type(error).__name__})") from None
+    if not isinstance(fields, dict) or set(fields) != set(names):
+        raise WireError("session", f"must hold exactly {', '.join(names)}")
+    sizes = {"key": 32, "life": _LIFE}
+    for name, value in fields.items():
+        if type(value) is not bytes or len(value) != sizes.get(name, len(value)):
+            raise WireError(f"session.{name}", "is of the wrong sort or size")
+    return fields
+
+
+def _pack(**fields: bytes) -> bytes:
+    packed: bytes = msgpack.packb(fields)
+    return packed
+
+
+def _nonce(number: int) -> bytes:
+    return number.to_bytes(12, "little")
+
+
+def _sha256() -> Any:
+    from cryptography.hazmat.primitives.hashes import SHA256
+
+    return SHA256()
+
+
+def _pss() -> Any:
+    from cryptography.hazmat.primitives.asymmetric.padding import MGF1, PSS
+
+    return PSS(MGF1(_sha256()), PSS.DIGEST_LENGTH)
