@@ -1,4 +1,4 @@
-"""Before anything of an id leaves: do all mean the same alignment, how many ids come, and what is the session called."""
+"""Before anything of an id leaves: do all mean the same, how many ids come, and what the session is called."""
 
 from __future__ import annotations
 

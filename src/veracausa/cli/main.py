@@ -12,6 +12,7 @@ import typer
 
 from veracausa import __version__
 from veracausa.cli import (
+    align,
     audit,
     bench,
     data,
@@ -38,6 +39,7 @@ app = typer.Typer(
 )
 app.command("demo")(demo.demo)
 app.command("init")(init.init)
+app.command("align")(align.align)
 app.command("train")(train.train)
 app.command("predict")(predict.predict)
 app.command("audit")(audit.audit)

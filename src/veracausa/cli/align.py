@@ -1,0 +1,174 @@
+"""`veracausa align`: which rows several tables share, by the protocol that parties run across organisations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from veracausa.cli.console import err, out, print_json_line
+from veracausa.errors import InputError
+
+if TYPE_CHECKING:
+    from veracausa.alignment.program import Aligned
+
+
+class Mode(StrEnum):
+    all = "all"
+    active = "active"
+
+
+class Ways(StrEnum):
+    threads = "threads"
+    processes = "processes"
+
+
+def align(
+    files: Annotated[
+        list[str], typer.Argument(metavar="[PARTY=]FILE…", help="A table a party, the active party's first.")
+    ],
+    ids: Annotated[
+        list[str],
+        typer.Option(
+            "--id", metavar="[PARTY=]COLUMN", help="The column of ids; once for all, or PARTY=COLUMN for each."
+        ),
+    ],
+    folder: Annotated[Path, typer.Option("--out", metavar="DIR", help="A new folder for what is found.")] = Path(
+        "aligned"
+    ),
+    mode: Annotated[
+        Mode,
+        typer.Option("--mode", help="all: rows that everybody has; active: the active party's rows, whoever has them."),
+    ] = Mode.all,
+    case_fold: Annotated[bool, typer.Option("--case-fold", help="Take ab-1 and AB-1 for the same id.")] = False,
+    whole_numbers: Annotated[
+        bool, typer.Option("--whole-numbers/--no-whole-numbers", help="Take 17.0 for the id 17.")
+    ] = True,
+    pad_to: Annotated[int, typer.Option("--pad-to", min=0, help="Announce at least so many ids a party.")] = 0,
+    max_ids: Annotated[int, typer.Option("--max-ids", min=1, help="Refuse a party that brings more.")] = 10_000_000,
+    min_share: Annotated[
+        float, typer.Option("--min-share", min=0, max=1, help="Warn if less of a party's ids are in common.")
+    ] = 0.01,
+    rows_only: Annotated[bool, typer.Option("--rows-only", help="Write which rows, and no tables.")] = False,
+    separator: Annotated[str, typer.Option("--separator", help="Between the fields of CSV files.")] = ",",
+    link: Annotated[Ways, typer.Option("--link", help="Parties as threads or as processes.")] = Ways.threads,
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", min=0, help="Processes a party that mask ids; default: the cores, shared."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the counts as the last line.")] = False,
+) -> None:
+    """Find the rows that tables of several parties share, by private set intersection, and write them in one order."""
+    paths = _named(files)
+    columns = _columns(ids, list(paths))
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"--out {folder}: is there already; name a new folder")
+    from rich.progress import Progress
+
+    from veracausa.alignment.embedded import align_embedded
+    from veracausa.alignment.settings import AlignmentSettings, OwnOptions
+    from veracausa.alignment.tables import read_id_table, write_aligned
+    from veracausa.wire.launch import Launch
+
+    tables = {party: read_id_table(path, columns[party], separator) for party, path in paths.items()}
+    settings = AlignmentSettings(
+        parties=tuple(paths), mode=mode.value, case_fold=case_fold, whole_numbers=whole_numbers
+    )
+    own = OwnOptions(pad_to=pad_to, max_ids=max_ids, min_share=min_share, workers=workers)
+    with Progress(console=err, transient=True, disable=not err.is_terminal) as bar:
+        tasks = {party: bar.add_task(f"masking: {party}", total=1.0) for party in paths}
+
+        def show(event: Mapping[str, Any]) -> None:
+            if event["event"] == "aligning":
+                bar.update(tasks[event["party"]], completed=event["share"])
+
+        found = align_embedded(
+            {party: table.ids for party, table in tables.items()},
+            settings,
+            own,
+            Launch(link.value),
+            show,
+            {party: str(path) for party, path in paths.items()},
+        )
+    if not any(found[party].held for party in settings.parties[1:]):
+        raise InputError(
+            f"{' and '.join(map(str, paths.values()))} have no id in common; "
+            "check that the id columns name the same people in the same way"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    written = {p: write_aligned(tables[p], found[p], folder, p, rows_only) for p in settings.parties}
+    summary = _summary(mode.value, paths, found, written)
+    (folder / "report.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    _show(summary)
+    if as_json:
+        print_json_line(summary)
+
+
+def _named(files: Sequence[str]) -> dict[str, Path]:
+    """Every file under its party's name: the one given, else the file's."""
+    paths: dict[str, Path] = {}
+    for item in files:
+        name, given, path = item.partition("=")
+        if not given or not name or "/" in name:
+            name, path = Path(item).stem, item
+        if name in paths:
+            raise InputError(f"align: two parties are named {name!r}; give them names: NAME={path}")
+        paths[name] = Path(path)
+    if len(paths) < 2:
+        raise InputError("align: give the files of at least two parties, the active party's first")
+    return paths
+
+
+def _columns(ids: Sequence[str], parties: Sequence[str]) -> dict[str, str]:
+    """Every party's column of ids."""
+    of_all: str | None = None
+    of_one: dict[str, str] = {}
+    for item in ids:
+        name, given, column = item.partition("=")
+        if given and name in parties:
+            of_one[name] = column
+        else:
+            of_all = item
+    for party in parties:
+        if party not in of_one and of_all is None:
+            raise InputError(f"--id: party {party!r} has none; add --id {party}=COLUMN")
+    return {party: of_one.get(party, of_all or "") for party in parties}
+
+
+def _summary(
+    mode: str, paths: Mapping[str, Path], found: Mapping[str, Aligned], written: Mapping[str, Sequence[Path]]
+) -> dict[str, Any]:
+    first = next(iter(found.values()))
+    return {
+        "mode": mode,
+        "length": len(first.rows),
+        "parties": {
+            party: {
+                "file": str(paths[party]),
+                "rows": one.own,
+                "announced": first.announced[party],
+                "held": one.held,
+                "share": one.held / one.own,
+                "written": [str(path) for path in written[party]],
+            }
+            for party, one in found.items()
+        },
+        "warnings": sorted({warning for one in found.values() for warning in one.warnings}),
+    }
+
+
+def _show(summary: Mapping[str, Any]) -> None:
+    from rich.table import Table
+
+    table = Table("party", "rows", "in the agreed order", "share of its rows", box=None, pad_edge=False)
+    for party, one in summary["parties"].items():
+        table.add_row(party, str(one["rows"]), f"{one['held']} of {summary['length']}", f"{100 * one['share']:.1f} %")
+    out.print(table)
+    for warning in summary["warnings"]:
+        err.print(f"warning: {warning}", markup=False, soft_wrap=True)
+    written = [path for one in summary["parties"].values() for path in one["written"]]
+    out.print(f"written: {', '.join(written)}", markup=False, soft_wrap=True)
