@@ -12,6 +12,7 @@ import logging
 import socket
 from typing import Any
 
+from nvflare.fuel.f3.comm_error import CommError
 from nvflare.fuel.f3.communicator import driver_mgr
 from nvflare.fuel.f3.drivers.connector_info import ConnectorInfo
 from nvflare.fuel.f3.drivers.driver_params import DriverParams
@@ -19,6 +20,7 @@ from nvflare.fuel.f3.drivers.grpc_driver import GrpcDriver
 from nvflare.fuel.f3.drivers.net_utils import get_ssl_context, get_tcp_urls
 from nvflare.fuel.f3.drivers.socket_conn import ConnectionHandler, SocketConnection
 from nvflare.fuel.f3.drivers.tcp_driver import TcpDriver, TcpStreamServer
+from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
 
 HANDSHAKE_S = 10.0
 """How long a connection and its handshake may take."""
@@ -26,7 +28,10 @@ SCHEMES = {"tcp": "vtcp", "grpc": "vgrpc"}
 """What federation.toml calls a transport -> the scheme of its URL."""
 PEER = "peer"
 """The part of a URL's query that names the member to be reached."""
+MAX_FRAME = 72 << 20
+"""Bytes of a frame that are taken; FLARE would make room for two gigabytes that a peer only announces."""
 _EXPECTED = "grpc.ssl_target_name_override"
+_LIMIT = "grpc.max_receive_message_length"
 _log = logging.getLogger(__name__)
 
 
@@ -50,6 +55,15 @@ def _with_mutual_tls(connector: ConnectorInfo) -> dict[str, Any]:
     return params
 
 
+class _Connection(SocketConnection):  # type: ignore[misc, unused-ignore]
+    """A connection that makes room for no more than a frame may have."""
+
+    def read_into(self, buffer: Any, offset: int, length: int) -> None:
+        super().read_into(buffer, offset, length)
+        if not offset and length == PREFIX_LEN and Prefix.from_bytes(buffer).length > MAX_FRAME:
+            raise CommError(CommError.BAD_DATA, "the announced frame is too large")
+
+
 class _Handler(ConnectionHandler):  # type: ignore[misc, unused-ignore]
     """One accepted connection, in a thread of its own."""
 
@@ -61,7 +75,10 @@ class _Handler(ConnectionHandler):  # type: ignore[misc, unused-ignore]
             _log.info("a connection from %s was refused: %s", self.client_address, error)
             return
         self.request.settimeout(None)
-        super().handle()
+        connection = _Connection(self.request, self.server.connector, True)
+        self.server.driver.add_connection(connection)
+        connection.read_loop()
+        self.server.driver.close_connection(connection)
 
 
 class _Listener(TcpStreamServer):  # type: ignore[misc, unused-ignore]
@@ -98,7 +115,7 @@ class MutualTcpDriver(TcpDriver):  # type: ignore[misc, unused-ignore]
         context = get_ssl_context(params, ssl_server=False)
         with socket.create_connection(address, HANDSHAKE_S) as raw, context.wrap_socket(raw) as sock:
             sock.settimeout(None)
-            connection = SocketConnection(sock, connector, True)
+            connection = _Connection(sock, connector, True)
             self.add_connection(connection)
             connection.read_loop()
             self.close_connection(connection)
@@ -120,6 +137,7 @@ class MutualGrpcDriver(GrpcDriver):  # type: ignore[misc, unused-ignore]
 
     def listen(self, connector: ConnectorInfo) -> None:
         _with_mutual_tls(connector)
+        self.options = self._options()
         super().listen(connector)
 
     def connect(self, connector: ConnectorInfo) -> None:
@@ -127,6 +145,9 @@ class MutualGrpcDriver(GrpcDriver):  # type: ignore[misc, unused-ignore]
         member = params.get(PEER)
         if not member:
             raise ValueError(f"a {SCHEMES['grpc']} address needs ?{PEER}=NAME: whom it should reach")
-        others = [option for option in self.options or () if option[0] != _EXPECTED]
-        self.options = [*others, (_EXPECTED, member)]
+        self.options = [*self._options(), (_EXPECTED, member)]
         super().connect(connector)
+
+    def _options(self) -> list[tuple[str, Any]]:
+        others = [option for option in self.options or () if option[0] not in (_EXPECTED, _LIMIT)]
+        return [*others, (_LIMIT, MAX_FRAME)]

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from veracausa.errors import InputError, PeerLost, WireError
+from veracausa.wire.credentials import Credentials
 from veracausa.wire.flare.frames import HEADER, NO_SESSION, Header, Sort, parse
 from veracausa.wire.flare.link import FlareLink
-from veracausa.wire.flare.session import Files, Identity, Opening, Session, new_life, unpack
+from veracausa.wire.flare.session import Identity, Opening, Session, new_life, unpack
 
 if TYPE_CHECKING:
     from veracausa.federation.members import Network
@@ -37,12 +38,12 @@ class FlareSite:
     certificate opened, or if it is sealed with the keys of a session.
     """
 
-    def __init__(self, me: str, network: Network, files: Files, device: torch.device | None = None) -> None:
+    def __init__(self, me: str, network: Network, credentials: Credentials, device: torch.device | None = None) -> None:
         self.me, self.network = me, network
         self.refused: Counter[str] = Counter()
         """Frames that could not be taken, by the cell that they came from."""
-        self._files, self._device = files, device
-        self._identity = Identity(me, files)
+        self._credentials, self._device = credentials, device
+        self._identity = Identity(me, credentials)
         self._max_frame = (network.wire.chunk_kib << 10) + SLACK
         self._link: FlareLink | None = None
         self._meeting: _Meeting | None = None
@@ -57,27 +58,20 @@ class FlareSite:
         """Listen or dial, as the network says."""
         try:
             from nvflare.fuel.f3.cellnet.core_cell import CoreCell
-            from nvflare.fuel.f3.drivers.driver_params import DriverParams
         except ImportError:
             raise InputError(
                 'the package nvflare is missing, which carries messages: pip install "veracausa[federation]"'
             ) from None
+        from veracausa.wire import tls_driver
+
         # Everything that the engine has to say of a peer is said by this class, in words for a person.
         logging.getLogger("nvflare").setLevel(logging.CRITICAL)
-        files = self._files
-        credentials = {
-            DriverParams.CA_CERT.value: str(files.root),
-            DriverParams.SERVER_CERT.value: str(files.certificate),
-            DriverParams.SERVER_KEY.value: str(files.key),
-            DriverParams.CLIENT_CERT.value: str(files.certificate),
-            DriverParams.CLIENT_KEY.value: str(files.key),
-        }
-        serves = self.me == self.network.server
+        tls_driver.register()
         self._cell = CoreCell(
             self.network.cell(self.me),
-            self._url(self.network.server, listen=serves),
+            self._url(self.network.server, listen=self.me == self.network.server),
             secure=True,
-            credentials=credentials,
+            credentials=self._credentials.for_flare(),
             auth_identity=self.me,
             auth_identity_map={self.network.cell(self.network.server): self.network.server},
         )
@@ -103,11 +97,12 @@ class FlareSite:
                 connectors.get_external_connector(self._url(name), adhoc=False)
 
     def _url(self, member: str, listen: bool = False) -> str:
+        from veracausa.wire import tls_driver
+
         host, port = str(self.network.members[member].address).rsplit(":", 1)
         if listen and host not in ("localhost", "127.0.0.1"):
-            host = "0.0.0.0"
-        scheme = {"tcp": "stcp", "grpc": "grpcs"}[self.network.scheme]
-        return f"{scheme}://{host}:{port}"
+            host = "0.0.0.0"  # others dial this port; who may is what the certificates say
+        return tls_driver.url(self.network.scheme, f"{host}:{port}", member)
 
     def close(self) -> None:
         self._stopped.set()

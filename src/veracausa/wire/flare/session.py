@@ -12,39 +12,26 @@ import hashlib
 import os
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgpack
 
 from veracausa.errors import WireError
+from veracausa.wire.credentials import Credentials, fingerprint, read_certificate, read_key
 
 _MAX_PEM = 1 << 15
 _LIFE = 8
 
 
-class Files(Protocol):
-    """Where a party's certificate, its key and the authority's certificate lie."""
-
-    @property
-    def root(self) -> Path: ...
-    @property
-    def certificate(self) -> Path: ...
-    @property
-    def key(self) -> Path: ...
-
-
 class Identity:
     """One party's certificate and key, and how it knows others."""
 
-    def __init__(self, name: str, files: Files) -> None:
-        from cryptography import x509
-        from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
+    def __init__(self, name: str, credentials: Credentials) -> None:
+        credentials.check(name)
         self.name = name
-        self.pem = files.certificate.read_bytes()
-        self._key: Any = load_pem_private_key(files.key.read_bytes(), password=None)
-        self._root = x509.load_pem_x509_certificate(files.root.read_bytes())
+        self.pem = credentials.certificate.read_bytes()
+        self._key: Any = read_key(credentials.key)
+        self._root = read_certificate(credentials.root)
 
     def sign(self, text: bytes) -> bytes:
         from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
@@ -56,8 +43,8 @@ class Identity:
         signature: bytes = self._key.sign(text, ECDSA(_sha256()))
         return signature
 
-    def verify(self, pem: bytes, name: str, text: bytes, signature: bytes) -> None:
-        """Refuse unless `name` signed the text, with a certificate of this federation that is valid now."""
+    def verify(self, pem: bytes, name: str, text: bytes, signature: bytes) -> str:
+        """The fingerprint of the certificate with which `name` signed the text; refused unless it is valid now."""
         from cryptography import x509
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, EllipticCurvePublicKey
@@ -84,6 +71,7 @@ class Identity:
                 raise WireError("certificate", f"of {name!r} has a key of an unknown sort")
         except InvalidSignature:
             raise WireError("signature", f"was not made by {name!r}") from None
+        return fingerprint(certificate)
 
 
 @dataclass(frozen=True)
@@ -94,6 +82,8 @@ class Session:
     sealed: bool
     life: bytes
     """Changes whenever the peer comes anew."""
+    fingerprint: str
+    """Of the peer's certificate."""
     mine: Any = field(repr=False)
     theirs: Any = field(repr=False)
 
@@ -137,10 +127,10 @@ class Opening:
         fields = unpack(proof, ("key", "life", "pem", "signature"))
         transcript = self._transcript(fields["key"], fields["life"])
         role = b"follows" if self.leads else b"leads"
-        self.me.verify(fields["pem"], self.peer, transcript + role, fields["signature"])
-        return self._keys(fields["key"], fields["life"], transcript)
+        known = self.me.verify(fields["pem"], self.peer, transcript + role, fields["signature"])
+        return self._keys(fields["key"], fields["life"], transcript, known)
 
-    def _keys(self, their_key: bytes, their_life: bytes, transcript: bytes) -> Session:
+    def _keys(self, their_key: bytes, their_life: bytes, transcript: bytes, known: str) -> Session:
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -152,7 +142,7 @@ class Opening:
         made = HKDF(_sha256(), 80, salt=transcript, info=b"veracausa session 1").derive(shared)
         leading, following = AESGCM(made[16:48]), AESGCM(made[48:80])
         mine, theirs = (leading, following) if self.leads else (following, leading)
-        return Session(made[:16], self._sealed, their_life, mine, theirs)
+        return Session(made[:16], self._sealed, their_life, known, mine, theirs)
 
     def _transcript(self, their_key: bytes, their_life: bytes) -> bytes:
         mine, theirs = (self.me.name, self.public, self.life), (self.peer, their_key, their_life)
