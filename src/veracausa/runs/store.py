@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from veracausa.errors import RunError
 from veracausa.runs.atomic import write_whole
 from veracausa.runs.tree import decode_tree, digest, encode_tree
 from veracausa.wire.ledger import Ledger
+from veracausa.wire.link import Link
 
 _PUT_BACK = "put the file back, or train again into a new --out"
 _NAME = re.compile(r"step-(\d{8})-([0-9a-f]{16})\.safetensors")
@@ -38,6 +39,9 @@ class Store:
         self.ledger = Ledger(self.folder / "ledger.jsonl")
         self.start_step: int | None = None
         """The step of the checkpoint to go on from; None: from the beginning."""
+        self.marked: int | None = None
+        """The newest step that all parties are known to hold: only older ones go. None: one process sees all folders."""
+        self.after_save: Callable[[int, Callable[[int], None]], None] | None = None
 
     def log(self, record: Mapping[str, Any]) -> None:
         """Append one line to the run's metrics, in one write, so that parties do not cut into each other's lines."""
@@ -55,7 +59,19 @@ class Store:
         ledger = {"messages": self.ledger.messages, "bytes": self.ledger.bytes_sent}
         content = encode_tree({"step": step, "ledger": ledger, "state": state})
         write_whole(self.checkpoints / f"step-{step:08d}-{digest(content)}.safetensors", content)
-        self._remove(sorted(self.steps())[: -self.keep])
+        self._remove(old for old in sorted(self.steps())[: -self.keep] if self.marked is None or old < self.marked)
+        if self.after_save is not None:
+            self.after_save(step, self.mark)
+
+    def announce_to(self, link: Link) -> None:
+        """Let the other parties know of checkpoints, where no process sees all folders."""
+        if link.marks:
+            self.marked = self.start_step or 0
+            self.after_save = link.checkpointed
+
+    def mark(self, step: int) -> None:
+        """All parties hold a checkpoint of `step`."""
+        self.marked = max(step, self.marked or 0)
 
     def keep_moment(self, step: int, model: Mapping[str, Any]) -> None:
         """Keep the party's model as it is after `step` training steps, for good."""

@@ -74,6 +74,7 @@ class PartyProgram:
     def _run(self, link: Link, notify: Notify) -> None:
         store = Store(self.run, self.data.name, self.job.checkpoints.keep)
         store.start_step = self.start_step
+        store.announce_to(link)
         link.ledger = store.ledger
         watcher = Watchers([make(store) for make in self.watchers]) if self.watchers else None
         party = make_party(self.job, unshare(self.data), self.schema, notify, watcher)

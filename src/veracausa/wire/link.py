@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from torch import Tensor
 
@@ -34,6 +34,9 @@ class Link(ABC):
         self.timeout = timeout
         self.max_body = max_body
         self.kinds: dict[str, dict[str, Kind]] = {peer: {} for peer in self.peers}
+
+    marks = False
+    """Whether checkpoints must be kept until all parties are known to hold one."""
 
     def declare(self, *kinds: Kind, peer: str | None = None) -> None:
         """Say which kinds may cross to and from `peer`, or every peer; both ends must."""
@@ -83,6 +86,13 @@ class Link(ABC):
     def gather_each(self, kinds: Mapping[str, Kind], step: int) -> dict[str, Message]:
         """One message from every peer named, each of the kind declared for it."""
         return {peer: self.receive(peer, kind, step) for peer, kind in kinds.items()}
+
+    def checkpointed(self, step: int, mark: Callable[[int], None]) -> None:
+        """Say that this party holds a checkpoint of `step`; `mark` is called with a step that all are known to hold.
+
+        Where one process starts all parties it looks into all their folders instead, and nothing needs to be said.
+        """
+        return
 
     @abstractmethod
     def abort(self, reason: str, lost: str | None = None) -> None:

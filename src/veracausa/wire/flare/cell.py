@@ -267,7 +267,7 @@ class FlareSite:
         for peer, header, body, head in meeting.early():
             link.hear(peer, header, body, head)
         for peer in peers:
-            self._transmit(peer, Header(Sort.STATE, meeting.sessions[peer].id).pack())
+            self._transmit(peer, Header(Sort.STATE, meeting.sessions[peer].id).pack() + bytes(8))
         return link
 
     def sealed(self, peer: str) -> bool:
@@ -381,7 +381,7 @@ class _Meeting:
             self._sure.add(peer)
             session = self.sessions[peer]
             self._changed.notify_all()
-        self._site._transmit(peer, Header(Sort.STATE, session.id).pack())
+        self._site._transmit(peer, Header(Sort.STATE, session.id).pack() + bytes(8))
 
     def knows(self, peer: str, session: bytes) -> bool:
         return session != NO_SESSION and peer in self.sessions and self.sessions[peer].id == session

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import queue
+import struct
 import threading
 import time
 from collections import Counter, deque
@@ -32,6 +33,8 @@ SMALL = 1 << 19
 IMPATIENT = 1.0
 """Seconds without a sign of the peer having read more, after which it is asked."""
 _WORDS = 1 << 14
+_STEP = struct.Struct("<Q")
+_HELD = 64
 
 
 @dataclass
@@ -55,6 +58,9 @@ class _Peer:
     latency: float | None = None
     heard_at: float = 0.0
     finished: bool = False
+    held: set[int] = field(default_factory=set)
+    """Steps of which it said that it holds a checkpoint."""
+    step: int = 0
 
 
 class FlareLink(Link):
@@ -62,6 +68,8 @@ class FlareLink(Link):
 
     What a peer sends wrong is refused, counted and logged, and the party goes on waiting for what is right.
     """
+
+    marks = True
 
     def __init__(
         self,
@@ -93,11 +101,15 @@ class FlareLink(Link):
         self._queued: Counter[str] = Counter()
         self._sender: threading.Thread | None = None
         self._closed = False
+        self._step = 0
+        self._held: set[int] = set()
+        self._mark: Callable[[int], None] = lambda step: None
 
     # ---- sending ---------------------------------------------------------------------------------------------------
 
     def _deliver(self, message: Message, plan: Layout) -> None:
         peer = message.receiver
+        self._step = max(self._step, message.step)
         self._check_alive(peer)
         if plan.nbytes <= min(SMALL, self._chunk) and not self._queued[peer]:
             frame = bytearray(HEADER.size + plan.nbytes)
@@ -158,7 +170,7 @@ class FlareLink(Link):
         with self._changed:
             head = Header(sort, own.session.id, number, own.incoming.read, own.incoming.arrived).pack()
             own.unsaid = 0
-        self._transmit(peer, head)
+        self._transmit(peer, head + _STEP.pack(self._step))
 
     def _say(self, peer: str, words: Mapping[str, str]) -> None:
         text = json.dumps(words).encode()
@@ -231,7 +243,8 @@ class FlareLink(Link):
                 if own.session.sealed:
                     body = own.session.open(header.number, head, body)
                 self._take(own, peer, header, body)
-            elif header.sort in (Sort.STATE, Sort.PROBE) and not len(body):
+            elif header.sort in (Sort.STATE, Sort.PROBE) and len(body) == _STEP.size:
+                own.step = _STEP.unpack(body)[0]
                 self._take_state(own, peer, header)
             else:
                 raise WireError("frame", f"a {header.sort.name.lower()} of {len(body)} bytes does not belong here")
@@ -269,10 +282,32 @@ class FlareLink(Link):
             self._waits.pop(peer, None)
             if words["awaits"] in (self.me, *self.peers):
                 self._waits[peer] = words["awaits"]
+        elif "holds" in words:
+            if not words["holds"].isdecimal() or len(words["holds"]) > 15:
+                raise WireError("words", "hold no step")
+            own.held = {*sorted(own.held)[-_HELD:], int(words["holds"])}
+            self._mark_common()
         elif "finished" in words:
             own.finished = True
         elif "lost" in words:
             self._lost = self._lost or PeerLost(shown(words["lost"]), words.get("reason", "")[:1000])
+
+    def checkpointed(self, step: int, mark: Callable[[int], None]) -> None:
+        for peer in self.peers:
+            self._say(peer, {"holds": str(step)})
+        with self._changed:
+            self._mark = mark
+            self._held.add(step)
+            self._mark_common()
+
+    def _mark_common(self) -> None:
+        """Once all are known to hold a step, older ones need not be kept."""
+        common = self._held.intersection(*(own.held for own in self._of.values()))
+        if common:
+            newest = max(common)
+            for steps in (self._held, *(own.held for own in self._of.values())):
+                steps -= {step for step in steps if step <= newest}
+            self._mark(newest)
 
     def _take_state(self, own: _Peer, peer: str, header: Header) -> None:
         again: list[bytes | bytearray] = []
@@ -342,10 +377,15 @@ class FlareLink(Link):
                 self._tell(peer, Sort.STATE)
 
     def seen(self) -> dict[str, dict[str, float | int | None]]:
-        """For each peer: seconds of a round trip, seconds since it was heard, frames refused."""
+        """For each peer: its step, seconds of a round trip, seconds since it was heard, frames refused."""
         now = time.monotonic()
         return {
-            peer: {"latency": own.latency, "silent": now - own.heard_at, "refused": self.refused[peer]}
+            peer: {
+                "step": own.step,
+                "latency": own.latency,
+                "silent": now - own.heard_at,
+                "refused": self.refused[peer],
+            }
             for peer, own in self._of.items()
         }
 
