@@ -32,10 +32,11 @@ def encode_columns(values: Array, names: Sequence[str]) -> Small:
     bad = ~(np.abs(values) < VALUE_LIMIT - 0.5**VALUE_BITS).all(axis=0)
     if bad.any():
         at = int(bad.argmax())
-        worst = values[np.abs(np.nan_to_num(values[:, at], nan=np.inf)).argmax(), at]
+        if not np.isfinite(values[:, at]).all():
+            raise InputError(f"column {names[at]!r} holds values that are not numbers; fill them or leave the rows out")
         raise InputError(
-            f"column {names[at]!r} holds {worst:.4g}, and shares hold values between -{VALUE_LIMIT:g} and "
-            f"{VALUE_LIMIT:g}; standardise it, take its logarithm or clip it"
+            f"column {names[at]!r} has outliers, {VALUE_LIMIT:g} deviations or more from its mean, which shares can "
+            "not hold; clip them or take the column's logarithm, and do not switch standardising off"
         )
     encoded: Small = np.rint(values * 2.0**VALUE_BITS)
     return encoded
