@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from veracausa.alignment.program import Aligned, AlignmentProgram, Notify
+from veracausa.alignment.program import FEW, Aligned, AlignmentProgram, Notify
 from veracausa.alignment.settings import AlignmentSettings, OwnOptions
 from veracausa.runs.machine import usable_cores
 from veracausa.wire.launch import Launch
@@ -46,12 +46,15 @@ def align_embedded(
 ) -> dict[str, Aligned]:
     """Every party's rows in the agreed order. The cores are shared out between the parties."""
     own = own or OwnOptions()
-    if own.workers is None and sum(map(len, ids.values())) >= 4096:
+    if own.workers is None and sum(map(len, ids.values())) >= FEW:
         own = own.model_copy(update={"workers": max(1, usable_cores() // len(ids))})
-    programs = {
-        name: _Party(AlignmentProgram(ids[name], settings, own, (sources or {}).get(name, f"ids of {name}")))
-        for name in settings.parties
-    }
+    programs = {}
+    for name in settings.parties:
+        # How many rows the active party has cannot be hidden where they are the agreed order.
+        hides = settings.mode == "all" or name != settings.parties[0]
+        options = own if hides else own.model_copy(update={"pad_to": 0})
+        source = (sources or {}).get(name, f"ids of {name}")
+        programs[name] = _Party(AlignmentProgram(ids[name], settings, options, source))
     found: dict[str, Aligned] = {}
 
     def hear(event: Mapping[str, Any]) -> None:

@@ -48,7 +48,10 @@ def align(
     whole_numbers: Annotated[
         bool, typer.Option("--whole-numbers/--no-whole-numbers", help="Take 17.0 for the id 17.")
     ] = True,
-    pad_to: Annotated[int, typer.Option("--pad-to", min=0, help="Announce at least so many ids a party.")] = 0,
+    pad_to: Annotated[
+        int,
+        typer.Option("--pad-to", min=0, help="Announce at least so many ids a party; in mode active, a passive one."),
+    ] = 0,
     max_ids: Annotated[int, typer.Option("--max-ids", min=1, help="Refuse a party that brings more.")] = 10_000_000,
     min_share: Annotated[
         float, typer.Option("--min-share", min=0, max=1, help="Warn if less of a party's ids are in common.")

@@ -27,7 +27,7 @@ class KeyRules:
         """The one way in which an id is written: NFKC, no white space around it, `17.0` as `17`."""
         text = unicodedata.normalize("NFKC", text).strip()
         if self.case_fold:
-            text = unicodedata.normalize("NFKC", text.casefold())
+            text = unicodedata.normalize("NFKC", text.casefold()).strip()
         if self.whole_numbers and (whole := _WHOLE.fullmatch(text)):
             text = whole[1]
         return text
