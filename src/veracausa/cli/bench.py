@@ -124,3 +124,29 @@ def dispatch(
     rows = run(Case(n, d, parties), backend, repeats)
     write_rows("dispatch", rows, out)
     print_rows("dispatch", rows, json)
+
+
+@app.command()
+def align(
+    json: Json = False,
+    out: Out = None,
+    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Rounds of each case; the median counts.")] = 1,
+    ids: Annotated[int, typer.Option("--ids", min=1, help="Of each party.")] = 100_000,
+    common: Annotated[int | None, typer.Option("--common", min=0, help="That all have; default: half of them.")] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", min=0, help="Processes a party that mask ids; default: the cores, shared."),
+    ] = None,
+    others: Annotated[bool, typer.Option("--others/--no-others", help="Also time what is installed beside.")] = True,
+) -> None:
+    """What private set intersection costs between two and three parties, beside plain sets and openmined-psi."""
+    from veracausa.bench.align import Case, run
+    from veracausa.bench.rows import print_rows, write_rows
+    from veracausa.errors import InputError
+
+    both = ids // 2 if common is None else common
+    if both > ids:
+        raise InputError(f"--common {both}: a party has {ids} ids")
+    rows = run([Case(ids, both), Case(ids, both, mode="active"), Case(ids, both, 3)], repeats, workers, others)
+    write_rows("align", rows, out)
+    print_rows("align", rows, json)
