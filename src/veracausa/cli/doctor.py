@@ -23,14 +23,23 @@ class Check:
     fix: str = ""
 
 
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print it as one line of JSON.")] = False) -> None:
-    """Check Python, torch, memory, disk and the data folder; say how to mend what is wrong."""
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as one line of JSON.")] = False,
+    wire: Annotated[
+        Path | None,
+        typer.Option("--wire", metavar="FOLDER", help="Prove TLS at every live port of this federation instead."),
+    ] = None,
+) -> None:
+    """Check Python, torch, memory, disk and the data folder; say how to mend what is wrong.
+
+    With --wire: try what must not get in at the federation's ports, with the identity of this folder.
+    """
     from rich.markup import escape
     from rich.table import Table
 
     from veracausa.cli import console
 
-    results = [check() for check in CHECKS]
+    results = check_wire(wire) if wire is not None else [check() for check in CHECKS]
     failed = any(result.state == "fail" for result in results)
     if as_json:
         console.print_json_line({"ok": not failed, "checks": [asdict(result) for result in results]})
@@ -120,6 +129,32 @@ def check_shared_memory() -> Check:
         fix = 'give the container more (--shm-size), or keep runtime.link = "threads"'
         return Check("shared memory", "warn", found, fix)
     return Check("shared memory", "ok", found)
+
+
+def check_wire(folder: Path) -> list[Check]:
+    """Whether the federation's ports keep out whoever is not a member, and believe nobody another's name."""
+    from veracausa.federation import tls_proof
+    from veracausa.federation.identity import need_flare
+    from veracausa.federation.members import read_network
+    from veracausa.wire.credentials import Credentials
+
+    need_flare()
+    network, own = read_network(folder / "federation.toml"), Credentials.of_folder(folder)
+    me = own.common_name
+    own.check(me)
+    results = [Check("identity", "ok", f"{me}: {own.fingerprint}, valid until {own.expires:%Y-%m-%d}")]
+    for port in tls_proof.ports(network):
+        where = f"{port.member} at {port.address}"
+        reason = tls_proof.unreachable(port)
+        if reason is None:
+            proofs = tls_proof.prove(port, network, own)
+            results += [Check(f"{where}: {p.name}", "ok" if p.passed else "fail", p.found) for p in proofs]
+        elif port.member == network.server:
+            fix = "nothing is proved of a port that is closed: start it with `veracausa federation serve` or `run`"
+            results.append(Check(where, "fail", reason, fix))
+        elif network.route == "direct":
+            results.append(Check(where, "warn", reason, "nothing is proved of a port that is closed"))
+    return results
 
 
 CHECKS: tuple[Callable[[], Check], ...] = (
