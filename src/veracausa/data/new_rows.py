@@ -41,25 +41,34 @@ def new_tables(
             "no row is held by every party; check that the id columns name the same people in the same way"
         )
     ids = tuple(leader.ids[row] for row in everywhere.nonzero().flatten().tolist())
-    labels = _labels(job, files.get(active), found.get(active), everywhere, classes)
+    rows = {name: own[everywhere] for name, own in found.items()}
     parties = {}
     for name in names:
-        own_labels = labels if name == active else None
-        features: Tensor | None = None
-        groups: tuple[int, ...] | None = None
-        shape: tuple[int, ...] = ()
-        if name in fitted:
-            rows = found[name][everywhere]
-            where = str(files[name].path)
-            features = preprocessing.apply(fitted[name], files[name].take(rows), where, rows.tolist())
-            groups, shape = preprocessing.feature_groups(fitted[name]), tuple(features.shape[1:])
-        test = Part(len(ids), features, labels=own_labels, ids=ids, groups=groups)
-        nobody = test.none()
-        parties[name] = PartyData(name, shape, nobody, nobody, test, fitted.get(name))
+        labels = new_labels(job, files[name], rows[name], classes) if name == active and name in files else None
+        parties[name] = new_party(name, fitted.get(name), files.get(name), rows.get(name), ids, labels)
     dropped = len(everywhere) - len(ids)
     notes = (f"{dropped} of {len(everywhere)} rows dropped: not every party holds them",) if dropped else ()
     task: Task = "classification" if classes else "regression"
     return VerticalDataset(job.data.name, active, parties, task, tuple(classes), "features", notes)
+
+
+def new_party(
+    name: str,
+    fitted: Mapping[str, Any] | None,
+    file: TableFile | None,
+    rows: Tensor | None,
+    ids: tuple[str, ...],
+    labels: Tensor | None,
+) -> PartyData:
+    """One party's new rows, which stand at `rows` of its own file; without preprocessing it holds no features."""
+    features: Tensor | None = None
+    groups: tuple[int, ...] | None = None
+    if fitted is not None and file is not None and rows is not None:
+        features = preprocessing.apply(fitted, file.take(rows), str(file.path), rows.tolist())
+        groups = preprocessing.feature_groups(fitted)
+    test = Part(len(ids), features, labels=labels, ids=ids, groups=groups)
+    shape = () if features is None else tuple(features.shape[1:])
+    return PartyData(name, shape, test.none(), test.none(), test, fitted)
 
 
 def _open(
@@ -91,18 +100,16 @@ def _open(
     return files
 
 
-def _labels(
-    job: Job, file: TableFile | None, found: Tensor | None, everywhere: Tensor, classes: Sequence[str]
-) -> Tensor | None:
+def new_labels(job: Job, file: TableFile, rows: Tensor, classes: Sequence[str]) -> Tensor | None:
     """The labels where the new rows have them."""
     assert isinstance(job.data, TableOptions)
     column = job.data.label
-    if file is None or found is None or column not in file.frame.columns:
+    if column not in file.frame.columns:
         return None
     series = file.frame[column]
     if series.null_count() == len(series):
         return None
-    return encode(series, "classification" if classes else "regression", classes, str(file.path))[found[everywhere]]
+    return encode(series, "classification" if classes else "regression", classes, str(file.path))[rows]
 
 
 def new_images(job: Job, sources: Sources, classes: Sequence[str]) -> VerticalDataset:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from veracausa import seeding
 from veracausa.data import overlap, preprocessing
 from veracausa.data.align import TableFile, held_by_all
 from veracausa.data.hold_out import hold_out, limit_notes
-from veracausa.data.labels import classes_of, encode, task_of
+from veracausa.data.labels import Task, classes_of, encode, task_of
 from veracausa.data.tables import Holding, TableOptions, Tables, columns_held
 from veracausa.data.vertical import SPLITS, Part, PartyData, Split, VerticalDataset
 from veracausa.errors import InputError
@@ -21,88 +21,106 @@ from veracausa.errors import InputError
 if TYPE_CHECKING:
     from veracausa.config import Job
 
-
-@dataclass(frozen=True)
-class Rows:
-    """The agreed rows of one split: where they stand in the active party's file."""
-
-    file: TableFile
-    rows: Tensor
-
-    def kept(self, chosen: Tensor) -> Rows:
-        return Rows(self.file, self.rows[chosen])
-
-    def ids(self) -> list[str]:
-        return [self.file.ids[row] for row in self.rows.tolist()]
-
-    def found_in(self, file: TableFile) -> Tensor:
-        return self.rows if file is self.file else file.find(self.ids())
+Rows = Mapping[Split, Tensor]
+"""By split and position: a row of the active party's file, or of one's own (-1: the party lacks it)."""
+Everywhere = Callable[[Split, Tensor], Tensor]
+"""Which of these rows of the active party's file every party with features holds."""
 
 
 def split_tables(tables: Tables, options: TableOptions, job: Job) -> VerticalDataset:
     """The tables split between parties, positions agreed; preprocessing fitted on each party's own training rows."""
     active = tables.holdings[job.parties.active]
-    active.train.require(options.label, "the label")
-    labels = active.train.frame[options.label]
-    task = task_of(labels) if options.task == "auto" else options.task
-    classes = classes_of(labels, str(active.train.path)) if task == "classification" else ()
+    labels = Labels.of(active, options)
     columns = columns_held(tables, options.label, job)
-    agreed, notes = _agree(tables, options, job, set(columns))
-    targets = {}
-    for file in {id(rows.file): rows.file for rows in agreed.values()}.values():
-        file.require(options.label, "the label")
-        targets[id(file)] = encode(file.frame[options.label], task, classes, str(file.path))
-    lacking = overlap.parties_lacking(job.overlap, job.parties.passive)
+
+    def found(name: str, split: Split, rows: Tensor) -> Tensor:
+        own, leading = file_of(tables.holdings[name], split), file_of(active, split)
+        return rows if own is leading else own.find([leading.ids[row] for row in rows.tolist()])
+
+    sizes = active.train.frame.height, None if active.test is None else active.test.frame.height
+    drawn = draw_splits(sizes, options, tables.holdout, job.seed)
+    agreed, notes = keep_common(
+        drawn, options, lambda split, rows: held_by_all([found(name, split, rows) for name in columns])
+    )
     parties = {}
     for name in (job.parties.active, *job.parties.passive):
-        fraction = job.overlap.fraction if name in lacking else 1.0
-        own = _PartyRows(name, tables.holdings[name], agreed, fraction, job.seed)
-        label_parts = None
-        if name == job.parties.active:
-            label_parts = {split: targets[id(rows.file)][rows.rows] for split, rows in agreed.items()}
-        parties[name] = own.data(columns.get(name), label_parts)
-    notes = (*tables.notes, *notes, *_unused(active, job.parties.active, options.label, columns))
-    return VerticalDataset(options.name, job.parties.active, parties, task, classes, "features", notes)
+        own = {split: found(name, split, rows) for split, rows in agreed.items()}
+        targets = labels.at(own) if name == job.parties.active else None
+        parties[name] = PartyRows(name, tables.holdings[name], own, job).data(columns.get(name), targets)
+    notes = (*tables.notes, *notes, *unused_columns(active, job.parties.active, options.label, columns))
+    return VerticalDataset(options.name, job.parties.active, parties, labels.task, labels.classes, "features", notes)
 
 
-def _agree(
-    tables: Tables, options: TableOptions, job: Job, holders: set[str]
-) -> tuple[dict[Split, Rows], tuple[str, ...]]:
-    """Which rows make up each split: the active party's, less those of validation and test that some party lacks."""
-    active = tables.holdings[job.parties.active]
-    everyone = torch.arange(active.train.frame.height)
-    if active.test is None:
-        drawn = hold_out(len(everyone), tables.holdout, seeding.generator(job.seed, "holdout"), "data.holdout")
-        test, train_rows = Rows(active.train, everyone[drawn]), everyone[~drawn]
-    else:
-        test, train_rows = Rows(active.test, torch.arange(active.test.frame.height)), everyone
-    in_all = len(train_rows)
-    train = Rows(active.train, train_rows[: options.train])
-    drawn = hold_out(len(train.rows), options.validation, seeding.generator(job.seed, "validation"), "data.validation")
-    agreed: dict[Split, Rows] = {"train": train.kept(~drawn), "validation": train.kept(drawn), "test": test}
-    notes = []
-    for split in ("validation", "test"):
-        rows = agreed[split]
-        found = [rows.found_in(_file(tables.holdings[name], split)) for name in holders]
-        everywhere = held_by_all(found)
-        agreed[split] = rows.kept(everywhere)
-        if not everywhere.all():
-            dropped = len(everywhere) - int(everywhere.sum())
-            notes.append(
-                f"{options.name}: {dropped} of {len(everywhere)} {split} rows dropped: not every party holds them"
-            )
-    if not len(agreed["test"].rows):
-        raise InputError("no test row is held by every party; check that the id columns name the same people")
-    notes += limit_notes(options, (in_all, len(agreed["test"].rows)))
-    agreed["test"] = agreed["test"].kept(torch.arange(len(agreed["test"].rows))[: options.test])
-    return agreed, tuple(notes)
-
-
-def _file(holding: Holding, split: Split) -> TableFile:
+def file_of(holding: Holding, split: Split) -> TableFile:
+    """Where the rows of a split lie."""
     return holding.test if split == "test" and holding.test is not None else holding.train
 
 
-def _unused(active: Holding, name: str, label: str, columns: Mapping[str, Any]) -> tuple[str, ...]:
+@dataclass(frozen=True)
+class Labels:
+    """The active party's labels, by split and row of its file."""
+
+    task: Task
+    classes: tuple[str, ...]
+    values: Mapping[Split, Tensor]
+
+    @classmethod
+    def of(cls, active: Holding, options: TableOptions) -> Labels:
+        active.train.require(options.label, "the label")
+        column = active.train.frame[options.label]
+        task = task_of(column) if options.task == "auto" else options.task
+        classes = classes_of(column, str(active.train.path)) if task == "classification" else ()
+        encoded: dict[int, Tensor] = {}
+        for file in (active.train, *([active.test] if active.test is not None else [])):
+            file.require(options.label, "the label")
+            encoded[id(file)] = encode(file.frame[options.label], task, classes, str(file.path))
+        return cls(task, classes, {split: encoded[id(file_of(active, split))] for split in SPLITS})
+
+    def at(self, rows: Rows) -> dict[Split, Tensor]:
+        return {split: self.values[split][own] for split, own in rows.items()}
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Which rows of the active party's file make up each split, before some party lacks any."""
+
+    rows: Rows
+    in_all: int
+    """Training rows before a limit."""
+
+
+def draw_splits(sizes: tuple[int, int | None], options: TableOptions, holdout: float, seed: int) -> Drawn:
+    """The splits of an active party whose file has so many rows, and its test file where there is one."""
+    train, test = torch.arange(sizes[0]), torch.arange(sizes[1] or 0)
+    if sizes[1] is None:
+        drawn = hold_out(len(train), holdout, seeding.generator(seed, "holdout"), "data.holdout")
+        train, test = train[~drawn], train[drawn]
+    in_all = len(train)
+    train = train[: options.train]
+    drawn = hold_out(len(train), options.validation, seeding.generator(seed, "validation"), "data.validation")
+    return Drawn({"train": train[~drawn], "validation": train[drawn], "test": test}, in_all)
+
+
+def keep_common(
+    drawn: Drawn, options: TableOptions, everywhere: Everywhere
+) -> tuple[dict[Split, Tensor], tuple[str, ...]]:
+    """The same splits, less the rows of validation and test that some party lacks; and what was left out."""
+    agreed, notes = dict(drawn.rows), []
+    for split in ("validation", "test"):
+        common = everywhere(split, agreed[split])
+        agreed[split] = agreed[split][common]
+        if not common.all():
+            dropped = len(common) - int(common.sum())
+            notes.append(f"{options.name}: {dropped} of {len(common)} {split} rows dropped: not every party holds them")
+    if not len(agreed["test"]):
+        raise InputError("no test row is held by every party; check that the id columns name the same people")
+    notes += limit_notes(options, (drawn.in_all, len(agreed["test"])))
+    agreed["test"] = agreed["test"][: options.test]
+    return agreed, tuple(notes)
+
+
+def unused_columns(active: Holding, name: str, label: str, columns: Mapping[str, Any]) -> tuple[str, ...]:
+    """What is to be said where the active party has features and the job does not use them."""
     spare = [column for column in active.train.frame.columns if column not in (active.train.id, label)]
     if not active.own or name in columns or not spare:
         return ()
@@ -110,14 +128,13 @@ def _unused(active: Holding, name: str, label: str, columns: Mapping[str, Any]) 
 
 
 @dataclass(frozen=True)
-class _PartyRows:
-    """One party's way from the agreed rows to its parts."""
+class PartyRows:
+    """One party's way from the rows of its own file at each position to its parts."""
 
     name: str
     holding: Holding
-    agreed: Mapping[Split, Rows]
-    fraction: float
-    seed: int
+    found: Rows
+    job: Job
 
     def data(self, columns: tuple[str, ...] | None, labels: Mapping[Split, Tensor] | None) -> PartyData:
         fitted = None
@@ -134,7 +151,7 @@ class _PartyRows:
 
     def _held(self, split: Split) -> tuple[Tensor, Tensor]:
         """The positions this party holds, and the row of its file for every position (-1: none)."""
-        found = self.agreed[split].found_in(_file(self.holding, split))
+        found, job = self.found[split], self.job
         positions = (found >= 0).nonzero().flatten()
         if split == "train":
             if not len(positions):
@@ -142,17 +159,17 @@ class _PartyRows:
                     f"party {self.name!r}: no id of {self.holding.train.path} is among the active party's; "
                     "check that both id columns name the same people in the same way"
                 )
-            if self.fraction < 1:
-                positions = positions[overlap.held(len(positions), self.fraction, self.seed, self.name)]
+            if self.name in overlap.parties_lacking(job.overlap, job.parties.passive):
+                positions = positions[overlap.held(len(positions), job.overlap.fraction, job.seed, self.name)]
         return positions, found
 
     def _part(self, split: Split, fitted: Mapping[str, Any] | None, labels: Tensor | None) -> Part:
+        file = file_of(self.holding, split)
         if fitted is None:
-            agreed = self.agreed[split]
-            return Part(len(agreed.rows), labels=labels, ids=tuple(agreed.ids()))
+            rows = self.found[split]
+            return Part(len(rows), labels=labels, ids=tuple(file.ids[row] for row in rows.tolist()))
         positions, found = self._held(split)
-        file, length = _file(self.holding, split), len(found)
-        rows = found[positions]
+        rows, length = found[positions], len(found)
         features = preprocessing.apply(fitted, file.take(rows), str(file.path), rows.tolist())
         index = None if len(positions) == length else overlap.index_of(positions, length)
         ids = [""] * length

@@ -47,6 +47,9 @@ class TableFileOptions(TableOptions):
     """The test rows; default: `holdout` of the others."""
     holdout: float = Field(0.2, gt=0, lt=1)
     """The share of the rows held out for the test, drawn with the job's seed."""
+    match: Literal["all", "active"] = "all"
+    """Across organisations: the rows that all parties have, or all of the active party's, with gaps where another
+    lacks one. In one place it is always the latter."""
 
 
 class OwnTable(BaseModel):

@@ -58,7 +58,7 @@ class Predictions:
 
 
 @dataclass
-class _Serving:
+class Serving:
     """One party that answers for new rows with its saved model."""
 
     run: Run
@@ -99,13 +99,13 @@ def predict(
     results: dict[str, Tensor] = {}
     order = sorted(dataset.parties, key=lambda name: name == dataset.active)
     programs: dict[str, Program] = {
-        name: _Serving(run, job, dataset.parties[name], schema, models[name], results) for name in order
+        name: Serving(run, job, dataset.parties[name], schema, models[name], results) for name in order
     }
     # As many threads as in training, where the job says: a defense that adapts amplifies the rounding of a sum.
     threads = dict.fromkeys(order, job.runtime.cpu_threads) if job.runtime.cpu_threads else None
     device = str(choose_device(job.runtime.device))
     Launch("threads", job.runtime.timeout, device=device, cpu_threads=threads).run(programs)
-    predictions = _named(dataset, results["outputs"])
+    predictions = named(dataset, results["outputs"])
     if out is not None:
         predictions.to_csv(out)
     return predictions
@@ -117,7 +117,8 @@ def _new_rows(job: Job, data: Any, models: Mapping[str, Mapping[str, Any]]) -> V
     return load_new(job, sources, preprocessing, tuple(models[job.parties.active]["classes"]))
 
 
-def _named(dataset: VerticalDataset, outputs: Tensor) -> Predictions:
+def named(dataset: VerticalDataset, outputs: Tensor) -> Predictions:
+    """The outputs for the test rows with what the active party calls rows and classes."""
     part = dataset.parties[dataset.active].test
     ids = part.ids or next((p.test.ids for p in dataset.parties.values() if p.test.ids), None)
     ids = ids or tuple(str(i) for i in range(len(part)))

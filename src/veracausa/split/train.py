@@ -132,17 +132,22 @@ def recorders(job: Job, dataset: VerticalDataset) -> Sequence[MakeWatcher]:
 
 def rewind(path: Path, job: Job, parties: Sequence[str]) -> int | None:
     """Set the run back to the newest checkpoint that all parties hold; None: to the beginning."""
-    for torn in path.rglob("*.tmp"):  # what a kill left half-written
-        torn.unlink()
     stores = [Store(path, name, job.checkpoints.keep) for name in parties]
     step = common_step(stores)
+    rewind_to(path, stores, step)
+    return step
+
+
+def rewind_to(path: Path, stores: Sequence[Store], step: int | None) -> None:
+    """Let these parties forget what came after `step`; None: everything."""
+    for torn in path.rglob("*.tmp"):  # what a kill left half-written
+        torn.unlink(missing_ok=True)
     for store in stores:
         store.forget_after(step or 0)
         if step is None:
             store.ledger.resume(0, 0)
     # From the beginning nothing stays, not even what was said before the first step: it will be said again.
     folder.keep_metrics_until(path, -1 if step is None else step)
-    return step
 
 
 def summarise(run: Run, job: Job, dataset: VerticalDataset, parties: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,105 @@
+"""Common rows in one order, the leader's: what a private set intersection leaves open.
+
+An intersection tells every party which of its own rows are common, in an order that has to do with nobody's file. The
+leader (who holds the labels, or comes first) then says where each of them stands among its own. So everybody learns how
+these rows lie in the leader's file relative to each other, and nothing else.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from veracausa.alignment.program import AlignmentProgram
+from veracausa.alignment.settings import AlignmentSettings
+from veracausa.errors import InputError, WireError
+from veracausa.split.protocol import MAX_ROWS
+from veracausa.wire.launch import Notify
+from veracausa.wire.link import Link
+from veracausa.wire.message import Kind, TensorSpec
+
+FINGERPRINT = 16
+NOTHING = bytes(FINGERPRINT)
+"""In place of a fingerprint: no alignment."""
+
+KEPT = Kind("kept alignment", {"fingerprint": TensorSpec(torch.uint8, (FINGERPRINT,))}, {"reuse": int})
+"""Follower to leader: which alignment it has from before. Leader to follower: whether that is used again, and what the
+alignment is called, by a random name."""
+
+PLACES = Kind("places", {"places": TensorSpec(torch.int64, (None,), MAX_ROWS)})
+"""Leader to follower: where each row of the agreed order stands among these rows in the leader's file."""
+
+
+def agree_on_kept(link: Link, parties: Sequence[str], kept: bytes) -> tuple[bool, bytes]:
+    """Whether all parties, the leader first, have the same alignment from before; and the name of the one to use.
+
+    So that nobody waits for an intersection that the others have behind them.
+    """
+    leader, *followers = parties
+    if link.me != leader:
+        link.declare(KEPT, peer=leader)
+        link.send(leader, KEPT, 0, {"fingerprint": _tensor(kept)}, reuse=0)
+        answer = link.receive(leader, KEPT, 0)
+        chosen, reuse = bytes(answer.tensors["fingerprint"].tolist()), answer.meta["reuse"]
+        if reuse not in (0, 1) or (reuse and chosen != kept) or chosen == NOTHING:
+            raise WireError("kept alignment.reuse", f"{leader!r} goes on with an alignment that {link.me!r} has not")
+        return bool(reuse), chosen
+    for peer in followers:
+        link.declare(KEPT, peer=peer)
+    theirs = [bytes(link.receive(peer, KEPT, 0).tensors["fingerprint"].tolist()) for peer in followers]
+    same = kept != NOTHING and all(fingerprint == kept for fingerprint in theirs)
+    chosen = kept if same else secrets.token_bytes(FINGERPRINT)
+    for peer in followers:
+        link.send(peer, KEPT, 0, {"fingerprint": _tensor(chosen)}, reuse=int(same))
+    return same, chosen
+
+
+def rows_in_order(
+    ids: Sequence[str],
+    source: str,
+    link: Link,
+    parties: Sequence[str],
+    mode: Literal["all", "active"],
+    notify: Notify,
+    number: int = 0,
+) -> Tensor:
+    """The own row at each place, in the order of the leader's file; -1 where this party has none.
+
+    The leader is the first of `parties`. Mode `all`: places are the rows that everybody has; `active`: all of the
+    leader's. `source` names the ids in messages, `number` tells several alignments of the same parties apart.
+    """
+    found = AlignmentProgram(ids, AlignmentSettings(parties=tuple(parties), mode=mode), source=source)(link, notify)
+    for warning in found.warnings:
+        notify({"event": "warning", "party": link.me, "text": warning})
+    if not len(found.rows):
+        raise InputError("no id is held by every party; check that the id columns name the same people in the same way")
+    leader, *followers = parties
+    if link.me == leader:
+        places = torch.empty_like(found.rows)
+        places[found.rows.argsort()] = torch.arange(len(found.rows))
+        for peer in followers:
+            link.declare(PLACES, peer=peer)
+            link.send(peer, PLACES, number, {"places": places})
+    else:
+        link.declare(PLACES, peer=leader)
+        places = checked_places(link.receive(leader, PLACES, number).tensors["places"].cpu(), len(found.rows), leader)
+    rows = torch.empty_like(found.rows)
+    rows[places] = found.rows
+    return rows
+
+
+def checked_places(places: Tensor, count: int, sender: str) -> Tensor:
+    """The places if they are an order of so many rows; what is none is refused, with its sender named."""
+    if len(places) != count:
+        raise WireError("places.places", f"{sender!r} places {len(places)} rows, {count} were agreed")
+    if not torch.equal(places.sort().values, torch.arange(count)):
+        raise WireError("places.places", f"what {sender!r} sent is no order of {count} rows")
+    return places
+
+
+def _tensor(fingerprint: bytes) -> Tensor:
+    return torch.tensor(list(fingerprint), dtype=torch.uint8)
