@@ -111,6 +111,10 @@ class FlareSite:
                 self._cell.stop()
             type(self._cell).ALL_CELLS.pop(self.network.cell(self.me), None)
 
+    def here(self) -> list[str]:
+        """The members whose cells are connected to this one."""
+        return [self.network.member(cell) for cell in list(self._cell.agents) if self.network.member(cell) != self.me]
+
     def __enter__(self) -> FlareSite:
         return self.open()
 

@@ -101,7 +101,7 @@ class FlareLink(Link):
         self._queued: Counter[str] = Counter()
         self._sender: threading.Thread | None = None
         self._closed = False
-        self._step = 0
+        self.step = 0
         self._held: set[int] = set()
         self._mark: Callable[[int], None] = lambda step: None
 
@@ -109,7 +109,7 @@ class FlareLink(Link):
 
     def _deliver(self, message: Message, plan: Layout) -> None:
         peer = message.receiver
-        self._step = max(self._step, message.step)
+        self.step = max(self.step, message.step)
         self._check_alive(peer)
         if plan.nbytes <= min(SMALL, self._chunk) and not self._queued[peer]:
             frame = bytearray(HEADER.size + plan.nbytes)
@@ -170,7 +170,7 @@ class FlareLink(Link):
         with self._changed:
             head = Header(sort, own.session.id, number, own.incoming.read, own.incoming.arrived).pack()
             own.unsaid = 0
-        self._transmit(peer, head + _STEP.pack(self._step))
+        self._transmit(peer, head + _STEP.pack(self.step))
 
     def _say(self, peer: str, words: Mapping[str, str]) -> None:
         text = json.dumps(words).encode()

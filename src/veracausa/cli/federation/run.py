@@ -1,0 +1,89 @@
+"""`veracausa federation run`: one party takes part in the agreed job."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from veracausa.federation.agreement import Agreement
+
+
+def run(
+    folder: Annotated[Path, typer.Argument(help="This party's folder of the federation.")],
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Say yes to the terms without being asked; they are still shown.")
+    ] = False,
+) -> None:
+    """Take part in the agreed job: wait for the others, see the terms, say yes, run.
+
+    A party that is killed or cut off starts the same command again; all go on from the last checkpoint that all hold.
+    """
+    from veracausa.cli import console
+    from veracausa.federation.attempt import Site, run_site
+    from veracausa.federation.programs import party_program
+
+    site = Site.read(folder)
+    prepared = party_program(folder, site.me)
+
+    def approve(agreement: Agreement) -> bool:
+        _show(agreement)
+        if yes:
+            return True
+        if not sys.stdin.isatty():
+            console.err.print("nobody can be asked here; start with --yes to agree to these terms", markup=False)
+            return False
+        return typer.confirm("Do you agree?", err=True)
+
+    with console.Progress() as progress:
+
+        def hear(event: Mapping[str, Any]) -> None:
+            line = _in_words(event)
+            if line:
+                console.err.print(line, markup=False, soft_wrap=True)
+            progress(event)
+
+        run_site(site, prepared, approve, hear)
+    console.out.print(f"done: {prepared.run_folder}", markup=False)
+
+
+def _show(agreement: Agreement) -> None:
+    from rich.table import Table
+
+    from veracausa.cli import console
+    from veracausa.runs.figures import format_bytes
+
+    console.err.print(f"\njob and federation   {agreement.hash}", markup=False)
+    table = Table(box=None, padding=(0, 2, 0, 0), title="partners", title_justify="left")
+    for column in ("member", "certificate (SHA-256)", "veracausa"):
+        table.add_column(column)
+    for peer, fingerprint in agreement.fingerprints.items():
+        table.add_row(peer, fingerprint, agreement.versions.get(peer, "?"))
+    console.err.print(table)
+    table = Table(box=None, padding=(0, 2, 0, 0), title="what leaves this party", title_justify="left")
+    for column in ("kind", "to", "shape", "bytes an epoch", ""):
+        table.add_column(column)
+    for sent in agreement.own.sends:
+        shares = "secret-shared" if sent.secret_shared else ""
+        table.add_row(sent.kind, sent.to, sent.shape, format_bytes(sent.bytes_per_epoch), shares)
+    console.err.print(table)
+    start = agreement.start
+    if start is not None:
+        console.err.print(f"goes on from step {start}, which all hold", markup=False)
+
+
+def _in_words(event: Mapping[str, Any]) -> str:
+    match event["event"]:
+        case "waiting":
+            return f"waiting for {', '.join(event['for'])}"
+        case "agreed":
+            return "all have said yes"
+        case "starts":
+            return f"starts at step {event['step']}"
+        case "lost":
+            return f"{event['reason']}; waiting for its return"
+    return ""

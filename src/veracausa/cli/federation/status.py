@@ -1,0 +1,41 @@
+"""`veracausa federation status`: how a run across organisations is getting on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def status(
+    folder: Annotated[Path, typer.Argument(help="This party's folder of the federation.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as one line of JSON.")] = False,
+) -> None:
+    """Say who is here, at which step, how fast messages cross, and how much was sent."""
+    from rich.table import Table
+
+    from veracausa.cli import console
+    from veracausa.runs.figures import format_bytes
+    from veracausa.federation.status import read_status
+
+    told = read_status(folder)
+    if as_json:
+        console.print_json_line(told)
+        return
+    state = told["state"] if told["alive"] or told["state"] in ("done", "failed") else f"gone (was: {told['state']})"
+    console.out.print(f"{told['me']}: {state}, attempt {told['attempt']}, step {told['step']}", markup=False)
+    if told.get("waits_for"):
+        console.out.print(f"waiting for {', '.join(told['waits_for'])}", markup=False)
+    if told.get("error"):
+        console.out.print(told["error"], markup=False, soft_wrap=True)
+    if "bytes_sent" in told:
+        console.out.print(f"sent {format_bytes(told['bytes_sent'])} in {told['messages']} messages", markup=False)
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("member", "step", "round trip", "heard", "refused"):
+        table.add_column(column)
+    for name, seen in told.get("members", {}).items():
+        latency = "–" if seen["latency"] is None else f"{seen['latency'] * 1e3:.1f} ms"
+        table.add_row(name, str(seen["step"]), latency, f"{seen['silent']:.0f} s ago", str(seen["refused"]))
+    if table.row_count:
+        console.out.print(table)

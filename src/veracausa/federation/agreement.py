@@ -1,0 +1,264 @@
+"""Before anything runs: every party sees what it takes part in, and says yes.
+
+Parties send each other the federation's and the job's text byte by byte, what they will send, a salted digest of their
+own data, and which checkpoints they hold. What differs is named. A yes is kept: the same terms are not asked about
+twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from difflib import unified_diff
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from veracausa.errors import InputError, RunError, WireError
+from veracausa.runs.atomic import write_whole
+from veracausa.wire.link import Link
+from veracausa.wire.message import Kind, TensorSpec, shown
+
+MAX_TEXT = 1 << 20
+MAX_HELD = 1 << 12
+TERMS = Kind(
+    "terms",
+    {
+        "network": TensorSpec(torch.uint8, (None,), MAX_TEXT),
+        "job": TensorSpec(torch.uint8, (None,), MAX_TEXT),
+        "sends": TensorSpec(torch.uint8, (None,), MAX_TEXT),
+        "held": TensorSpec(torch.int64, (None,), MAX_HELD),
+    },
+    {"data": str, "version": str},
+)
+"""To every peer, once an attempt: the agreed texts, what this party will send, and of which steps it has checkpoints."""
+CONSENT = Kind("consent", {}, {"said": int, "terms": str})
+"""To every peer, about once a second until all have said yes (1); no is -1."""
+KEPT = "agreed.json"
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One kind that a party says it will send."""
+
+    kind: str
+    to: str
+    shape: str
+    bytes_per_epoch: int
+    secret_shared: bool = False
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What one party brings to the table."""
+
+    network: bytes
+    job: bytes
+    sends: tuple[Sent, ...]
+    data: str
+    """A salted digest of the party's own data and settings: it says only whether they are the same as before."""
+    held: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What all parties have put on the table."""
+
+    me: str
+    own: Terms
+    others: Mapping[str, Terms]
+    fingerprints: Mapping[str, str]
+    """Of each peer's certificate."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def hash(self) -> str:
+        """Of the federation's and the job's text; the same at every party."""
+        return hashlib.sha256(_joined(self.own.network, self.own.job)).hexdigest()
+
+    @property
+    def start(self) -> int | None:
+        """The newest step that all hold a checkpoint of; None: begin."""
+        common = self.own.held.intersection(*(terms.held for terms in self.others.values()))
+        return max(common, default=None)
+
+    def digest(self) -> str:
+        """Of everything that a yes is said to, but not of checkpoints."""
+        told = {
+            "hash": self.hash,
+            "fingerprints": dict(sorted(self.fingerprints.items())),
+            "sends": [asdict(sent) for sent in self.own.sends],
+        }
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def exchange(link: Link, own: Terms, fingerprints: Mapping[str, str], version: str) -> Agreement:
+    """What everybody brings; a party whose texts differ by one byte is refused with the difference named."""
+    link.declare(TERMS, CONSENT)
+    link.broadcast(
+        TERMS,
+        0,
+        {
+            "network": _tensor(own.network),
+            "job": _tensor(own.job),
+            "sends": _tensor(json.dumps([asdict(sent) for sent in own.sends]).encode()),
+            "held": torch.tensor(sorted(own.held)[-MAX_HELD:], dtype=torch.int64),
+        },
+        data=own.data,
+        version=version,
+    )
+    others, versions = {}, {}
+    for peer, message in link.gather(TERMS, 0).items():
+        others[peer] = Terms(
+            _bytes(message.tensors["network"]),
+            _bytes(message.tensors["job"]),
+            _sends(peer, _bytes(message.tensors["sends"])),
+            shown(str(message.meta["data"])),
+            frozenset(int(step) for step in message.tensors["held"].tolist() if step >= 0),
+        )
+        versions[peer] = shown(str(message.meta["version"]))
+    for peer, theirs in others.items():
+        for name, mine, other in (
+            ("federation.toml", own.network, theirs.network),
+            ("job.toml", own.job, theirs.job),
+        ):
+            if mine != other:
+                raise Disagreement(peer, name, difference(mine, other))
+    return Agreement(link.me, own, others, fingerprints, versions)
+
+
+class Disagreement(RunError):
+    """Two parties have different texts of what should be agreed."""
+
+    def __init__(self, peer: str, name: str, how: str) -> None:
+        super().__init__(
+            f"{name} is not the same at {peer!r}: {how}; compare the two files and send the right one again"
+        )
+
+
+def difference(mine: bytes, theirs: bytes) -> str:
+    """Where two texts differ first."""
+    ours, others = (text.decode(errors="backslashreplace").splitlines() for text in (mine, theirs))
+    lines = [line for line in unified_diff(ours, others, n=0, lineterm="") if not line.startswith(("---", "+++", "@@"))]
+    if not lines:
+        return "they differ in line ends or in the last line's end"
+    here = next((line[1:] for line in lines if line.startswith("-")), "nothing")
+    there = next((line[1:] for line in lines if line.startswith("+")), "nothing")
+    return f"here {shown(here.strip())!r}, there {shown(there.strip())!r}"
+
+
+class Memory:
+    """What was agreed before, in the party's own folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / KEPT
+        self.known: dict[str, Any] = {}
+        if self._path.is_file():
+            try:
+                self.known = json.loads(self._path.read_text(encoding="utf-8"))
+            except ValueError:
+                raise InputError(f"{self._path}: is damaged; remove it, and agree again") from None
+
+    def agreed(self, agreement: Agreement) -> bool:
+        return bool(self.known.get("digest") == agreement.digest())
+
+    def keep(self, agreement: Agreement) -> None:
+        """Keep a yes, and by which digests the partners' data and certificates are known from now on."""
+        self.known = {
+            "digest": agreement.digest(),
+            "hash": agreement.hash,
+            "data": {
+                agreement.me: agreement.own.data,
+                **{peer: terms.data for peer, terms in agreement.others.items()},
+            },
+            "fingerprints": dict(agreement.fingerprints),
+        }
+        write_whole(self._path, json.dumps(self.known, indent=1).encode())
+
+    def check(self, agreement: Agreement) -> None:
+        """Refuse a run that goes on with another job, and a party that came back with other data or another key."""
+        if not self.known:
+            return
+        if self.known["hash"] != agreement.hash:
+            raise InputError(
+                f"{self._path.parent}: this federation was agreed with another federation.toml or job.toml; "
+                "join anew in a new folder"
+            )
+        for name, digest in {
+            agreement.me: agreement.own.data,
+            **{n: t.data for n, t in agreement.others.items()},
+        }.items():
+            if self.known["data"].get(name, digest) != digest:
+                raise Returned(name, "with other data or settings of its own than before")
+        for name, fingerprint in agreement.fingerprints.items():
+            if self.known["fingerprints"].get(name, fingerprint) != fingerprint:
+                raise Returned(name, "with another certificate than the one that was agreed to")
+
+
+class Returned(RunError):
+    """A party came back as somebody else."""
+
+    def __init__(self, name: str, how: str) -> None:
+        super().__init__(f"party {name!r} came back {how}; it must continue with what it began with, or all begin anew")
+
+
+def consent(link: Link, agreement: Agreement, ask: Callable[[], bool | None], pause: Callable[[], None]) -> None:
+    """Wait until all have said yes. `ask` says yes or no, or None as long as nobody has decided here."""
+    round_ = 0
+    while True:
+        said = ask()
+        link.broadcast(CONSENT, round_, said=0 if said is None else 1 if said else -1, terms=agreement.hash)
+        heard = link.gather(CONSENT, round_)
+        for peer, message in heard.items():
+            if message.meta["terms"] != agreement.hash:
+                raise WireError("consent.terms", f"of {peer!r} are others")
+            if message.meta["said"] == -1:
+                raise Declined(peer)
+        if said is False:
+            raise Declined(agreement.me)
+        if said and all(message.meta["said"] == 1 for message in heard.values()):
+            return
+        round_ += 1
+        pause()
+
+
+class Declined(RunError):
+    """A party does not take part."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"party {name!r} declined; nothing was run")
+
+
+def _sends(peer: str, raw: bytes) -> tuple[Sent, ...]:
+    try:
+        entries = json.loads(raw)
+        if not isinstance(entries, list) or len(entries) > 1000:
+            raise ValueError
+        return tuple(
+            Sent(
+                shown(str(entry["kind"])),
+                shown(str(entry["to"])),
+                shown(str(entry["shape"])),
+                int(entry["bytes_per_epoch"]),
+                bool(entry["secret_shared"]),
+            )
+            for entry in entries
+        )
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise WireError("terms.sends", f"of {peer!r} cannot be read") from None
+
+
+def _joined(*texts: bytes) -> bytes:
+    return b"".join(len(text).to_bytes(8, "little") + text for text in texts)
+
+
+def _tensor(text: bytes) -> Tensor:
+    return torch.tensor(list(text), dtype=torch.uint8)
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    return tensor.numpy().tobytes()

@@ -1,0 +1,96 @@
+"""Who is here, at which step, how fast, and what was sent: a small file that the run keeps true while it lasts."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from veracausa.errors import InputError
+from veracausa.runs.atomic import write_whole
+from veracausa.wire.flare.link import FlareLink
+
+FILE = "federation-status.json"
+EVERY = 1.0
+STALE = 10.0
+"""Seconds after which a file that is not written any more tells of a run that is gone."""
+
+
+class Status:
+    """Writes the file about once a second."""
+
+    def __init__(self, folder: Path, me: str, peers: tuple[str, ...]) -> None:
+        self.link: FlareLink | None = None
+        self._path = folder / FILE
+        self._told: dict[str, Any] = {"me": me, "peers": list(peers), "state": "connecting", "attempt": 0, "step": 0}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="status", daemon=True)
+
+    def hearing(self, notify: Callable[[Mapping[str, Any]], None]) -> Callable[[Mapping[str, Any]], None]:
+        """The same `notify`, listened to."""
+
+        def hear(event: Mapping[str, Any]) -> None:
+            self._take(event)
+            notify(event)
+
+        return hear
+
+    def _take(self, event: Mapping[str, Any]) -> None:
+        match event["event"]:
+            case "attempt":
+                self._told |= {"state": "connecting", "attempt": event["attempt"]}
+            case "waiting":
+                self._told |= {"state": "waiting", "waits_for": list(event["for"])}
+            case "agreed":
+                self._told |= {"state": "agreed", "hash": event["hash"], "waits_for": []}
+            case "starts":
+                self._told |= {"state": "running", "step": event["step"], "error": None, "waits_for": []}
+            case "epoch":
+                self._told |= {"epoch": event["epoch"], "step": event["step"]}
+            case "lost":
+                self._told |= {"state": "lost a party", "error": event["reason"]}
+            case "failed":
+                self._told |= {"state": "failed", "error": event["reason"]}
+            case "finished_here":
+                self._told |= {"state": "done", "error": None}
+
+    def _keep(self) -> None:
+        while not self._stop.wait(EVERY):
+            with suppress(OSError):  # a full disk must not end a run that needs none of this
+                self.write()
+
+    def write(self) -> None:
+        told = {**self._told, "at": time.time()}
+        if self.link is not None:
+            told["bytes_sent"] = self.link.ledger.bytes_sent
+            told["messages"] = self.link.ledger.messages
+            told["step"] = max(told["step"], self.link.step)
+            told["members"] = self.link.seen()
+        write_whole(self._path, json.dumps(told).encode())
+
+    def __enter__(self) -> Status:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        with suppress(OSError):
+            self.write()
+
+
+def read_status(folder: Path) -> dict[str, Any]:
+    """What the run in this folder said last; `alive` says whether it still does."""
+    path = folder / FILE
+    try:
+        told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{folder}: nothing was run here; start with `veracausa federation run {folder}`") from None
+    except ValueError:
+        raise InputError(f"{path}: is damaged; the next run writes it again") from None
+    told["alive"] = told["state"] not in ("done", "failed") and time.time() - told["at"] < STALE
+    return told
