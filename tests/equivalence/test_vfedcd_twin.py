@@ -13,10 +13,11 @@ from veracausa.discovery.federated.agreement import compare, means
 from veracausa.discovery.federated.plan import Preparing
 from veracausa.discovery.federated.run import FederatedFit, discover
 from veracausa.discovery.federated.whole import discover_whole
-from veracausa.discovery.settings import Settings
+from veracausa.discovery.settings import Search, Settings
 from veracausa.errors import RunError
 
 SMALL = Settings(width=3, batch=8, epochs=2, refit_epochs=1, structure_every=2, candidates=3)
+SEVERAL = (Search(), Search(epochs=1, growth=0.2), Search(acyclicity="trace_exponential"))
 
 
 def _parties(*sizes: int) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
@@ -29,7 +30,7 @@ def _parties(*sizes: int) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
 
 def _same(first: FederatedFit, second: FederatedFit) -> bool:
     arrays = (first.strengths == second.strengths).all() and (first.allowed == second.allowed).all()
-    numbers = [(fit.threshold, fit.held_out_loss, fit.history) for fit in (first, second)]
+    numbers = [(fit.threshold, fit.held_out_loss, fit.history, fit.search) for fit in (first, second)]
     return bool(arrays) and numbers[0] == numbers[1]
 
 
@@ -38,6 +39,8 @@ def _same(first: FederatedFit, second: FederatedFit) -> bool:
     ((1, 4), {"structure_every": 4}, {"local_steps": 2}),
     ((3, 2), {"refit_epochs": 0, "threshold": "mixture"}, {}),
     ((2, 2), {"threshold": "held_out_graphs"}, {}),
+    ((2, 1, 1), {"searches": SEVERAL}, {}),
+    ((1, 2), {"searches": SEVERAL, "threshold": "held_out_graphs"}, {"shares": "all"}),
 ])  # fmt: skip
 def test_what_shares_open_is_what_the_weights_themselves_give(
     sizes: tuple[int, ...], change: dict[str, Any], more: dict[str, Any]
@@ -48,8 +51,39 @@ def test_what_shares_open_is_what_the_weights_themselves_give(
     forbidden[0, -1] = forbidden[1, 0] = True
     more = {"seed": 3, "forbidden": forbidden, **more}
     shared = discover(columns, names, settings, timeout=60.0, **more)
+    more.pop("shares", None)
     assert _same(shared, discover_whole(columns, names, settings, **more))
     assert not _same(shared, discover_whole(columns, names, settings, **{**more, "seed": 4}))
+
+
+def test_the_search_is_kept_that_makes_training_rows_likeliest_and_each_has_weights_of_its_own() -> None:
+    columns, names = _parties(2, 2)
+    settings = SMALL.model_copy(update={"searches": SEVERAL})
+    several = discover_whole(columns, names, settings, seed=3)
+    losses = [record["loss"] for record in several.history]
+    last = np.cumsum([one.epochs + one.refit_epochs for one in settings.each])
+    assert len(losses) == last[-1]
+    assert several.search == np.argmin([losses[end - 1] for end in last])
+    twice = discover_whole(columns, names, SMALL.model_copy(update={"searches": (Search(), Search())}), seed=3)
+    first, second = twice.history[:3], twice.history[3:]
+    assert first == several.history[:3]
+    assert [record["loss"] for record in first] != [record["loss"] for record in second]
+
+
+@pytest.mark.parametrize("at", [3, 5])
+def test_searches_go_on_after_a_kill_in_any_of_them(tmp_path: Path, at: int) -> None:
+    columns, names = _parties(2, 1)
+    settings = SMALL.model_copy(update={"searches": SEVERAL})
+
+    def kill(event: Mapping[str, Any]) -> None:
+        if event["step"] == at:
+            raise RunError("killed")
+
+    how: dict[str, Any] = {"seed": 3, "checkpoint_every": 1, "out": tmp_path / "run"}
+    with pytest.raises(RunError):
+        discover(columns, names, settings, **how, observer=kill)
+    resumed = discover(columns, names, settings, **how, resume=True)
+    assert _same(resumed, discover_whole(columns, names, settings, seed=3))
 
 
 @pytest.mark.slow
@@ -60,12 +94,13 @@ def test_an_encrypted_training_gives_the_integers_of_the_twin_also_after_a_resum
 ) -> None:
     pytest.importorskip({"bfv": "seal", "paillier": "gmpy2"}[encryption])
     columns, names = _parties(2, 1)
-    settings = SMALL.model_copy(update={"epochs": 1, "candidates": 2})
+    searches = (Search(epochs=1), Search(growth=0.2))
+    settings = SMALL.model_copy(update={"epochs": 1, "candidates": 2, "searches": searches})
     twin = discover_whole(columns, names, settings, seed=3)
     how: dict[str, Any] = {"encryption": encryption, "prepare": prepare, "timeout": 900.0, "checkpoint_every": 1}
 
     def kill(event: Mapping[str, Any]) -> None:
-        if event["step"] == 2:
+        if event["step"] == 3:
             raise RunError("killed")
 
     with pytest.raises(RunError):

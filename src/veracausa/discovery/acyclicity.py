@@ -71,6 +71,14 @@ class Spectral:
         self.left, self.right = state.get("left"), state.get("right")
 
 
+class SpectralSquares(Spectral):
+    """ρ(B∘B): weak edges hardly count, and an edge is pulled the more the stronger it is."""
+
+    def __call__(self, strengths: Array) -> tuple[Array, Array]:
+        value, gradient = super().__call__(strengths * strengths)
+        return value, 2 * strengths * gradient
+
+
 class TraceExponential:
     """tr(exp(B∘B)) − d (NO-TEARS)."""
 
@@ -120,4 +128,9 @@ def _exponential(a: Array) -> Array:
     return total
 
 
-ACYCLICITY = {"spectral": Spectral, "trace_exponential": TraceExponential, "log_determinant": LogDeterminant}
+ACYCLICITY = {
+    "spectral": Spectral,
+    "spectral_squares": SpectralSquares,
+    "trace_exponential": TraceExponential,
+    "log_determinant": LogDeterminant,
+}

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from veracausa.discovery.checkpoint import fit_and_keep
 from veracausa.discovery.floating import FloatModel
 from veracausa.discovery.graphs import greedy_cut
+from veracausa.discovery.searches import Searches
 from veracausa.discovery.settings import Settings
 
 Array = NDArray[np.float64]
@@ -34,6 +35,11 @@ class Rows:
         """As many rows, drawn with replacement; a row kept apart is never trained on."""
         train, held_out = (rows[rng.integers(0, len(rows), len(rows))] for rows in (self.train, self.held_out))
         return Rows(train, held_out, self.names, self.binary, self.required, self.forbidden)
+
+    def model(self, rng: np.random.Generator, replicates: int = 1) -> Callable[[Settings], FloatModel]:
+        """Makes models of these columns, with weights drawn anew each time."""
+        known = {"binary": self.binary, "required": self.required, "forbidden": self.forbidden}
+        return lambda settings: FloatModel(settings, len(self.names), rng, replicates=replicates, **known)
 
     def ordered(self, order: list[int]) -> Rows:
         """The same columns in another order."""
@@ -65,15 +71,7 @@ def bootstrap_graphs(
 ) -> Mask:
     """(resamples, d, d): a graph a resample; all are trained side by side, as replicates of one model."""
     drawn = [rows.resampled(rng) for _ in range(resamples)]
-    model = FloatModel(
-        settings,
-        len(rows.names),
-        rng,
-        binary=rows.binary,
-        required=rows.required,
-        forbidden=rows.forbidden,
-        replicates=resamples,
-    )
+    model = Searches(settings, rows.model(rng, resamples))
     train, held_out = np.stack([one.train for one in drawn]), np.stack([one.held_out for one in drawn])
     fit = fit_and_keep(model, train, held_out, progress, time_is_up, file, resume)
     fitted = zip(fit.strengths, fit.allowed, fit.thresholds, strict=True)

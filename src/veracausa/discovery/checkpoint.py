@@ -17,7 +17,8 @@ from veracausa.runs.tree import decode_tree, encode_tree
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from veracausa.discovery.floating import Fit, FloatModel
+    from veracausa.discovery.floating import Fit
+    from veracausa.discovery.searches import Searches
 
 Array = NDArray[np.float64]
 
@@ -28,7 +29,7 @@ EVERY = 10.0
 class Checkpoint:
     """One file, written over again and again; it knows the rows and the settings that it was made with."""
 
-    def __init__(self, path: Path, model: FloatModel, *rows: Array) -> None:
+    def __init__(self, path: Path, model: Searches, *rows: Array) -> None:
         self.path, self.model = path, model
         digest = hashlib.sha256(model.settings.model_dump_json().encode())
         for table in rows:
@@ -57,7 +58,7 @@ class Checkpoint:
 
 
 def fit_and_keep(
-    model: FloatModel,
+    model: Searches,
     train: Array,
     held_out: Array,
     progress: Callable[[float], None],

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from veracausa.discovery.bootstrap import Rows
 from veracausa.discovery.checkpoint import fit_and_keep
-from veracausa.discovery.floating import FloatModel
+from veracausa.discovery.searches import Searches
 from veracausa.discovery.settings import Settings
 
 Array = NDArray[np.float64]
@@ -33,6 +33,8 @@ class Outcome:
     """Messages and bytes of each party."""
     noise: dict[str, object] | None = None
     """What a federation's noise guarantees, or that it does not."""
+    search: int = 0
+    """Which of the searches was kept."""
 
 
 def floating(
@@ -45,11 +47,16 @@ def floating(
     resume: bool = False,
 ) -> Outcome:
     """All columns in one place."""
-    model = FloatModel(
-        settings, len(rows.names), rng, binary=rows.binary, required=rows.required, forbidden=rows.forbidden
-    )
+    model = Searches(settings, rows.model(rng))
     fit = fit_and_keep(model, rows.train[None], rows.held_out[None], progress, time_is_up, file, resume)
-    return Outcome(fit.strengths[0], fit.allowed[0], float(fit.thresholds[0]), float(fit.held_out_loss[0]), fit.history)
+    return Outcome(
+        fit.strengths[0],
+        fit.allowed[0],
+        float(fit.thresholds[0]),
+        float(fit.held_out_loss[0]),
+        fit.history,
+        search=int(fit.search[0]),
+    )
 
 
 def federated(
@@ -102,4 +109,5 @@ def federated(
         list(fit.history),
         {name: {"messages": told["messages"], "bytes_sent": told["bytes"]} for name, told in fit.sent.items()},
         fit.noise,
+        fit.search,
     )

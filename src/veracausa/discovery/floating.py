@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -32,11 +32,21 @@ class Fit:
     thresholds: Array
     held_out_loss: Array
     """(R,): mean over the rows kept apart, of the chosen graph; nan where there are none."""
+    score: Array
+    """(R,): the loss of the last epochs, by which searches are compared. Every order leaves as many edges, so that rows
+    that were trained on can judge it, and there are more of these than of rows kept apart."""
+    search: NDArray[np.int_]
+    """(R,): which search it was."""
     history: list[dict[str, float]] = field(default_factory=list)
+
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All that is there for each replicate."""
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name != "history"}
 
 
 class FloatModel:
-    """Encoder and decoders of all attributes; `fit` trains, orders, refits and finds the threshold."""
+    """Encoder and decoders of all attributes; `fit` is one search: train, order, refit, find the threshold."""
 
     def __init__(
         self,
@@ -62,6 +72,8 @@ class FloatModel:
             replicates, d, h, settings.depth, settings.activation, binary, settings.likelihood, rng
         )
         self.history: list[dict[str, float]] = []
+        self.losses: list[Array] = []
+        """(R,) of every epoch."""
         self.sets: NDArray[np.int_] | None = None
         """Which rows make each batch."""
         self.resumed = False
@@ -91,7 +103,8 @@ class FloatModel:
         steps = train.shape[1] // n
         # Batches are fixed sets of rows; only their order changes.
         if not self.resumed or self.sets is None:
-            self.history, self.sets = [], self.rng.permutation(train.shape[1])[: steps * n].reshape(steps, n)
+            self.history, self.losses = [], []
+            self.sets = self.rng.permutation(train.shape[1])[: steps * n].reshape(steps, n)
         self.resumed = False
         batches = [np.ascontiguousarray(train[:, rows]) for rows in self.sets]
         for epoch in range(len(self.history), settings.epochs + settings.refit_epochs):
@@ -101,6 +114,7 @@ class FloatModel:
             losses = self._epoch(batches)
             if not np.isfinite(losses).all():
                 raise RunError(f"the fit diverged in epoch {epoch + 1}; lower its rate ({settings.rate})")
+            self.losses.append(losses)
             self.structure.end_epoch(self.strengths, epoch)
             weight = self.structure.weight.mean() if self.structure.searching else 0.0
             figures = {"loss": losses.mean(), "acyclicity": self.structure.value.mean(), "weight": weight}
@@ -109,8 +123,9 @@ class FloatModel:
             progress((epoch + 1) / (settings.epochs + settings.refit_epochs))
             if time_is_up():
                 break
-        thresholds, losses = self._threshold(held_out)
-        return Fit(self.strengths, self.structure.allowed, thresholds, losses, self.history)
+        score = np.mean(self.losses[-settings.compared :], axis=0)
+        search = np.zeros(len(self.weights), dtype=int)
+        return Fit(self.strengths, self.structure.allowed, *self._threshold(held_out), score, search, self.history)
 
     def state(self) -> dict[str, Any]:
         """All that the next epoch depends on, as arrays and plain values."""
@@ -125,6 +140,7 @@ class FloatModel:
             "penalty": structure.penalty.state(),
             "sets": self.sets,
             "history": self.history,
+            "losses": np.array(self.losses),
             "rng": self.rng.bit_generator.state,
         }
 
@@ -135,7 +151,7 @@ class FloatModel:
         structure.allowed, structure.weight, structure.value = state["allowed"], state["weight"], state["value"]
         structure.searching = state["searching"]
         structure.penalty.load_state(dict(state["penalty"]))
-        self.sets, self.history = state["sets"], list(state["history"])
+        self.sets, self.history, self.losses = state["sets"], list(state["history"]), list(state["losses"])
         self.rng.bit_generator.state = state["rng"]
         self.resumed = True
 

@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from veracausa.discovery.threshold import BY_LIKELIHOOD
 from veracausa.profiles import over_profile
 
 FOLDER = Path(__file__).parent / "profiles"
+MOST_SEARCHES = 8
+COMPARED_EPOCHS = 10
+Acyclicity = Literal["spectral", "spectral_squares", "trace_exponential", "log_determinant"]
+
+
+class Search(BaseModel):
+    """What one of several searches has of its own; what is None is as in the settings."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    epochs: int | None = Field(None, ge=1)
+    growth: float | None = Field(None, ge=0)
+    ceiling: float | None = Field(None, gt=0)
+    halt: float | None = Field(None, gt=0)
+    acyclicity: Acyclicity | None = None
 
 
 class Settings(BaseModel):
@@ -37,7 +60,7 @@ class Settings(BaseModel):
     ceiling: float | None = Field(None, gt=0)
     halt: float = Field(0.1, gt=0)
     """Edges stronger than this count when growth asks whether the graph is acyclic."""
-    acyclicity: Literal["spectral", "trace_exponential", "log_determinant"] = "spectral"
+    acyclicity: Acyclicity = "spectral"
     sparsity: Literal["group_lasso", "l1", "l2"] = "group_lasso"
     sparsity_weight: float = Field(0.015, ge=0)
     pivot: float = Field(0.25, ge=0)
@@ -53,6 +76,9 @@ class Settings(BaseModel):
     """How many graphs the rule `held_out` compares."""
     held_out: float = Field(0.2, ge=0, lt=1)
     """The share of rows that is kept for the held-out likelihood."""
+    searches: tuple[Search, ...] = Field((), max_length=MOST_SEARCHES)
+    """Several searches, each with a refit of its own; the one that makes the training rows likeliest is kept. Each says
+    what it has of its own. None: one search, as set above."""
     open_parts: bool | None = None
     """Between three parties or more: whether a target opens each source's part of its features; else only the sum."""
     bottleneck: int | None = Field(None, ge=1)
@@ -63,12 +89,43 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _from_profile(cls, given: Any) -> Any:
-        return over_profile(given, FOLDER, cls.model_fields["profile"].default)
+        whole = over_profile(given, FOLDER, cls.model_fields["profile"].default)
+        if isinstance(given, dict) and "searches" not in given:
+            whole["searches"] = _left(whole.get("searches", ()), given)
+        return whole
 
     @model_validator(mode="after")
     def _consistent(self) -> Settings:
         if self.threshold in BY_LIKELIHOOD and not self.held_out:
             raise ValueError(f"threshold: {self.threshold} needs rows that were kept apart; set held_out to 0.2 or so")
+        if len(self.searches) > 1 and not self.refit_epochs:
+            raise ValueError("searches: their refits are compared; set refit_epochs to 200 or so, or searches to []")
         if self.bottleneck is not None and self.bottleneck > self.width:
             raise ValueError(f"bottleneck: {self.bottleneck} is more than the {self.width} hidden units; give fewer")
         return self
+
+    @property
+    def each(self) -> tuple[Settings, ...]:
+        """The settings of every search in turn, each of one search."""
+        own = ({name: value for name, value in search if value is not None} for search in self.searches)
+        return tuple(self.model_copy(update={"searches": (), **changes}) for changes in own) or (self,)
+
+    @property
+    def compared(self) -> int:
+        """So many last epochs of a search say how likely it makes the data; a single one's loss is chance in part."""
+        return min(COMPARED_EPOCHS, self.refit_epochs or self.epochs)
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without searches where there is one: settings from before there could be more are the same settings."""
+        written: dict[str, Any] = write(self)
+        if not self.searches:
+            del written["searches"]
+        return written
+
+
+def _left(searches: Sequence[Mapping[str, Any]], given: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A profile's searches beside settings that are given, which hold in all of them; none where there is no refit."""
+    if not given.get("refit_epochs", 1):
+        return []
+    return [{name: value for name, value in search.items() if name not in given} for search in searches]

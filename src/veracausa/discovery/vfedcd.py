@@ -23,7 +23,7 @@ from veracausa.discovery.engines import Outcome, federated, floating
 from veracausa.discovery.graphs import is_acyclic, thresholded
 from veracausa.discovery.privacy.chosen import chosen
 from veracausa.discovery.privacy.mechanism import said
-from veracausa.discovery.settings import Settings
+from veracausa.discovery.settings import Acyclicity, Settings
 from veracausa.errors import InputError
 from veracausa.seeding import derive
 
@@ -66,7 +66,7 @@ class VFedCD(CausalDiscovery):
     growth: float | None = None
     ceiling: float | None = None
     halt: float | None = None
-    acyclicity: Literal["spectral", "trace_exponential", "log_determinant"] | None = None
+    acyclicity: Acyclicity | None = None
     sparsity: Literal["group_lasso", "l1", "l2"] | None = None
     sparsity_weight: float | None = None
     pivot: float | None = None
@@ -75,6 +75,8 @@ class VFedCD(CausalDiscovery):
     edge_worth: float | None = None
     candidates: int | None = None
     held_out: float | None = None
+    searches: Sequence[Mapping[str, Any]] | None = None
+    """Several searches, each a mapping of what it has of its own, of which the likeliest is kept; []: one."""
     open_parts: bool | None = None
     """Whether a party opens what each other one adds to its features; else only the sum over all others."""
     bottleneck: int | None = None
@@ -178,6 +180,8 @@ class VFedCD(CausalDiscovery):
         self.thresholded_ = thresholded(self.strengths_, found.threshold)
         self.thresholded_is_dag_ = is_acyclic(self.thresholded_)
         self.history_, self.sent_ = found.history, found.sent
+        self.search_ = found.search
+        """Which of the searches was kept, counted from 0."""
         self.noise_ = found.noise
         """What noise there was, and what it guarantees or not; None: there was none."""
         numeric = int((~rows.binary).sum())
@@ -189,12 +193,16 @@ class VFedCD(CausalDiscovery):
             graphs = self._resampled(settings, rows, learn, tell, file, resume)
             self.confidence_ = np.zeros((d, d))
             self.confidence_[inside] = graphs.mean(axis=0)
-        self.notes_ = (*notes, *self._what_is_protected(engine, len(held)))
+        count = len(settings.each)
+        chosen_of = (f"of {count} searches the one numbered {found.search + 1} was kept",) if count > 1 else ()
+        self.notes_ = (*notes, *chosen_of, *self._what_is_protected(engine, len(held)))
         return self
 
     def settings(self) -> Settings:
         """The settings with those of the profile filled in."""
         given = {name: value for name in Settings.model_fields if (value := getattr(self, name)) is not None}
+        if self.strong or self.epsilon is not None:
+            given.setdefault("searches", [])  # a profile's several are for where they can be had
         try:
             return Settings(**given)
         except ValidationError as error:

@@ -12,6 +12,7 @@ from veracausa.crypto import fixed_point
 from veracausa.crypto.ring import Ring, Small
 from veracausa.discovery.audit.factors import strengths_of
 from veracausa.discovery.federated.holder import FEATURE_BITS, Holder, together
+from veracausa.errors import InputError
 
 if TYPE_CHECKING:
     from veracausa.discovery.federated.party import AttributeParty
@@ -53,6 +54,8 @@ class Recorder:
 
     def __init__(self, party: AttributeParty) -> None:
         plan = party.plan
+        if len(plan.searches) > 1:
+            raise InputError("watch: what a party sees is written down for one search; set searches to []")
         self.plan, self.name = plan, party.name
         self.truth = np.concatenate(party.values[: party.steps])
         """(n, own): the party's own columns, to score the others' guesses; no view of another party holds them."""
@@ -148,8 +151,8 @@ class WatchedHolder:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._holder, name)
 
-    def share_first_weights(self, link: Link, allowed: Mask) -> None:
-        self._holder.share_first_weights(link, allowed)
+    def share_first_weights(self, link: Link, allowed: Mask, search: int = 0) -> None:
+        self._holder.share_first_weights(link, allowed, search)
         self._recorder.first_into = self._holder.into.forward.copy()
         self._recorder.first_out = self._holder.out.forward.copy()
 

@@ -180,6 +180,8 @@ def train(
     import polars as pl
 
     recording = Recording()
+    # What a party sees of a further search is the same again, with weights drawn anew: one is watched.
+    method.searches = []
     frame = pl.DataFrame(data.values, schema=list(data.names))
     method.fit(frame, parties=parties, observer=lambda event: progress(event["share"]), watch=recording.watch)
     return recording

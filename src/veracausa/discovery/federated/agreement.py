@@ -21,6 +21,7 @@ from veracausa.discovery.data.synthetic import SyntheticOptions, synthetic
 from veracausa.discovery.federated.whole import discover_whole
 from veracausa.discovery.floating import FloatModel
 from veracausa.discovery.graphs import greedy_cut
+from veracausa.discovery.searches import Searches
 from veracausa.discovery.settings import Settings
 from veracausa.metrics.graphs import graph_scores
 from veracausa.runs.atomic import write_whole
@@ -37,8 +38,10 @@ def compare(attributes: int, edges: int, graph: int, seed: int, settings: Settin
     train = round(len(data.values) * TRAIN_SHARE)
     row: dict[str, Any] = {"attributes": attributes, "edges": edges, "graph": graph, "seed": seed}
     started = time.process_time()
-    model = FloatModel(settings, attributes, np.random.default_rng(seed))
-    plain = model.fit(data.values[None, :train], data.values[None, train:])
+    rng = np.random.default_rng(seed)
+    plain = Searches(settings, lambda one: FloatModel(one, attributes, rng)).fit(
+        data.values[None, :train], data.values[None, train:]
+    )
     row["float"] = _scores(data.truth, plain.strengths[0], plain.allowed[0], plain.thresholds[0], started)
     started = time.process_time()
     parts = np.array_split(np.arange(attributes), PARTIES)

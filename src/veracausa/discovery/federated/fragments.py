@@ -71,9 +71,10 @@ class FragmentHolder(Holder):
         squares = list(zip(made.square_masks, made.squares, strict=True))
         self._squares = Once("norm", [0] * len(squares), squares)
 
-    def share_first_weights(self, link: Link, allowed: Mask) -> None:
+    def share_first_weights(self, link: Link, allowed: Mask, search: int = 0) -> None:
         """The source draws, and all others get uniform fragments."""
-        masks = self.draws.masks("shares", 0)
+        self.exchange = protocol.first_exchange(search)
+        masks = self.draws.masks("shares", search)
         own = first_weights(self.plan, self.name, allowed, masks)
         kinds = {peer: protocol.first_share(self.plan, self.name, peer) for peer in self.peers}
         for peer, kind in kinds.items():

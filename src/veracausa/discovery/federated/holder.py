@@ -84,9 +84,10 @@ class Holder:
         """Go on with these triples; what is left of the ones before is thrown away."""
         self.supply = Supply(made, self.peers)
 
-    def share_first_weights(self, link: Link, allowed: Mask) -> None:
+    def share_first_weights(self, link: Link, allowed: Mask, search: int = 0) -> None:
         """The source draws, the target gets a uniform share: who knew the weights could solve for the columns."""
-        masks = self.draws.masks("shares", 0)
+        self.exchange = protocol.first_exchange(search)
+        masks = self.draws.masks("shares", search)
         drawn = first_weights(self.plan, self.name, allowed, masks)
         given = masks.uniform(*drawn.shape)
         kinds = {peer: protocol.first_share(self.plan, self.name, peer) for peer in self.peers}

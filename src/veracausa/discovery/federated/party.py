@@ -17,7 +17,7 @@ from veracausa.discovery.federated import protocol
 from veracausa.discovery.federated.fragments import FragmentHolder
 from veracausa.discovery.federated.holder import Holder
 from veracausa.discovery.federated.pairing import pairing
-from veracausa.discovery.federated.plan import VALIDATOR, Plan
+from veracausa.discovery.federated.plan import VALIDATOR, Plan, Search
 from veracausa.discovery.federated.preparation import Preparation
 from veracausa.discovery.federated.protocol import LOSSES, tensor
 from veracausa.discovery.federated.workshop import WorkshopOrder
@@ -50,23 +50,31 @@ class AttributeParty:
         """Where the edges between the own attributes lie in what the validator says."""
         order = WorkshopOrder(name, plan.encryption, pairing(plan, name), batches, seed, life)
         self.preparation = Preparation(plan, name, order)
-        rng = self.draws.generator("decoders")
-        binary = binary & settings.bernoulli
-        self.decoders = Decoders(
-            1, self.count, self.h, settings.depth, settings.activation, binary, settings.likelihood, rng
-        )
+        self.binary = binary & settings.bernoulli
         self.mixing = bottleneck.mixing(settings.bottleneck, self.h) if settings.bottleneck else None
-        self.inner_allowed = allowed[self.own, self.own, None]
-        shape = (self.count, self.count, self.h)
-        self.inner = rng.uniform(-1, 1, shape) / (plan.d * np.sqrt(self.h)) * self.inner_allowed
+        self.decoders: Decoders
+        self.inner: Array
         """The weights between the party's own attributes: nobody else's business, so not shared."""
+        self.inner_allowed: Mask
+        self.draw()
         self.norms_kind, self.factors_kind = protocol.norms(plan, name), protocol.factors(plan, name)
         self.candidates_kind = protocol.candidates(plan, name)
         self.result_kind = output.result_kind(plan.output, plan.d, self.count)
         self.told: Array
         """(d, d): what the validator told this party of the graph, at the end."""
         self.epoch = 0
+        """So many stretches of the plan are done."""
         self.loss = 0.0
+
+    def draw(self, *search: int) -> None:
+        """First weights that are the party's own alone; for a search after the first one, by its number."""
+        settings, rng = self.plan.settings, self.draws.generator("decoders", *search)
+        self.decoders = Decoders(
+            1, self.count, self.h, settings.depth, settings.activation, self.binary, settings.likelihood, rng
+        )
+        self.inner_allowed = self.allowed[self.own, self.own, None]
+        shape = (self.count, self.count, self.h)
+        self.inner = rng.uniform(-1, 1, shape) / (self.plan.d * np.sqrt(self.h)) * self.inner_allowed
 
     def run(self, link: Link, store: Store | None = None) -> None:
         """Take part from set-up to the last row that was kept apart."""
@@ -77,20 +85,27 @@ class AttributeParty:
             self.load_state(store.load(store.start_step))
         with self.preparation:
             self.preparation.set_up(link)
-            if self.epoch == 0:
-                self.holder.share_first_weights(link, self.allowed)
             self.holder.share_pads(link)
-            self._learn(link, store)
-            step = self._compare(link)
+            for search in self.plan.left(self.epoch):
+                self.preparation.begin(search)
+                if search.begins(self.epoch):
+                    self._begin(link, search)
+                self._learn(link, store, search)
+                step = self._compare(link, search)
         told = link.receive(VALIDATOR, self.result_kind, step).tensors
         self.told = output.received(told, self.plan.d, self.own)
 
-    def _learn(self, link: Link, store: Store | None) -> None:
+    def _begin(self, link: Link, search: Search) -> None:
+        if search.number:
+            self.draw(search.number)
+        self.holder.share_first_weights(link, self.allowed, search.number)
+
+    def _learn(self, link: Link, store: Store | None, search: Search) -> None:
         plan, holder = self.plan, self.holder
-        for epoch in range(self.epoch, plan.epochs):
+        for epoch in search.epochs(self.epoch):
             holder.use(self.preparation.epoch(link, epoch))
             rounding = self.draws.generator("rounding", epoch)
-            if epoch == plan.settings.epochs:
+            if epoch == search.refit:
                 into, out = self._factors(link)
                 holder.restrict(into > 0, out > 0)
                 self.inner_allowed = (into[self.inside] > 0)[..., None]
@@ -103,7 +118,7 @@ class AttributeParty:
                     self.inner *= into[self.inside][..., None]
             holder.deliver(link)
             self.epoch = epoch + 1
-            if store is not None and plan.keeps(self.epoch):
+            if store is not None and plan.keeps(search, self.epoch):
                 store.save(self.epoch, self.state())
 
     def _step(self, link: Link, batch: int, rounding: np.random.Generator) -> None:
@@ -147,9 +162,9 @@ class AttributeParty:
         received = link.receive(VALIDATOR, self.factors_kind, holder.step).tensors
         return received["into"].numpy(), received["out"].numpy()
 
-    def _compare(self, link: Link) -> int:
+    def _compare(self, link: Link, search: Search) -> int:
         """The held-out loss with the edges that the validator proposes; only sums leave. The last look's number."""
-        self.holder.use(self.preparation.epoch(link, self.plan.epochs))
+        self.holder.use(self.preparation.epoch(link, search.last))
         self._factors(link)
         step = self.holder.step
         if not self.plan.held_out:

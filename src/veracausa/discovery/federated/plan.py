@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -26,6 +27,41 @@ VALIDATOR = "validator"
 MOST_PARTIES = 16
 HELD_OUT_ROWS = 256
 """Rows of one pass over the rows that were kept apart."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """One search with its refit, a last look at the graph, and the comparison of edges on rows kept apart.
+
+    These stretches are numbered on from search to search: masks are drawn for each of them once.
+    """
+
+    number: int
+    settings: Settings
+    first: int
+    """Its first epoch."""
+
+    @property
+    def refit(self) -> int:
+        """The first epoch in one order, where there is one."""
+        return self.first + self.settings.epochs
+
+    @property
+    def last(self) -> int:
+        """The look after its last epoch."""
+        return self.refit + self.settings.refit_epochs
+
+    @property
+    def comparison(self) -> int:
+        return self.last + 1
+
+    def epochs(self, done: int = 0) -> range:
+        """Those that are not done."""
+        return range(max(self.first, done), self.last)
+
+    def begins(self, done: int) -> bool:
+        """Whether it begins anew when so many stretches are done."""
+        return done <= self.first
 
 
 @dataclass(frozen=True)
@@ -70,7 +106,20 @@ class Plan:
 
     @property
     def epochs(self) -> int:
-        return self.settings.epochs + self.settings.refit_epochs
+        """Of all searches together."""
+        return sum(one.epochs + one.refit_epochs for one in self.settings.each)
+
+    @cached_property
+    def searches(self) -> tuple[Search, ...]:
+        """One after the other."""
+        made: list[Search] = []
+        for number, settings in enumerate(self.settings.each):
+            made.append(Search(number, settings, made[-1].comparison + 1 if made else 0))
+        return tuple(made)
+
+    def left(self, done: int) -> tuple[Search, ...]:
+        """The searches that are not over when so many stretches are done."""
+        return tuple(search for search in self.searches if done <= search.last)
 
     def own(self, party: str) -> slice:
         """The party's attributes among all."""
@@ -140,18 +189,18 @@ class Plan:
         for number, batch in enumerate(rng.permutation(count).tolist(), start=1):
             yield batch, number % self.every == 0
 
-    def needs(self, epoch: int) -> Needs:
+    def needs(self, search: Search, epoch: int) -> Needs:
         """What an epoch uses up; the last one is followed by a last look at the graph."""
         batches = tuple(range(len(self.batches)))
-        if epoch == self.epochs:
+        if epoch == search.last:
             once = () if self.every_graph else tuple(len(batches) + at for at in range(len(self.held_out)))
             return Needs(forward=once, squares=int(self.validator == "M2"))
-        looks = len(batches) // self.every + (epoch == self.settings.epochs)
+        looks = len(batches) // self.every + (epoch == search.refit)
         return Needs(batches, batches, looks if self.validator == "M2" else 0)
 
-    def keeps(self, epoch: int) -> bool:
-        """Whether there is a checkpoint after so many epochs."""
-        return epoch % self.checkpoint_every == 0 or epoch == self.epochs
+    def keeps(self, search: Search, done: int) -> bool:
+        """Whether there is a checkpoint after so many stretches."""
+        return (done - search.first) % self.checkpoint_every == 0 or done == search.last
 
     def describe(self) -> dict[str, Any]:
         """What must be the same for a run to go on."""

@@ -17,7 +17,7 @@ import numpy as np
 from veracausa.crypto.backends.base import Bytes
 from veracausa.crypto.triples import Needs, Parts
 from veracausa.discovery.federated import protocol
-from veracausa.discovery.federated.plan import Plan
+from veracausa.discovery.federated.plan import Plan, Search
 from veracausa.discovery.federated.protocol import tensor
 from veracausa.discovery.federated.workshop import Made, Turn, Workshop, WorkshopOrder
 from veracausa.discovery.federated.workshop_process import WorkshopProcess
@@ -59,6 +59,7 @@ class Preparation:
         self._turns = 0
         self._received: dict[str, Parts] = {}
         self._begun = False
+        self.search = plan.searches[0]
 
     def __enter__(self) -> Preparation:
         made: Callable[[WorkshopOrder], Works] = WorkshopProcess if self.plan.prepare == "process" else WorkshopHere
@@ -103,6 +104,10 @@ class Preparation:
                 raise WireError("agreed.fingerprint", f"{peer!r} has another plan, or other keys than this party")
         self.used_keys.extend(prints.values())
 
+    def begin(self, search: Search) -> None:
+        """Turn to a search; the triples of the one before are used up."""
+        self.search, self._begun = search, False
+
     def epoch(self, link: Link, epoch: int) -> Made:
         """The triples of the next epoch; the ones after it are begun."""
         if not self._begun:
@@ -116,8 +121,8 @@ class Preparation:
         return self._whole(made)
 
     def at_once(self, link: Link, needs: Needs) -> Made:
-        """Triples that nobody could know of before, for the end of a run."""
-        last = self.plan.epochs + 1
+        """Triples that nobody could know of before, for the end of a search."""
+        last = self.search.comparison
         self.workshop.submit(Turn(ask=last, needs=needs), {})
         self._collect(link)
         self.workshop.submit(Turn(answer=last), self._received)
@@ -127,9 +132,9 @@ class Preparation:
 
     def _submit(self, number: int) -> None:
         at = {"finish": number + 1, "answer": number + 2, "ask": number + 3}
-        turn = {name: epoch for name, epoch in at.items() if self._first <= epoch <= self.plan.epochs}
+        turn = {name: epoch for name, epoch in at.items() if self._first <= epoch <= self.search.last}
         if turn:
-            needs = self.plan.needs(turn["ask"]) if "ask" in turn else Needs()
+            needs = self.plan.needs(self.search, turn["ask"]) if "ask" in turn else Needs()
             self.workshop.submit(Turn(**turn, needs=needs), self._received)
 
     def _collect(self, link: Link) -> Made | None:

@@ -18,6 +18,8 @@ from veracausa.wire.message import Kind, Message, TensorSpec
 
 LIFE_BITS = 32
 """An exchange's number has as many: messages of a run before it was resumed have other numbers, and are refused."""
+SEARCH_BITS = 29
+"""Of these, an exchange's number within its search."""
 KEY_BYTES = 1 << 23
 BYTES_A_VALUE = 1024
 """No encryption needs more for a number: a Paillier ciphertext of its own has 768."""
@@ -33,6 +35,11 @@ OFFLINE = ("key", "agreed", "columns", "pad secret", "triples")
 def counter(life: int, number: int) -> int:
     """What a message is numbered by; both ends count, and one with another number is refused."""
     return life << LIFE_BITS | number
+
+
+def first_exchange(search: int) -> int:
+    """Where the numbers of a search begin, however many exchanges there were in those before it."""
+    return search << SEARCH_BITS
 
 
 def columns(plan: Plan) -> Kind:

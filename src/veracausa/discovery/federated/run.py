@@ -18,6 +18,7 @@ from veracausa.discovery.federated.party import AttributeParty
 from veracausa.discovery.federated.phases import PhaseLedger
 from veracausa.discovery.federated.plan import VALIDATOR, Plan, Preparing, Sharing, ValidatorMode
 from veracausa.discovery.federated.validator import Validator
+from veracausa.discovery.floating import Fit
 from veracausa.discovery.graphs import constraints
 from veracausa.discovery.privacy.check import stated
 from veracausa.discovery.privacy.options import LaplaceHeuristic, Privacy
@@ -60,6 +61,22 @@ class FederatedFit:
     """(d, d): the strengths of the edges that each party was told of, 0 for no edge and nan for nothing said."""
     noise: dict[str, object] | None = None
     """What was added, and what that guarantees or not; None: no noise."""
+    search: int = 0
+    """Which of the searches was kept."""
+
+    @classmethod
+    def of(cls, plan: Plan, found: Fit) -> FederatedFit:
+        """A validator's word on a plan."""
+        return cls(
+            plan.names,
+            {party: plan.names[plan.own(party)] for party in plan.parties},
+            found.strengths[0],
+            found.allowed[0],
+            float(found.thresholds[0]),
+            float(found.held_out_loss[0]),
+            found.history,
+            search=int(found.search[0]),
+        )
 
 
 @dataclass
@@ -93,19 +110,15 @@ class PartyProgram:
         if self.out is not None:
             store = Store(self.out, self.name)
             store.start_step = self.start
+            store.announce_to(link)
             store.ledger = ledger = PhaseLedger(store.ledger.path)
         link.ledger = ledger
         if self.values is None or self.binary is None:
             validator = Validator(self.plan, self.allowed, self.required, notify, self.life, self.seed)
             validator.run(link, store)
-            result = {
-                "strengths": validator.strengths.tolist(),
-                "allowed": validator.structure.allowed[0].tolist(),
-                "threshold": validator.threshold,
-                "held_out_loss": validator.held_out_loss,
-                "history": validator.history,
-            }
-            notify({"event": "result", **result})
+            assert validator.found is not None
+            arrays = {name: array.tolist() for name, array in validator.found.arrays.items()}
+            notify({"event": "result", "found": arrays, "history": validator.history})
         else:
             given = self.plan, self.name, self.values, self.binary, self.allowed, self.seed, self.life
             party = (AttributeParty if self.plan.privacy is None else PrivateParty)(*given)
@@ -204,18 +217,12 @@ def discover(
     else:
         with locked(out):
             launch.run(programs, hear)
-    return FederatedFit(
-        plan.names,
-        {party: plan.names[plan.own(party)] for party in plan.parties},
-        np.array(result["strengths"]),
-        np.array(result["allowed"], dtype=bool),
-        result["threshold"],
-        result["held_out_loss"],
-        result["history"],
-        {name: sent[name] for name in programs},
-        {party: told[party] for party in plan.parties},
-        noise,
-    )
+    found = Fit(**{name: np.array(array) for name, array in result["found"].items()}, history=result["history"])
+    fit = FederatedFit.of(plan, found)
+    fit.sent = {name: sent[name] for name in programs}
+    fit.told = {party: told[party] for party in plan.parties}
+    fit.noise = noise
+    return fit
 
 
 def make_plan(

@@ -14,11 +14,13 @@ from veracausa.crypto.fixed_point import WEIGHT_BITS, decode
 from veracausa.crypto.shares import NORM_BITS
 from veracausa.discovery import threshold as rules
 from veracausa.discovery.federated import protocol
-from veracausa.discovery.federated.plan import VALIDATOR, Plan
+from veracausa.discovery.federated.plan import VALIDATOR, Plan, Search
 from veracausa.discovery.federated.protocol import LOSSES, tensor
+from veracausa.discovery.floating import Fit
 from veracausa.discovery.graphs import greedy_cut
 from veracausa.discovery.privacy import output
 from veracausa.discovery.privacy.laplace import NoisyPenalty
+from veracausa.discovery.searches import likelier
 from veracausa.discovery.structure import Structure
 from veracausa.errors import RunError, WireError
 from veracausa.runs.store import Store
@@ -44,23 +46,30 @@ class Validator:
         seed: int | None = None,
     ) -> None:
         self.plan, self.required, self.notify, self.life = plan, required, notify, life
-        self.structure = Structure(plan.settings, allowed[None], required)
-        self.strengths = np.zeros((plan.d, plan.d))
+        self.allowed = allowed
+        self.noise = make_draws(seed, VALIDATOR).masks("noise", life)
         self.history: list[dict[str, float]] = []
         self.norms_kind = {party: protocol.norms(plan, party) for party in plan.parties}
         self.factors_kind = {party: protocol.factors(plan, party) for party in plan.parties}
         self.candidates_kind = {party: protocol.candidates(plan, party) for party in plan.parties}
         self.result_kind = {party: output.result_kind(plan.output, plan.d, plan.count(party)) for party in plan.parties}
-        if plan.laplace is not None and plan.laplace.rule == "published":
-            noise = make_draws(seed, VALIDATOR).masks("noise", life)
-            self.structure.penalty = NoisyPenalty(self.structure.penalty, plan.laplace, len(plan.parties), noise)
         self.own = {party: plan.own(party) for party in plan.parties}
         self.others = {party: plan.foreign(party) for party in plan.parties}
-        self.exchange = 0
         self.epoch = 0
+        """So many stretches of the plan are done."""
         self.loss = 0.0
-        self.threshold = 0.0
-        self.held_out_loss = float("nan")
+        self.found: Fit | None = None
+        """The likeliest of the searches that are over."""
+        self._begin(plan.searches[0])
+
+    def _begin(self, search: Search) -> None:
+        plan = self.plan
+        self.structure = Structure(search.settings, self.allowed[None], self.required)
+        if plan.laplace is not None and plan.laplace.rule == "published":
+            self.structure.penalty = NoisyPenalty(self.structure.penalty, plan.laplace, len(plan.parties), self.noise)
+        self.strengths = np.zeros((plan.d, plan.d))
+        self.exchange = protocol.first_exchange(search.number)
+        self.threshold, self.held_out_loss = 0.0, float("nan")
 
     @property
     def step(self) -> int:
@@ -74,17 +83,21 @@ class Validator:
             link.declare(*kinds, self.result_kind[party], LOSSES, peer=party)
         if store is not None and store.start_step is not None:
             self.load_state(store.load(store.start_step))
-        for epoch in range(self.epoch, plan.epochs):
-            if epoch == plan.settings.epochs:
-                self._settle(link)
-            self._epoch(link, epoch)
-            self.epoch = epoch + 1
-            if store is not None and plan.keeps(self.epoch):
-                store.save(self.epoch, self.state())
-        self._choose(link)
+        for search in plan.left(self.epoch):
+            if search.begins(self.epoch):
+                self._begin(search)
+            for epoch in search.epochs(self.epoch):
+                if epoch == search.refit:
+                    self._settle(link)
+                self._epoch(link, search, epoch)
+                self.epoch = epoch + 1
+                if store is not None and plan.keeps(search, self.epoch):
+                    store.save(self.epoch, self.state())
+            self._choose(link)
+            self._compare(search)
         self._tell(link)
 
-    def _epoch(self, link: Link, epoch: int) -> None:
+    def _epoch(self, link: Link, search: Search, epoch: int) -> None:
         pending = False
         for _, look in self.plan.order(epoch):
             self.exchange += 1
@@ -95,10 +108,10 @@ class Validator:
                 self._send(link, factors)
                 self.strengths = self.strengths * factors
         self.exchange += pending  # increments of the last steps, which nothing else took along
-        self.structure.end_epoch(self.strengths[None], epoch)
+        self.structure.end_epoch(self.strengths[None], epoch - search.first)
         structure = self.structure
         record = {
-            "epoch": float(epoch + 1),
+            "epoch": len(self.history) + 1.0,
             "weight": float(structure.weight[0]) if structure.searching else 0.0,
             "loss": self.loss / len(self.plan.batches),
             "acyclicity": float(structure.value[0]),
@@ -107,9 +120,11 @@ class Validator:
         if self.plan.privacy is not None:
             del record["loss"]  # nobody sent one
         elif not np.isfinite(record["loss"]):
-            raise RunError(f"the fit diverged in epoch {epoch + 1}; lower its rate ({self.plan.settings.rate})")
+            raise RunError(
+                f"the fit diverged in epoch {len(self.history) + 1}; lower its rate ({self.plan.settings.rate})"
+            )
         self.history.append(record)
-        self.notify({"event": "epoch", "step": epoch + 1, "of": self.plan.epochs, **record})
+        self.notify({"event": "epoch", "step": len(self.history), "of": self.plan.epochs, **record})
 
     def _open(self, link: Link) -> None:
         """The strengths, from one message of every party."""
@@ -199,12 +214,27 @@ class Validator:
             empty += float(message.meta["empty"])
         return losses, empty
 
+    def _compare(self, search: Search) -> None:
+        """Keep this search if it makes the training rows likelier than those before it did."""
+        recent = [record.get("loss", 0.0) for record in self.history[-search.settings.compared :]]
+        found = Fit(
+            self.strengths[None],
+            self.structure.allowed,
+            thresholds=np.array([self.threshold]),
+            held_out_loss=np.array([self.held_out_loss]),
+            score=np.array([np.mean(recent)]),
+            search=np.array([search.number]),
+            history=self.history,
+        )
+        self.found = likelier(self.found, found)
+
     def _tell(self, link: Link) -> None:
         """Each party its part of the graph, by the output policy."""
-        allowed = self.structure.allowed[0]
-        graph = greedy_cut(self.strengths, self.threshold, self.required, ~allowed)
+        assert self.found is not None
+        strengths, allowed = self.found.strengths[0], self.found.allowed[0]
+        graph = greedy_cut(strengths, float(self.found.thresholds[0]), self.required, ~allowed)
         for party in self.plan.parties:
-            part = output.told(self.plan.output, graph, self.strengths, self.plan.own(party))
+            part = output.told(self.plan.output, graph, strengths, self.plan.own(party))
             link.send(party, self.result_kind[party], self.step, part)
 
     def state(self) -> dict[str, Any]:
@@ -219,10 +249,14 @@ class Validator:
             "searching": structure.searching,
             "history": self.history,
             "loss": self.loss,
+            "found": {name: tensor(array) for name, array in self.found.arrays.items()} if self.found else {},
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
+        self._begin(self.plan.left(state["epoch"])[0])
         structure = self.structure
+        if state["found"]:
+            self.found = Fit(**{name: array.numpy() for name, array in state["found"].items()})
         self.epoch, self.exchange, self.loss = state["epoch"], state["exchange"], state["loss"]
         arrays = {name: array.numpy() for name, array in state["arrays"].items()}
         self.strengths, structure.allowed = arrays["strengths"], arrays["allowed"]

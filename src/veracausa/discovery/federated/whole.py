@@ -17,7 +17,7 @@ from veracausa.crypto.ring import Ring, Small
 from veracausa.crypto.shares import SharedWeights
 from veracausa.discovery.federated.holder import FEATURE_BITS, first_weights
 from veracausa.discovery.federated.party import AttributeParty
-from veracausa.discovery.federated.plan import VALIDATOR, Plan
+from veracausa.discovery.federated.plan import VALIDATOR, Plan, Search
 from veracausa.discovery.federated.protocol import tensor
 from veracausa.discovery.federated.run import FederatedFit, make_plan
 from veracausa.discovery.federated.validator import Validator
@@ -55,15 +55,8 @@ def discover_whole(
     }
     validator = Validator(plan, allowed, must)
     validator.run(_Desk(plan, parties, allowed))  # type: ignore[arg-type]
-    return FederatedFit(
-        plan.names,
-        {name: plan.names[plan.own(name)] for name in plan.parties},
-        validator.strengths,
-        validator.structure.allowed[0],
-        validator.threshold,
-        validator.held_out_loss,
-        validator.history,
-    )
+    assert validator.found is not None
+    return FederatedFit.of(plan, validator.found)
 
 
 class _OpenHolder:
@@ -88,38 +81,48 @@ class _Desk:
     """What the validator takes for its link: it lets the parties learn until it is asked for norms again."""
 
     def __init__(self, plan: Plan, parties: Mapping[str, AttributeParty], allowed: Mask) -> None:
-        self.plan, self.parties = plan, parties
-        first = np.zeros((plan.d, plan.d, plan.numbers), dtype=np.int64)
-        for name, party in parties.items():
-            masks = party.draws.masks("shares", 0)
-            first[plan.own(name), plan.foreign(name)] = first_weights(plan, name, allowed, masks)
-        self.weights = SharedWeights(ring.reduce(first))
-        self.weights.allowed = allowed & plan.between
+        self.plan, self.parties, self.allowed = plan, parties, allowed
         batches = [party.batches for party in parties.values()]
-        rows = [np.concatenate(of_all, axis=1) for of_all in zip(*batches, strict=True)]
-        for name, party in parties.items():
-            party.holder = _OpenHolder(self.weights, rows, plan.own(name))  # type: ignore[assignment]
+        self.rows = [np.concatenate(of_all, axis=1) for of_all in zip(*batches, strict=True)]
+        self.weights: SharedWeights
         self._until_look = self._learn()
         self._stage = ""
         self._norms: Ring
         self._told: dict[str, Array] = {}
         self._proposed: dict[str, dict[str, Mask]] = {}
 
+    def _begin(self, search: Search) -> None:
+        plan = self.plan
+        first = np.zeros((plan.d, plan.d, plan.numbers), dtype=np.int64)
+        for name, party in self.parties.items():
+            masks = party.draws.masks("shares", search.number)
+            first[plan.own(name), plan.foreign(name)] = first_weights(plan, name, self.allowed, masks)
+        self.weights = SharedWeights(ring.reduce(first))
+        self.weights.allowed = self.allowed & plan.between
+        for name, party in self.parties.items():
+            party.holder = _OpenHolder(self.weights, self.rows, plan.own(name))  # type: ignore[assignment]
+            if search.number:
+                party.draw(search.number)
+
     def declare(self, *kinds: Kind, peer: str) -> None:
         pass
 
     def _learn(self) -> Iterator[str]:
-        plan = self.plan
-        for epoch in range(plan.epochs):
-            rounding = {name: party.draws.generator("rounding", epoch) for name, party in self.parties.items()}
-            if epoch == plan.settings.epochs:
-                yield "settle"
-            for batch, look in plan.order(epoch):
-                for name, party in self.parties.items():
-                    party._step(None, batch, rounding[name])  # type: ignore[arg-type]
-                if look:
-                    yield "look"
-        yield "end"
+        for search in self.plan.searches:
+            self._begin(search)
+            for epoch in search.epochs():
+                if epoch == search.refit:
+                    yield "settle"
+                yield from self._epoch(epoch)
+            yield "end"
+
+    def _epoch(self, epoch: int) -> Iterator[str]:
+        rounding = {name: party.draws.generator("rounding", epoch) for name, party in self.parties.items()}
+        for batch, look in self.plan.order(epoch):
+            for name, party in self.parties.items():
+                party._step(None, batch, rounding[name])  # type: ignore[arg-type]
+            if look:
+                yield "look"
 
     def receive(self, name: str, kind: Kind, step: int) -> Message:
         plan, party = self.plan, self.parties[name]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from veracausa.discovery.columns import prepare
 from veracausa.discovery.floating import Array, FloatModel
 from veracausa.discovery.graphs import greedy_cut
+from veracausa.discovery.searches import Searches
 from veracausa.discovery.vfedcd import VFedCD
 from veracausa.reproduce.discovery.cells import DiscoveryCell, Found, Table
 from veracausa.reproduce.discovery.local_encoders import LocalEncoders
@@ -37,15 +38,18 @@ def side_by_side(cell: DiscoveryCell, fits: Sequence[tuple[Table, int]]) -> list
         return None
     rng = np.random.default_rng(derive(cell.seeds[0], "discovery", "replicates", *cell.graphs, *cell.seeds))
     d, count = len(binary), len(fits)
-    if cell.method == "local_encoders":
-        owners = np.stack([table.owners for table, _ in fits])
-        model: FloatModel = LocalEncoders(settings, owners, rng)
-    elif settings.bottleneck or settings.row_noise:
-        owners = np.stack([table.owners for table, _ in fits])
-        model = ProtectedModel(settings, owners, rng, binary)
-    else:
-        model = FloatModel(settings, d, rng, binary=binary, replicates=count)
-    fit = model.fit(np.stack([train for train, _, _ in ready]), np.stack([kept for _, kept, _ in ready]))
+    owners = np.stack([table.owners for table, _ in fits])
+
+    def make(one: Settings) -> FloatModel:
+        if cell.method == "local_encoders":
+            return LocalEncoders(one, owners, rng)
+        if one.bottleneck or one.row_noise:
+            return ProtectedModel(one, owners, rng, binary)
+        return FloatModel(one, d, rng, binary=binary, replicates=count)
+
+    fit = Searches(settings, make).fit(
+        np.stack([train for train, _, _ in ready]), np.stack([kept for _, kept, _ in ready])
+    )
     seconds = (time.process_time() - started) / count
     results = zip(fit.strengths, fit.allowed, fit.thresholds, strict=True)
     return [

@@ -118,7 +118,9 @@ def plan_of(
         raise InputError("sparsity = 'l2': decoders on shares do not decay; use 'group_lasso'")
     if settings.bottleneck is not None or settings.row_noise is not None:
         raise InputError("bottleneck and row_noise change what is opened of a row; here nothing is, so leave them out")
-    plan = make_plan(columns, names, settings, train_rows, seed, {})
+    if len(settings.each) > 1:
+        raise InputError("searches: the strong mode has one; set searches to []")
+    plan = make_plan(columns, names, settings.each[0], train_rows, seed, {})
     fewest = min(len(rows) for rows in row_sets(plan))
     if fewest < FEWEST:
         raise InputError(f"batch: sums over {fewest} rows would be opened, which are nearly rows; at least {FEWEST}")

@@ -1,0 +1,88 @@
+"""Several searches for one graph, of which the likeliest is kept.
+
+A search ends in an order of the attributes, and which one it finds depends on the form of the acyclicity term, on how
+fast that grows, and on the first weights. Each search has a refit and a threshold of its own; which to keep is said by
+the likelihood of the rows that were trained on. No true graph is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veracausa.discovery.floating import Fit, FloatModel, Progress
+from veracausa.discovery.settings import Settings
+
+Array = NDArray[np.float64]
+
+
+def likelier(kept: Fit | None, found: Fit) -> Fit:
+    """Of two searches the one that makes the data likelier, for each replicate on its own; in doubt the earlier."""
+    if kept is None:
+        return found
+    better = found.score < kept.score
+    arrays = {
+        name: np.where(better.reshape(-1, *[1] * (array.ndim - 1)), getattr(found, name), array)
+        for name, array in kept.arrays.items()
+    }
+    return Fit(**arrays, history=found.history)
+
+
+class Searches:
+    """The searches that settings ask for, one after the other; each is a model of its own, with weights drawn anew."""
+
+    def __init__(self, settings: Settings, make: Callable[[Settings], FloatModel]) -> None:
+        self.settings, self.make, self.each = settings, make, settings.each
+        self.number = 0
+        """The search that is being trained."""
+        self.model = make(self.each[0])
+        self.kept: Fit | None = None
+        self.history: list[dict[str, float]] = []
+        """Of the searches before."""
+
+    def fit(
+        self,
+        train: Array,
+        held_out: Array,
+        progress: Progress = lambda share: None,
+        time_is_up: Callable[[], bool] = lambda: False,
+        after_epoch: Callable[[], None] = lambda: None,
+    ) -> Fit:
+        """Learn from rows (R, n, d), as a model does."""
+        total = sum(one.epochs + one.refit_epochs for one in self.each)
+        while True:
+            one, before = self.each[self.number], len(self.history)
+            own = one.epochs + one.refit_epochs
+
+            def within(share: float, before: int = before, own: int = own) -> None:
+                progress((before + own * share) / total)
+
+            found = self.model.fit(train, held_out, within, time_is_up, after_epoch)
+            found.search[:] = self.number
+            records = [{**record, "epoch": record["epoch"] + before} for record in found.history]
+            self.history = found.history = self.history + records
+            ended = len(records) == own
+            # A search that was cut off has cycles, which make data likely: it only counts where there is no other.
+            if ended or self.kept is None:
+                self.kept = likelier(self.kept, found)
+            if not ended or time_is_up() or self.number + 1 == len(self.each):
+                self.kept.history = self.history
+                return self.kept
+            self.number += 1
+            self.model = self.make(self.each[self.number])
+
+    def state(self) -> dict[str, Any]:
+        """All that the next epoch depends on, as arrays and plain values."""
+        kept = {} if self.kept is None else self.kept.arrays
+        return {"number": self.number, "kept": kept, "history": self.history, "model": self.model.state()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Let the next `fit`, on the same rows, go on after the last epoch that the state knows."""
+        self.number, self.history = state["number"], list(state["history"])
+        if self.number:
+            self.model = self.make(self.each[self.number])
+            self.kept = Fit(**state["kept"])
+        self.model.load_state(state["model"])
