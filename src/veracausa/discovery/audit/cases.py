@@ -53,12 +53,11 @@ def cases_of(settings: Settings, given: Mapping[str, Any], sizes: Sequence[int],
         found.append(Case("validator M1", "the validator is sent all weights", {"validator": "M1"}))
     else:
         found.append(Case("validator M2", "the validator is sent norms only", {"validator": "M2"}))
-    if settings.threshold == "held_out" and settings.held_out:
-        found.append(
-            Case(
-                "one graph", "strengths alone choose the threshold, no candidates are opened", {"threshold": "mixture"}
-            )
-        )
+    if settings.threshold == "held_out_graphs":
+        found.append(Case("opened once", "rows kept apart are opened under one graph", {"threshold": "held_out"}))
+    elif settings.held_out:
+        says = "rows kept apart are opened under every candidate graph"
+        found.append(Case("every graph", says, {"threshold": "held_out_graphs"}))
     narrow = min(widest(size, sum(sizes) - size) for size in sizes)
     if narrow >= 1 and settings.bottleneck is None:
         numbers = min(narrow, settings.width)

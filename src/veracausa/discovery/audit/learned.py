@@ -69,11 +69,11 @@ def _target(case: Mapping[str, Any], known_rows: int) -> str:
         )
     if entry := case["attacks"].get("candidate-differencing"):
         said += (
-            f" On the held-out rows it needs no help: the candidate graphs open {100 * entry['read']:.0f} % of the "
-            "foreign attributes as copies."
+            f" Of the rows kept apart {100 * entry['read']:.0f} % of the foreign attributes follow as copies from the "
+            "graphs under which they were opened."
         )
     elif "candidate-differencing" in case["attacks"]:
-        said += " No candidate graphs were opened."
+        said += " No rows were kept apart."
     return said
 
 

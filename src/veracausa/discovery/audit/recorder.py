@@ -39,7 +39,7 @@ class Step:
 
 @dataclass
 class Candidate:
-    """One graph of those that were compared, and the features of the held-out rows under it."""
+    """One graph under which the rows kept apart were opened, and their features."""
 
     graph: Mask
     """(d, own)."""
@@ -76,6 +76,8 @@ class Recorder:
         """After how many batches the validator looked for the first time, and what it was sent (into, out)."""
         self.last_look: tuple[Ring, Ring]
         self.candidates: list[Candidate] = []
+        self.order = np.ones((plan.d, party.count), dtype=bool)
+        """(d, own): the edges that the search left, which every party is told."""
         self.factors: Array | None = None
         """(d, own): those of the last look."""
         self.total, self.looks = np.zeros((plan.d, party.count)), 0
@@ -107,9 +109,9 @@ class Recorder:
 
     def opened(self, batch: int, opened: Ring, graph: tuple[Mask, Mask] | None) -> None:
         parts = fixed_point.decode(opened, FEATURE_BITS) if self.apart else together(opened)[None]
-        if graph is not None:
+        if batch >= self.batches:
             if batch == self.batches:
-                self.candidates.append(Candidate(graph[0].copy()))
+                self.candidates.append(Candidate(self.order if graph is None else graph[0].copy()))
             self.candidates[-1].parts.append(parts)
             return
         epoch, at = self.opened_batches // self.batches, slice(batch * self.size, (batch + 1) * self.size)
@@ -130,6 +132,10 @@ class Recorder:
         if self.first_look is None:
             self.first_look = (self.opened_batches, into.copy(), out.copy())
         self.last_look = (into, out)
+
+    def settle(self, into: Mask) -> None:
+        self.order = into.copy()
+        self.told(into.astype(np.float64))
 
     def told(self, into: Array) -> None:
         if self.opened_batches <= FIRST * self.batches and self.first:
@@ -180,7 +186,7 @@ class WatchedHolder:
         self._holder.shrink(into, out)
 
     def restrict(self, into: Mask, out: Mask) -> None:
-        self._recorder.told(into.astype(np.float64))
+        self._recorder.settle(into)
         self._holder.restrict(into, out)
 
 

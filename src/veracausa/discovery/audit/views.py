@@ -97,7 +97,7 @@ def _of(strengths: Array | None, foreign: NDArray[np.int64]) -> Array | None:
 
 def _candidates(recorder: Recorder, foreign: NDArray[np.int64], at: int) -> Candidates | None:
     kept = recorder.candidates
-    if len(kept) < 2:
+    if not kept:
         return None
     features = np.stack([np.concatenate([parts[at] for parts in each.parts]) for each in kept])
     numbers = recorder.plan.numbers

@@ -47,7 +47,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class Candidates:
-    """The graphs that were compared on the rows kept apart, and the features under each."""
+    """The graphs under which the rows kept apart were opened, one or many, and the features under each."""
 
     graphs: Mask
     """(graphs, columns, targets)."""

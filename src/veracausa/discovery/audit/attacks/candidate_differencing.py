@@ -10,10 +10,11 @@ from veracausa.discovery.audit.attacks.base import FeatureAttack, Guess, View
 
 @feature_attacks.register("candidate-differencing")
 class CandidateDifferencing(FeatureAttack):
-    """On the rows kept apart, which the rule `held_out` opens once a candidate graph, always with the same weights.
+    """On the rows kept apart, which the rule `held_out_graphs` opens once a candidate graph, with the same weights.
 
     Features under a graph are the sum of its edges' contributions; an edge whose contribution follows from these sums
-    is a copy of its cause, and the party is told the graphs.
+    is a copy of its cause, and the party is told the graphs. Where rows are opened once there is nothing to subtract:
+    what is left is an attribute with a single foreign cause in the order that was found.
     """
 
     about = "subtracts the features of the held-out rows under one candidate graph from those under another"
