@@ -96,7 +96,8 @@ class ProxyAdversary:
             value = loss(self.read(payload.detach()), rows)
             gradients = torch.autograd.grad(value, list(self.decoder.parameters()))
         for parameter, gradient in zip(self.decoder.parameters(), gradients, strict=True):
-            parameter.grad = gradient
+            # In the weights' own layout: of payloads with channels last it has another, and a fused Adam refuses it.
+            parameter.grad = torch.empty_like(parameter).copy_(gradient)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return value.detach()
