@@ -46,4 +46,4 @@ def test_a_gpu_learns_what_a_cpu_does(name, precision, graphs, tmp_path, monkeyp
     for key, value in bottoms["cpu"].items():
         off = (bottoms["cuda"][key] - value).abs() / (tolerance + tolerance * value.abs())
         assert off.max() <= (3 if precision == "bf16" else 1), (key, off.max())
-        assert (off > 1).float().mean() <= 0.01, key
+        assert (off > 1).sum() <= max(1, 0.01 * off.numel()), key  # of a bias with sixteen values one may
