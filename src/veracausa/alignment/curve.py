@@ -24,7 +24,7 @@ _PADDING = hashlib.sha512(bytes(128))  # a whole block of the hash, as the expan
 
 try:
     from gmpy2 import legendre, mpz
-except ImportError:  # the same by Python's own integers, some thirty times slower
+except ImportError:  # the same by Python's own integers, some twenty-five times slower
     mpz = int
 
     def legendre(value: int, prime: int) -> int:

@@ -140,3 +140,4 @@ def serve(stdin: BinaryIO, stdout: BinaryIO) -> None:
 
 if __name__ == "__main__":
     serve(sys.stdin.buffer, sys.stdout.buffer)
+    os._exit(0)  # what could not be written to a party that is gone must not be tried, and complained of, once more
