@@ -14,9 +14,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from veracausa.alignment.curve import POINT
 from veracausa.alignment.program import AlignmentProgram
 from veracausa.alignment.settings import AlignmentSettings
 from veracausa.errors import InputError, WireError
+from veracausa.federation.declared import Declared
 from veracausa.split.protocol import MAX_ROWS
 from veracausa.wire.launch import Notify
 from veracausa.wire.link import Link
@@ -99,6 +101,32 @@ def checked_places(places: Tensor, count: int, sender: str) -> Tensor:
     if not torch.equal(places.sort().values, torch.arange(count)):
         raise WireError("places.places", f"what {sender!r} sent is no order of {count} rows")
     return places
+
+
+def declared(me: str, parties: Sequence[str], ids: int, mode: Literal["all", "active"] = "all") -> list[Declared]:
+    """What this party sends to be aligned; about as much as if everybody had as many ids as it has."""
+    leader, leads = parties[0], me == parties[0]
+    others = tuple(name for name in parties if name != me)
+    told = others if leads else (leader,)
+    lines = [
+        Declared("kept alignment", told, "a random name", "run", FINGERPRINT),
+        Declared("align hello", others, "how many ids it has", "run", 0),
+    ]
+    if mode == "all":
+        lines += [
+            Declared("align masked", others, "ids, under secret exponents", "run", POINT * len(parties) * ids),
+            Declared("align positions", others, "common rows, shuffled", "run", 8 * len(parties) * ids),
+        ]
+    else:
+        lines.append(Declared("align masked", told, "ids, under secret exponents", "run", 2 * POINT * ids * len(told)))
+        if leads:
+            lines.append(Declared("align places", others, "common rows, shuffled", "run", 16 * ids * len(others)))
+    if leads:
+        lines += [
+            Declared("align common", others, "how many rows are common", "run", 0),
+            Declared("places", others, "the order of these rows", "run", 8 * ids * len(others)),
+        ]
+    return lines
 
 
 def _tensor(fingerprint: bytes) -> Tensor:

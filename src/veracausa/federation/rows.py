@@ -6,7 +6,7 @@ over the rows in the active party's order. With `data.match = "all"` that is a r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from veracausa.data.split_tables import Drawn, Labels, PartyRows, draw_splits, f
 from veracausa.data.tables import Holding, TableFileOptions, own_table
 from veracausa.data.vertical import SPLITS, PartyData, Split
 from veracausa.errors import InputError, WireError
+from veracausa.federation.declared import Declared
 from veracausa.federation.order import rows_in_order
 from veracausa.split.party import Schema
 from veracausa.split.protocol import MAX_ROWS
@@ -101,6 +102,16 @@ class SiteTable:
         classes = tuple(map(str, range(found.outputs))) if found.task == "classification" else ()
         return data, Schema(found.task, classes, "features"), found.notes
 
+    def declared(self, rows: int) -> Iterator[Declared]:
+        """What it sends beside the alignment itself; `rows` it has at most."""
+        others = self.parties[1:]
+        if self.leads:
+            yield Declared("schema", others, "the task, and how many outputs it has", "run", 0)
+        if self.options.match == "active":
+            peers = others if self.leads else self.parties[:1]
+            what = "everybody has" if self.leads else "it has"
+            yield Declared("held", peers, f"which validation and test rows {what}", "run", rows * len(peers))
+
     def _lead(self, link: Link) -> tuple[str, int, bool]:
         assert self.labels is not None
         task, apart = self.labels.task, self.holding.test is not None
@@ -141,12 +152,12 @@ class SiteTable:
         for peer in peers:
             link.declare(HELD, peer=peer)
         if not self.leads:
-            link.send(active, HELD, 0, dict(own))
+            link.send(active, HELD, 0, {str(split): held for split, held in own.items()})
             return self._heard(link, active, own)
         said = [self._heard(link, peer, own) for peer in passive]
         common = {split: torch.stack([held[split] for held in said]).all(0) for split in _APART}
         for peer in passive:
-            link.send(peer, HELD, 0, dict(common))
+            link.send(peer, HELD, 0, {str(split): held for split, held in common.items()})
         return common
 
     @staticmethod

@@ -44,7 +44,7 @@ def train(
     settings = load_job(job, overrides)
     path = Path(out) if out is not None else _default_folder(settings, resume)
     if resume:
-        if difference := _other_settings(path, settings):
+        if difference := other_settings(path, settings):
             raise InputError(f"{path}: this run was started with another job: {difference}; use a new --out")
         if Run(path).status.get("state") == "done" and Run(path).summary:
             observer({"event": "done"})  # nothing is left to do
@@ -220,7 +220,7 @@ def cpu_threads(job: Job, top: nn.Module) -> dict[str, int]:
     }
 
 
-def _other_settings(path: Path, job: Job) -> str | None:
+def other_settings(path: Path, job: Job) -> str | None:
     """How the job differs from the one a run was started with; a longer time-out or another link does not count."""
     before, now = Run(path).job.model_dump(mode="json"), job.model_dump(mode="json")
     for tree in (before, now):
@@ -251,4 +251,4 @@ def _default_folder(job: Job, resume: bool) -> Path:
     if free == 0:
         raise InputError(f"{base}: no run to resume; start one without --resume")
     runs = [path for path in reversed(taken[:free]) if (path / "config.toml").is_file()]
-    return next((path for path in runs if _other_settings(path, job) is None), taken[free - 1])
+    return next((path for path in runs if other_settings(path, job) is None), taken[free - 1])

@@ -1,0 +1,114 @@
+"""A party that is ready to take part from its own folder: what the others may know of it, and its program."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import tomllib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from veracausa.errors import InputError, RunError
+from veracausa.federation.declared import Declared
+from veracausa.federation.order import NOTHING
+from veracausa.runs.atomic import write_whole
+from veracausa.runs.store import Store
+from veracausa.runs.tree import decode_tree, encode_tree
+from veracausa.wire.launch import Notify
+from veracausa.wire.ledger import Ledger
+from veracausa.wire.link import Link
+
+RUN = "run"
+"""The run folder of a site, inside its own."""
+_SALT = 32
+
+
+class Prepared(ABC):
+    """One party at its own site. Its folder holds `job.toml`, which all agreed on, and `party.toml`, its own.
+
+    Whoever starts it holds the lock of its run folder, calls `align` once on every new link, and then `run`.
+    """
+
+    engine: Literal["split", "discovery"]
+    peers: tuple[str, ...]
+    """The other members with a part in the job, in its order."""
+    declared: tuple[Declared, ...]
+    warnings: tuple[str, ...] = ()
+    """What the party should know before it says yes."""
+
+    def __init__(self, folder: Path, me: str) -> None:
+        self.folder, self.me, self.path = folder, me, folder / RUN
+        self.job_text = read_file(folder / "job.toml")
+
+    def _open_store(self, keep: int, own: Iterable[bytes]) -> None:
+        """Once everything was found in order: what this party writes, and the digest of its own data."""
+        self.store = Store(self.path, self.me, keep)
+        digest = hashlib.sha256(own_secret(self.store.folder / "salt", _SALT))
+        for part in (_party_text(self.folder), *own):
+            digest.update(hashlib.sha256(part).digest())
+        self.data_digest = digest.hexdigest()
+        """Of its own data and `party.toml`, salted: it says nothing of them, but that they are the same as before."""
+
+    @property
+    def _kept_path(self) -> Path:
+        return self.store.folder / "alignment.safetensors"
+
+    @abstractmethod
+    def align(self, link: Link, notify: Notify) -> None:
+        """Agree with the others on common rows, or on the ones that were agreed on before."""
+
+    @abstractmethod
+    def run(self, link: Link, notify: Notify, start_step: int | None) -> None:
+        """Take part to the end, from the checkpoint of `start_step`; None: from the beginning."""
+
+    def _record_alignment(self, link: Link) -> None:
+        """What leaves before the first step goes to a record of its own: the ledger counts back to checkpoints."""
+        link.ledger = Ledger(self.store.folder / "alignment.jsonl")
+
+    def _kept(self) -> tuple[bytes, Any]:
+        """The name and the state of the alignment that was agreed on before with these very data, if there is one."""
+        if not self._kept_path.is_file():
+            return NOTHING, None
+        try:
+            kept = decode_tree(self._kept_path.read_bytes())
+            if kept["data"] == self.data_digest:
+                return bytes.fromhex(kept["fingerprint"]), kept["state"]
+        except (RunError, KeyError, ValueError):  # torn: there will be another
+            pass
+        return NOTHING, None
+
+    def _keep(self, fingerprint: bytes, state: Mapping[str, Any]) -> None:
+        kept = {"fingerprint": fingerprint.hex(), "data": self.data_digest, "state": dict(state)}
+        write_whole(self._kept_path, encode_tree(kept))
+
+
+def party_tree(folder: Path) -> dict[str, Any]:
+    """What `party.toml` says; nothing where there is none."""
+    try:
+        return tomllib.loads(_party_text(folder).decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{folder / 'party.toml'}: is not valid TOML: {error}") from None
+
+
+def read_file(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; `veracausa federation join` makes it") from None
+
+
+def _party_text(folder: Path) -> bytes:
+    path = folder / "party.toml"
+    return path.read_bytes() if path.is_file() else b""
+
+
+def own_secret(path: Path, size: int) -> bytes:
+    """Bytes from the system's generator, the same whenever this file is asked for them."""
+    if not path.is_file():
+        # Only its owner reads it, from the first byte on.
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(secrets.token_bytes(size))
+    return path.read_bytes()

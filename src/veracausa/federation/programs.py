@@ -1,0 +1,28 @@
+"""From a party's folder to its program, for either engine."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+from veracausa.errors import InputError
+from veracausa.federation.prepared import Prepared, read_file
+
+
+def party_program(folder: Path, me: str, secret: bool = False) -> Prepared:
+    """The party `me` as its folder describes it, checked as far as it can be alone.
+
+    With `secret`, what it draws for itself follows from a seed of its own, where the engine would use the job's.
+    """
+    path = folder / "job.toml"
+    try:
+        kind = tomllib.loads(read_file(path).decode()).get("kind", "split")
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: is not valid TOML: {error}") from None
+    if kind == "discovery":
+        from veracausa.federation.discovery_site import DiscoverySite
+
+        return DiscoverySite(folder, me)
+    from veracausa.federation.split_site import SplitSite
+
+    return SplitSite(folder, me, secret)
