@@ -65,10 +65,12 @@ def init(
         )
     parties = provision.parties_of(job)
     network = provision.describe(name or _name_of(job), parties, server, member or (), scheme.value, route.value)
+    if as_member is not None and as_member not in network.members:
+        raise InputError(f"--as {as_member}: is no member of {network.name} ({', '.join(network.members)})")
+    text = party_toml(as_member or "", data, id, own.names(columns), defense, settings or ())
     with new_folder(out) as folder:
         authority = provision.found(folder, network, job, days)
         if as_member is not None:
-            text = party_toml(as_member, data, id, own.names(columns), defense, settings or ())
             (folder / "party.toml").write_text(text, encoding="utf-8")
             joining.lay_root(folder, authority.root.read_bytes())
             joining.ask(folder, as_member)
