@@ -88,6 +88,7 @@ def federated(
 
     columns = dict(zip(parties, blocks, strict=True))
     common: dict[str, Any] = {
+        "binary": sorted_rows.binary,
         "required": sorted_rows.required,
         "forbidden": sorted_rows.forbidden,
         "train_rows": len(rows.train),
@@ -98,7 +99,7 @@ def federated(
     else:
         # A fit killed before its parties wrote anything begins anew.
         begun = resume and out is not None and (out / "plan.json").is_file()
-        common |= {"binary": sorted_rows.binary, "out": out, "resume": begun}
+        common |= {"out": out, "resume": begun}
         fit = discover(columns, sorted_rows.names, settings, **common, **how)
     back = np.ix_(np.argsort(order), np.argsort(order))
     return Outcome(

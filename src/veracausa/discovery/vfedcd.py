@@ -71,7 +71,7 @@ class VFedCD(CausalDiscovery):
     sparsity_weight: float | None = None
     pivot: float | None = None
     structure_every: int | Literal["epoch"] | None = None
-    threshold: float | Literal["held_out", "mixture"] | None = None  # type: ignore[assignment]
+    threshold: float | Literal["held_out", "held_out_graphs", "mixture"] | None = None  # type: ignore[assignment]
     edge_worth: float | None = None
     candidates: int | None = None
     held_out: float | None = None

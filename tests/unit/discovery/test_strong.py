@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from veracausa.discovery.federated.strong.party import StrongParty
 from veracausa.discovery.federated.strong.run import discover, plan_of
 from veracausa.discovery.federated.strong.twin import FloatTwin, StrongTwin
 from veracausa.discovery.settings import Settings
+from veracausa.discovery.vfedcd import VFedCD
 from veracausa.errors import InputError, RunError, WireError
 from veracausa.wire.link import Link
 from veracausa.wire.message import Kind, Message
@@ -289,3 +291,32 @@ def test_columns_that_do_not_fit_are_refused() -> None:
     columns["p0"][3, 1] = 99.0
     with pytest.raises(InputError, match="'x1'"):
         discover(columns, names, SMALL)
+
+
+@pytest.mark.parametrize("bernoulli", [None, False])
+def test_columns_of_two_values_are_refused_unless_they_are_to_be_numbers(bernoulli: bool | None) -> None:
+    values = table(4, 120)
+    values[:, 2] = values[:, 2] > 0
+    how = {"epochs": 1, "refit_epochs": 1, "width": 2, "bernoulli": bernoulli}
+    method = VFedCD(strong=True, seed=1, searches=[], **how)
+    asked = {"a": [0, 1], "b": [2, 3]}
+    if bernoulli is None:
+        with pytest.raises(InputError, match="column 'x2' has two values, and the strong mode has no Bernoulli"):
+            method.fit(values, parties=asked)
+    else:
+        assert np.isfinite(method.fit(values, parties=asked).strengths_).all()
+
+
+def test_a_killed_run_is_not_resumed_and_says_so(tmp_path: Path) -> None:
+    method = VFedCD(strong=True, seed=1, epochs=2, refit_epochs=1, width=2, searches=[])
+
+    def kill(event: Any) -> None:
+        if event["share"] > 0.5:
+            raise RunError("killed")
+
+    asked = {"a": [0, 1], "b": [2]}
+    with pytest.raises(RunError):
+        method.fit(table(3), parties=asked, out=tmp_path / "run", observer=kill)
+    with pytest.raises(InputError, match="keeps no checkpoints; begin it anew, without --resume"):
+        method.fit(table(3), parties=asked, out=tmp_path / "run", resume=True)
+    assert np.isfinite(method.fit(table(3), parties=asked, out=tmp_path / "run").strengths_).all()

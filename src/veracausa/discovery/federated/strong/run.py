@@ -65,6 +65,7 @@ def discover(
     names: Sequence[str],
     settings: Settings,
     *,
+    binary: Mask | None = None,
     required: Mask | None = None,
     forbidden: Mask | None = None,
     train_rows: int | None = None,
@@ -75,11 +76,17 @@ def discover(
 ) -> FederatedFit:
     """Learn the strengths of all edges with features, decoders and gradients on shares of all parties.
 
-    Arguments as for the normal mode. The activation is the cubic, whatever the settings name, and every attribute is
-    fitted as a number, binary ones too. The validator deals: whoever it shares its secrets with can open everything. A
-    run can not be resumed.
+    Arguments as for the normal mode; `binary` attributes are refused, because a Bernoulli likelihood is not built on
+    shares. The activation is the cubic, whatever the settings name. The validator deals: whoever it shares its secrets
+    with can open everything. A run can not be resumed.
     """
     plan = plan_of(columns, names, settings, train_rows, seed)
+    if binary is not None and binary.any():
+        first = names[int(np.argmax(binary))]
+        raise InputError(
+            f"column {first!r} has two values, and the strong mode has no Bernoulli likelihood; set bernoulli to false "
+            "to fit it as a number"
+        )
     must, never = constraints(plan.d, required, forbidden)
     allowed = ~np.eye(plan.d, dtype=bool) & ~never
     for party, values in columns.items():
