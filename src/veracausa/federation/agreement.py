@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from veracausa.errors import InputError, RunError, WireError
+from veracausa.federation.declared import Declared
 from veracausa.runs.atomic import write_whole
 from veracausa.wire.link import Link
 from veracausa.wire.message import Kind, TensorSpec, shown
@@ -35,21 +36,10 @@ TERMS = Kind(
     },
     {"data": str, "version": str},
 )
-"""To every peer, once an attempt: the agreed texts, what this party will send, and of which steps it has checkpoints."""
+"""To every peer, once an attempt: the agreed texts, what this party will send, and the checkpoints that it has."""
 CONSENT = Kind("consent", {}, {"said": int, "terms": str})
 """To every peer, about once a second until all have said yes (1); no is -1."""
 KEPT = "agreed.json"
-
-
-@dataclass(frozen=True)
-class Sent:
-    """One kind that a party says it will send."""
-
-    kind: str
-    to: str
-    shape: str
-    bytes_per_epoch: int
-    secret_shared: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,7 +48,7 @@ class Terms:
 
     network: bytes
     job: bytes
-    sends: tuple[Sent, ...]
+    sends: tuple[Declared, ...]
     data: str
     """A salted digest of the party's own data and settings: it says only whether they are the same as before."""
     held: frozenset[int] = frozenset()
@@ -233,23 +223,22 @@ class Declined(RunError):
         super().__init__(f"party {name!r} declined; nothing was run")
 
 
-def _sends(peer: str, raw: bytes) -> tuple[Sent, ...]:
+def _sends(peer: str, raw: bytes) -> tuple[Declared, ...]:
     try:
         entries = json.loads(raw)
         if not isinstance(entries, list) or len(entries) > 1000:
             raise ValueError
-        return tuple(
-            Sent(
-                shown(str(entry["kind"])),
-                shown(str(entry["to"])),
-                shown(str(entry["shape"])),
-                int(entry["bytes_per_epoch"]),
-                bool(entry["secret_shared"]),
-            )
-            for entry in entries
-        )
+        return tuple(_declared(entry) for entry in entries)
     except (ValueError, TypeError, KeyError, RecursionError):
         raise WireError("terms.sends", f"of {peer!r} cannot be read") from None
+
+
+def _declared(entry: Mapping[str, Any]) -> Declared:
+    size = entry["bytes"]
+    if entry["per"] not in ("epoch", "run") or not (size is None or type(size) is int) or len(entry["to"]) > 1000:
+        raise ValueError
+    to = tuple(shown(str(name)) for name in entry["to"])
+    return Declared(shown(str(entry["kind"])), to, str(entry["shape"])[:200], entry["per"], size)
 
 
 def _joined(*texts: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""One party's run across organisations: come together, agree, go on from the last common checkpoint; after a fault again."""
+"""One party's run across organisations: come together, agree, run; after a fault go on from a common checkpoint."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from veracausa import __version__
 from veracausa.errors import InputError, PeerLost, RunError, VeracausaError, WireError
-from veracausa.federation.agreement import Agreement, Memory, Sent, Terms, consent, exchange
+from veracausa.federation.agreement import Agreement, Memory, Terms, consent, exchange
 from veracausa.federation.members import Network, read_network
+from veracausa.federation.prepared import Prepared
 from veracausa.federation.status import Status
+from veracausa.runs.folder import locked
 from veracausa.wire.credentials import Credentials
 from veracausa.wire.flare.cell import FlareSite
 from veracausa.wire.flare.link import FlareLink
@@ -25,25 +27,6 @@ Approve = Callable[[Agreement], bool]
 """Shows a person what is agreed, and brings back the answer; may take as long as the person does."""
 ROUND = 1.0
 """Seconds between two rounds of asking whether all have said yes."""
-
-
-class Prepared(Protocol):
-    """A party that is ready to take part: its data lies here, nothing has been sent."""
-
-    me: str
-    peers: tuple[str, ...]
-    job_text: bytes
-    sends: tuple[Sent, ...]
-    data_digest: str
-
-    def held(self) -> set[int]:
-        """The steps that this party has whole checkpoints of."""
-
-    def align(self, link: Link, notify: Notify) -> None:
-        """Find the common rows, once; what was found is kept."""
-
-    def run(self, link: Link, notify: Notify, start: int | None) -> None:
-        """The party's program, from the beginning or from a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +58,7 @@ def run_site(site: Site, prepared: Prepared, approve: Approve, notify: Notify = 
     memory = Memory(site.folder)
     limits = site.network.wire
     with (
+        locked(prepared.path),
         Status(site.folder, site.me, prepared.peers) as status,
         FlareSite(site.me, site.network, site.credentials) as cell,
     ):
@@ -117,9 +101,9 @@ def settle(
     terms = Terms(
         (site.folder / "federation.toml").read_bytes(),
         prepared.job_text,
-        prepared.sends,
+        prepared.declared,
         prepared.data_digest,
-        frozenset(prepared.held()),
+        frozenset(prepared.store.whole_steps()),
     )
     fingerprints = {peer: session.fingerprint for peer in link.peers if (session := link.session_of(peer))}
     agreement = exchange(link, terms, fingerprints, __version__)
@@ -153,9 +137,9 @@ class _Answer:
 
 
 def _leave(link: FlareLink, site: Site) -> None:
+    """Go only when all are done: one that falls at the last moment needs the others to go on from a checkpoint."""
     link.close()
-    if site.me == site.network.server:
-        link.wait_for_others(site.network.wire.return_s)  # what the others still say to each other goes through here
+    link.wait_for_others(site.network.wire.return_s)
 
 
 @contextmanager

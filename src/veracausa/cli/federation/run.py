@@ -18,6 +18,14 @@ def run(
     yes: Annotated[
         bool, typer.Option("--yes", help="Say yes to the terms without being asked; they are still shown.")
     ] = False,
+    job_seed: Annotated[
+        bool,
+        typer.Option(
+            "--job-seed",
+            help="Draw first weights and a defense's noise from the job's seed, as a run in one place does: the same "
+            "bits, but partners can draw them again. Default: a secret seed of this party's own.",
+        ),
+    ] = False,
 ) -> None:
     """Take part in the agreed job: wait for the others, see the terms, say yes, run.
 
@@ -28,10 +36,12 @@ def run(
     from veracausa.federation.programs import party_program
 
     site = Site.read(folder)
-    prepared = party_program(folder, site.me)
+    prepared = party_program(folder, site.me, secret=not job_seed)
 
     def approve(agreement: Agreement) -> bool:
         _show(agreement)
+        for warning in prepared.warnings:
+            console.err.print(f"note: {warning}", markup=False, soft_wrap=True)
         if yes:
             return True
         if not sys.stdin.isatty():
@@ -48,7 +58,7 @@ def run(
             progress(event)
 
         run_site(site, prepared, approve, hear)
-    console.out.print(f"done: {prepared.run_folder}", markup=False)
+    console.out.print(f"done: {prepared.path}", markup=False)
 
 
 def _show(agreement: Agreement) -> None:
@@ -65,11 +75,11 @@ def _show(agreement: Agreement) -> None:
         table.add_row(peer, fingerprint, agreement.versions.get(peer, "?"))
     console.err.print(table)
     table = Table(box=None, padding=(0, 2, 0, 0), title="what leaves this party", title_justify="left")
-    for column in ("kind", "to", "shape", "bytes an epoch", ""):
+    for column in ("kind", "to", "what", "bytes", ""):
         table.add_column(column)
     for sent in agreement.own.sends:
-        shares = "secret-shared" if sent.secret_shared else ""
-        table.add_row(sent.kind, sent.to, sent.shape, format_bytes(sent.bytes_per_epoch), shares)
+        size = "as the partner's" if sent.bytes is None else format_bytes(sent.bytes)
+        table.add_row(sent.kind, ", ".join(sent.to), sent.shape, size, f"each {sent.per}")
     console.err.print(table)
     start = agreement.start
     if start is not None:

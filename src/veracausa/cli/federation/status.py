@@ -16,8 +16,8 @@ def status(
     from rich.table import Table
 
     from veracausa.cli import console
-    from veracausa.runs.figures import format_bytes
     from veracausa.federation.status import read_status
+    from veracausa.runs.figures import format_bytes
 
     told = read_status(folder)
     if as_json:
