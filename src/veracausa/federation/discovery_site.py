@@ -1,0 +1,265 @@
+"""A causal discovery at one party's own site, or at the validator's, which has no data."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from veracausa.crypto import fixed_point
+from veracausa.data.tables import OwnTable
+from veracausa.discovery.bootstrap import Rows
+from veracausa.discovery.constraints import edge_constraints
+from veracausa.discovery.federated.plan import VALIDATOR, Plan
+from veracausa.discovery.federated.run import PartyProgram, make_plan
+from veracausa.discovery.federated.strong.run import StrongProgram, plan_of
+from veracausa.discovery.job import DiscoveryJob, read_job
+from veracausa.discovery.privacy import output
+from veracausa.discovery.privacy.check import stated
+from veracausa.discovery.privacy.chosen import chosen
+from veracausa.discovery.run import _resolved, make_method
+from veracausa.discovery.vfedcd import VFedCD
+from veracausa.errors import InputError, VeracausaError, WireError
+from veracausa.federation.columns import Attributes, SiteColumns, all_names, exchange
+from veracausa.federation.discovery_declared import declared_discovery
+from veracausa.federation.discovery_result import Result, write_result
+from veracausa.federation.members import first_problem
+from veracausa.federation.order import agree_on_kept, rows_in_order
+from veracausa.federation.prepared import Prepared, party_tree
+from veracausa.runs import folder as folders
+from veracausa.runs.atomic import write_whole
+from veracausa.wire.launch import Notify
+from veracausa.wire.link import Link
+from veracausa.wire.message import Kind
+
+Array = NDArray[np.float64]
+
+ORDER = Kind("order seed", {}, {"seed": int})
+"""Validator to party: what the order of the rows in batches follows from."""
+LIVES = Kind("lives", {}, {"before": int})
+"""Everybody to everybody at every start: how often this discovery was started before, as far as the sender knows."""
+MOST_LIVES = 1 << 20
+_HOW = ("encryption", "validator", "local_steps", "shares", "prepare")
+
+
+class DiscoverySite(Prepared):
+    """One member of a discovery; the one named `validator` looks at the graph and holds no column."""
+
+    engine = "discovery"
+
+    def __init__(self, folder: Path, me: str) -> None:
+        super().__init__(folder, me)
+        self.job, self.method = _own_job(folder, me)
+        self.parties = tuple(self.job.parties)
+        self.peers = tuple(name for name in (*self.parties, VALIDATOR) if name != me)
+        self.noise = chosen(self.method.get_params(), "federated")
+        self.columns = None if me == VALIDATOR else SiteColumns(self.job, self.method, _own(folder), me, folder)
+        self.declared = tuple(declared_discovery(me, self.parties, self.method, self.columns))
+        if self.method.encryption == "none" and not self.method.strong:
+            self.warnings = (
+                "encryption none: masks follow from the job's seed, which all know, and nothing is encrypted but the "
+                "connection: a partner can read columns out of what it is sent; set encryption, or strong",
+            )
+        described = self.job.to_toml().encode()
+        config = self.path / "config.toml"
+        if config.is_file() and config.read_bytes() != described:
+            raise InputError(f"{self.path}: was begun with another job; remove it to begin anew")
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_whole(config, described)
+        self._open_store(3, () if self.columns is None else (self.columns.own_bytes(),))
+        self.plan: Plan | None = None
+        self.rows: Rows | None = None
+        self.said: dict[str, Attributes] = {}
+        self.notes: tuple[str, ...] = ()
+
+    def align(self, link: Link, notify: Notify) -> None:
+        self._record_alignment(link)
+        own = None
+        if self.columns is not None:
+            found = None
+            if self.columns.table is not None:
+                fingerprint, state = self._kept()
+                reuse, fingerprint = agree_on_kept(link, self.parties, fingerprint)
+                ids, source = self.columns.ids, str(self.columns.table.path)
+                found = state["rows"] if reuse else rows_in_order(ids, source, link, self.parties, "all", notify)
+                if not reuse:
+                    self._keep(fingerprint, {"rows": found})
+            self.rows, own, self.notes = self.columns.prepared(found)
+        self.said = exchange(link, self.parties, own)
+        plan = self._make_plan()
+        self.plan = plan.with_order(self._order(link, plan.order_seed))
+        self._keep_plan(self.plan)
+        link.ledger.flush()
+
+    def _make_plan(self) -> Plan:
+        settings, count = self.method.settings(), next(iter(self.said.values())).rows
+        train = count - round(settings.held_out * count)
+        columns = {name: np.broadcast_to(0.0, (count, len(theirs.left))) for name, theirs in self.said.items()}
+        names = [name for theirs in self.said.values() for name in theirs.left]
+        self.must, self.never = edge_constraints(self.method.required, self.method.forbidden, all_names(self.said))
+        self.kept = np.flatnonzero(np.concatenate([theirs.kept for theirs in self.said.values()]))
+        if self.method.strong:
+            plan = plan_of(columns, names, settings, train, self.noise["seed"])
+        else:
+            how = {name: getattr(self.method, name) for name in _HOW}
+            how |= {name: self.noise[name] for name in ("privacy", "laplace", "output")}
+            plan = make_plan(columns, names, settings, train, self.noise["seed"], how)
+        if self.rows is not None:
+            fixed_point.encode_columns(self._values(), plan.names[plan.own(self.me)])  # refused before anybody starts
+        return plan
+
+    def _order(self, link: Link, drawn: int) -> int:
+        """The order that all take: from the job's seed, or drawn by the validator, once."""
+        seed = self.noise["seed"]
+        before = self._plan_before()
+        order = drawn if seed is not None or before is None else int(before["order_seed"])
+        if self.me == VALIDATOR:
+            for party in self.parties:
+                link.declare(ORDER, peer=party)
+                link.send(party, ORDER, 0, seed=order)
+            return order
+        link.declare(ORDER, peer=VALIDATOR)
+        said = link.receive(VALIDATOR, ORDER, 0).meta["seed"]
+        assert isinstance(said, int)
+        if not 0 <= said < 1 << 64:
+            raise WireError("order seed.seed", f"{VALIDATOR!r} sent {said}, which is no seed")
+        if (seed is not None or before is not None) and said != order:
+            raise WireError("order seed.seed", f"{VALIDATOR!r} has another order of rows than was agreed on")
+        return said
+
+    @property
+    def _plan_path(self) -> Path:
+        return self.store.folder / "plan.json"
+
+    def _plan_before(self) -> dict[str, Any] | None:
+        if not self._plan_path.is_file():
+            return None
+        before: dict[str, Any] = json.loads(self._plan_path.read_text(encoding="utf-8"))
+        return before
+
+    def _keep_plan(self, plan: Plan) -> None:
+        described = json.loads(json.dumps(plan.describe()))
+        before = self._plan_before() or {"lives": 0}
+        for name, value in described.items():
+            if name in before and before[name] != value:
+                raise InputError(f"{self.path}: this discovery was begun with another {name}; remove it to begin anew")
+        self._write_plan(before | described | {"order_seed": plan.order_seed})
+
+    def _write_plan(self, described: Mapping[str, Any]) -> None:
+        write_whole(self._plan_path, json.dumps(described).encode())
+
+    def run(self, link: Link, notify: Notify, start_step: int | None) -> None:
+        assert self.plan is not None, "align comes first"
+        if self.method.strong and start_step is not None:
+            raise InputError("strong: such a discovery keeps no checkpoints; begin it anew")
+        self.store.forget_after(start_step or 0)
+        if start_step is None:
+            self.store.ledger.resume(0, 0)
+        life = self._next_life(link)
+        folders.set_status(self.path, state="running", epochs=self.plan.epochs, step=start_step or 0, error=None)
+        result, started = Result(), time.monotonic()
+
+        def hear(event: Mapping[str, Any]) -> None:
+            if event["event"] == "epoch":
+                folders.set_status(self.path, epoch=event["step"], step=event["step"])
+            result.hear(event)
+            notify(event)
+
+        threads = torch.get_num_threads()
+        try:
+            torch.set_num_threads(1)
+            link.ledger = self.store.ledger
+            self._program(start_step, life)(link, hear)
+            if self.method.strong:
+                result.told = self._tell(link, result)
+            noise = stated(self.plan, life, seeded=self.noise["seed"] is not None)
+            write_result(self, result, noise, time.monotonic() - started)
+            folders.set_status(self.path, state="done")
+        except BaseException as error:
+            message = str(error) if isinstance(error, VeracausaError) else f"{type(error).__name__}: {error}"
+            folders.set_status(self.path, state="failed", error=message)
+            raise
+        finally:
+            torch.set_num_threads(threads)
+
+    def _next_life(self, link: Link) -> int:
+        """A number that no start of this discovery had before, the same for all: masks are drawn for each anew."""
+        before = self._plan_before()
+        assert before is not None
+        known = int(before["lives"])
+        link.declare(LIVES)
+        link.broadcast(LIVES, 0, before=known)
+        for peer, message in link.gather(LIVES, 0).items():
+            theirs = message.meta["before"]
+            assert isinstance(theirs, int)
+            if not 0 <= theirs < MOST_LIVES:
+                raise WireError("lives.before", f"{peer!r} claims {theirs} starts")
+            known = max(known, theirs)
+        # Written before anything else leaves: a life that ends at once counts, too.
+        self._write_plan(before | {"lives": known + 1})
+        return known
+
+    def _values(self) -> Array:
+        assert self.rows is not None
+        return np.concatenate([self.rows.train, self.rows.held_out])
+
+    def _program(self, start: int | None, life: int) -> PartyProgram | StrongProgram:
+        plan, seed = self.plan, self.noise["seed"]
+        assert plan is not None
+        inside = np.ix_(self.kept, self.kept)
+        must, allowed = self.must[inside], ~np.eye(plan.d, dtype=bool) & ~self.never[inside]
+        values = None if self.rows is None else self._values()
+        if self.method.strong:
+            return StrongProgram(plan, self.me, values, allowed, must, seed)
+        binary = None if self.rows is None else self.rows.binary
+        return PartyProgram(plan, self.me, values, binary, allowed, must, seed, self.path, start, life)
+
+    def _tell(self, link: Link, result: Result) -> Array | None:
+        """The strong mode opens the graph to the validator alone, which then tells the others."""
+        assert self.plan is not None
+        kind = output.result_kind("all", self.plan.d, 0)
+        if self.me != VALIDATOR:
+            link.declare(kind, peer=VALIDATOR)
+            told = link.receive(VALIDATOR, kind, 0).tensors
+            return output.received(told, self.plan.d, self.plan.own(self.me))
+        graph = result.graph(self.must[np.ix_(self.kept, self.kept)])
+        for party in self.parties:
+            link.declare(kind, peer=party)
+            link.send(party, kind, 0, output.told("all", graph, result.strengths, slice(0)))
+        return None
+
+
+def _own(folder: Path) -> OwnTable:
+    tree = party_tree(folder)
+    try:
+        return OwnTable.model_validate(tree.get("data", {}))
+    except ValidationError as error:
+        raise InputError(f"{folder / 'party.toml'}: data: {first_problem(error)}") from None
+
+
+def _own_job(folder: Path, me: str) -> tuple[DiscoveryJob, VFedCD]:
+    """The agreed job with all its settings, and its method; what can not be done across sites is refused."""
+    path = folder / "job.toml"
+    job = read_job(path)
+    if "files" in job.data:
+        raise InputError(f"{path}: data.files: where a party's file lies is its own; name the parties alone")
+    if len(job.parties) < 2:
+        raise InputError(f"{path}: parties: name two at least; an empty list of columns stands for all that one has")
+    if me not in (*job.parties, VALIDATOR):
+        raise InputError(f"{path}: {me!r} has no part in this job")
+    method = make_method(job)
+    if not isinstance(method, VFedCD):
+        raise InputError(f"{path}: method = {job.method!r}: needs all columns in one place; use vfedcd")
+    if method.engine == "floating":
+        raise InputError(f"{path}: settings.engine = 'floating' is for one place; leave it out")
+    if method.bootstrap:
+        raise InputError(f"{path}: settings.bootstrap: resamples are not trained across sites; set it to 0")
+    method.engine_for(len(job.parties), given=True)
+    return job.model_copy(update={"settings": _resolved(method)}), method
