@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import logging
 import socket
+import threading
 from typing import Any
 
 from nvflare.fuel.f3.comm_error import CommError
 from nvflare.fuel.f3.communicator import driver_mgr
-from nvflare.fuel.f3.drivers.connector_info import ConnectorInfo
+from nvflare.fuel.f3.drivers.connector_info import ConnectorInfo, Mode
 from nvflare.fuel.f3.drivers.driver_params import DriverParams
+from nvflare.fuel.f3.drivers.grpc.qq import QQ
 from nvflare.fuel.f3.drivers.grpc_driver import GrpcDriver
 from nvflare.fuel.f3.drivers.net_utils import get_ssl_context, get_tcp_urls
 from nvflare.fuel.f3.drivers.socket_conn import ConnectionHandler, SocketConnection
@@ -30,6 +32,10 @@ PEER = "peer"
 """The part of a URL's query that names the member to be reached."""
 MAX_FRAME = 72 << 20
 """Bytes of a frame that are taken; FLARE would make room for two gigabytes that a peer only announces."""
+MAX_WAITING = 64 << 20
+"""Bytes that may wait to be sent on one grpc connection; FLARE's queue has no end."""
+SEND_S = 30.0
+"""How long a frame may wait for that; as long as FLARE lets it wait on a tcp connection."""
 _EXPECTED = "grpc.ssl_target_name_override"
 _LIMIT = "grpc.max_receive_message_length"
 _log = logging.getLogger(__name__)
@@ -90,6 +96,20 @@ class _Listener(TcpStreamServer):  # type: ignore[misc, unused-ignore]
         self.socket.do_handshake_on_connect = False
 
 
+def _close_if_silent(driver: Any, connection: Any) -> None:
+    """Close a connection on which nobody has said who it is."""
+    known = driver.conn_monitor.sfm_conns.get(connection.name)
+    if known is not None and known.sfm_endpoint is None:
+        _log.info("a connection from %s was closed: it said nothing", connection.get_conn_properties())
+        connection.close()
+
+
+def _watch(driver: Any, connection: Any) -> None:
+    timer = threading.Timer(HANDSHAKE_S, _close_if_silent, (driver, connection))
+    timer.daemon = True
+    timer.start()
+
+
 class MutualTcpDriver(TcpDriver):  # type: ignore[misc, unused-ignore]
     """TLS over TCP; FLARE compares the certificate's name with the claimed one on both sides."""
 
@@ -116,9 +136,43 @@ class MutualTcpDriver(TcpDriver):  # type: ignore[misc, unused-ignore]
         with socket.create_connection(address, HANDSHAKE_S) as raw, context.wrap_socket(raw) as sock:
             sock.settimeout(None)
             connection = _Connection(sock, connector, True)
+            if connection.conn_props.get(DriverParams.PEER_CN.value) != params.get(PEER):
+                raise CommError(CommError.BAD_DATA, f"who answers at {address} is not {params.get(PEER)!r}")
             self.add_connection(connection)
             connection.read_loop()
             self.close_connection(connection)
+
+    def add_connection(self, conn: Any) -> None:
+        super().add_connection(conn)
+        _watch(self, conn)
+
+
+class _Queue(QQ):  # type: ignore[misc, unused-ignore]
+    """Frames that wait to be sent, no more of them than a slow peer may cost."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._nbytes = 0
+        self._changed = threading.Condition()
+
+    def append(self, i: Any) -> None:
+        with self._changed:
+            if not self._changed.wait_for(lambda: self.closed or self._nbytes <= MAX_WAITING, SEND_S):
+                raise CommError(CommError.TIMEOUT, f"nothing was taken for {SEND_S:g} s")
+            self._nbytes += len(i.data)
+        super().append(i)
+
+    def __next__(self) -> Any:
+        item = super().__next__()
+        with self._changed:
+            self._nbytes -= len(item.data)
+            self._changed.notify_all()
+        return item
+
+    def close(self) -> None:
+        super().close()
+        with self._changed:
+            self._changed.notify_all()
 
 
 class MutualGrpcDriver(GrpcDriver):  # type: ignore[misc, unused-ignore]
@@ -147,6 +201,14 @@ class MutualGrpcDriver(GrpcDriver):  # type: ignore[misc, unused-ignore]
             raise ValueError(f"a {SCHEMES['grpc']} address needs ?{PEER}=NAME: whom it should reach")
         self.options = [*self._options(), (_EXPECTED, member)]
         super().connect(connector)
+
+    def add_connection(self, conn: Any) -> None:
+        conn.oq = _Queue()
+        if conn.connector.mode == Mode.ACTIVE:
+            # TLS has compared the names; FLARE is told so that it holds the peer to what it calls itself.
+            conn.conn_props[DriverParams.PEER_CN.value] = conn.connector.params[PEER]
+        super().add_connection(conn)
+        _watch(self, conn)
 
     def _options(self) -> list[tuple[str, Any]]:
         others = [option for option in self.options or () if option[0] not in (_EXPECTED, _LIMIT)]

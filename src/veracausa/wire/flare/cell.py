@@ -14,9 +14,10 @@ import torch
 
 from veracausa.errors import InputError, PeerLost, WireError
 from veracausa.wire.credentials import Credentials
-from veracausa.wire.flare.frames import HEADER, NO_SESSION, Header, Sort, parse
+from veracausa.wire.flare.frames import HEADER, OF_A_SESSION, Header, Sort, parse
 from veracausa.wire.flare.link import FlareLink
-from veracausa.wire.flare.session import Identity, Opening, Session, new_life, unpack
+from veracausa.wire.flare.meeting import Meeting
+from veracausa.wire.flare.session import Identity, Opening, new_life, unpack
 
 if TYPE_CHECKING:
     from veracausa.federation.members import Network
@@ -46,7 +47,8 @@ class FlareSite:
         self._identity = Identity(me, credentials)
         self._max_frame = (network.wire.chunk_kib << 10) + SLACK
         self._link: FlareLink | None = None
-        self._meeting: _Meeting | None = None
+        self._meeting: Meeting | None = None
+        self._cells = {network.cell(name) for name in network.members}
         self._lock = threading.RLock()
         self._stopped = threading.Event()
         self._told_unknown: dict[str, float] = {}
@@ -57,7 +59,7 @@ class FlareSite:
     def open(self) -> FlareSite:
         """Listen or dial, as the network says."""
         try:
-            from nvflare.fuel.f3.cellnet.core_cell import CoreCell
+            from veracausa.wire.flare.guarded import GuardedCell
         except ImportError:
             raise InputError(
                 'the package nvflare is missing, which carries messages: pip install "veracausa[federation]"'
@@ -67,15 +69,13 @@ class FlareSite:
         # Everything that the engine has to say of a peer is said by this class, in words for a person.
         logging.getLogger("nvflare").setLevel(logging.CRITICAL)
         tls_driver.register()
-        self._cell = CoreCell(
+        self._cell = GuardedCell(
             self.network.cell(self.me),
             self._url(self.network.server, listen=self.me == self.network.server),
-            secure=True,
-            credentials=self._credentials.for_flare(),
-            auth_identity=self.me,
-            auth_identity_map={self.network.cell(self.network.server): self.network.server},
+            self._credentials.for_flare(),
+            {self.network.cell(name): name for name in self.network.members},
+            self._gate,
         )
-        self._cell.add_incoming_filter("*", "*", self._gate)
         self._cell.register_request_cb(CHANNEL, TOPIC, self._hear)
         self._cell.start()
         if self.network.route == "direct":
@@ -123,40 +123,39 @@ class FlareSite:
 
     # ---- what comes in ---------------------------------------------------------------------------------------------
 
-    def _gate(self, message: Any) -> Any:
-        """Stop everything but frames between members, before the engine looks inside. None lets it pass."""
-        from nvflare.fuel.f3.cellnet.defs import CellChannel, CellChannelTopic, Encoding, MessageHeaderKey, MessageType
-        from nvflare.fuel.f3.message import Message
+    def _gate(self, came_from: str, message: Any) -> bool:
+        """Whether the engine may look at a message that came over the connection of a cell: only frames of members."""
+        try:
+            problem = self._problem(came_from, message)
+        except Exception as error:  # the headers are a peer's, and may be anything
+            problem = f"cannot be read ({type(error).__name__})"
+        if problem:
+            self._refuse(came_from, WireError("frame", problem))
+        return not problem
 
-        stop = Message()
-        came_from = self._came_from(message)
+    def _problem(self, came_from: str, message: Any) -> str:
+        from nvflare.fuel.f3.cellnet.defs import Encoding, MessageHeaderKey, MessageType
+
         header = message.get_header
         origin, to = header(MessageHeaderKey.ORIGIN), header(MessageHeaderKey.DESTINATION)
-        channel, topic = header(MessageHeaderKey.CHANNEL), header(MessageHeaderKey.TOPIC)
-        encoding = header(MessageHeaderKey.PAYLOAD_ENCODING)
-        cells = {self.network.cell(name) for name in self.network.members}
-        if channel == CellChannel.CELLNET and topic == CellChannelTopic.Bye and to == self.network.cell(self.me):
-            # A cell that leaves says so; nothing is read from it, and nothing answered.
-            return None if encoding == Encoding.NONE and origin == came_from and not message.payload else stop
-        problem = ""
-        if channel != CHANNEL or topic != TOPIC or header(MessageHeaderKey.MSG_TYPE) != MessageType.REQ:
-            problem = "is nothing that members send"
-        elif encoding != Encoding.BYTES or header(MessageHeaderKey.SECURE) or header(MessageHeaderKey.REPLY_EXPECTED):
-            problem = "is not plain bytes"
-        elif header(MessageHeaderKey.CONN_URL):
-            problem = "asks to be dialled elsewhere"
-        elif origin not in cells or to not in cells or came_from not in cells:
-            problem = "is not between members"
-        elif len(message.payload or b"") > self._max_frame:
-            problem = f"has {len(message.payload)} bytes, at most {self._max_frame} are taken"
-        elif origin != came_from and (came_from != self.network.cell(self.network.server) or origin == to):
-            problem = "claims another sender"
-        elif to != self.network.cell(self.me) and self.me != self.network.server:
-            problem = "is not for here"
-        if problem:
-            self._refuse(came_from, WireError("frame", f"from {came_from!r} {problem}"))
-            return stop
-        return None
+        size = len(message.payload or b"")
+        if header(MessageHeaderKey.CHANNEL) != CHANNEL or header(MessageHeaderKey.TOPIC) != TOPIC:
+            return "is nothing that members send"
+        if header(MessageHeaderKey.MSG_TYPE) != MessageType.REQ or header(MessageHeaderKey.REPLY_EXPECTED):
+            return "asks for a reply or is one"
+        if header(MessageHeaderKey.PAYLOAD_ENCODING) != Encoding.BYTES or header(MessageHeaderKey.SECURE):
+            return "is not plain bytes"
+        if header(MessageHeaderKey.CONN_URL):
+            return "asks to be dialled elsewhere"
+        if not {origin, to, came_from} <= self._cells or origin == to:
+            return "is not between members"
+        if not HEADER.size <= size <= self._max_frame:
+            return f"has {size} bytes, {HEADER.size} to {self._max_frame} are taken"
+        if origin != came_from and came_from != self.network.cell(self.network.server):
+            return "claims another sender"
+        if to != self.network.cell(self.me) and self.me != self.network.server:
+            return "is not for here"
+        return ""
 
     @staticmethod
     def _came_from(message: Any) -> str:
@@ -177,16 +176,18 @@ class FlareSite:
             self._dispatch(peer, direct, header, body, bytes(frame[: HEADER.size]))
         except WireError as error:
             self._refuse(peer, error)
+        except Exception as error:  # whatever a peer's bytes bring about must not go on unseen
+            self._refuse(peer, WireError("frame", f"cannot be taken ({type(error).__name__})"))
 
     def _dispatch(self, peer: str, direct: bool, header: Header, body: memoryview, head: bytes) -> None:
         if header.sort in (Sort.POKE, Sort.OFFER, Sort.ANSWER, Sort.CONFIRM):
-            self._meet(peer, header.sort, body)
+            self._meet(peer, direct, header.sort, body)
             return
         link = self._link
         session = link.session_of(peer) if link is not None else None
         if header.sort is Sort.UNKNOWN:
-            if link is not None and session is not None and bytes(body) == session.id:
-                link.lose(peer, "it began anew")
+            if link is not None and session is not None and body == session.id:
+                self._came_anew(link, peer, direct)
             return
         if link is not None and session is not None and session.id == header.session:
             if not direct and not session.sealed:
@@ -201,22 +202,28 @@ class FlareSite:
         if now - self._told_unknown.get(peer, 0.0) > 1.0:
             self._told_unknown[peer] = now
             self._transmit(peer, Header(Sort.UNKNOWN).pack() + header.session)
+        raise WireError("frame", f"of {peer!r} belongs to no session that is open")
 
     def _refuse(self, came_from: str, error: WireError) -> None:
         link = self._link
-        name = self.network.member(came_from)
+        name = self.network.member(came_from) if came_from in self._cells else "a stranger"
         if link is not None and name in link.peers:
             link.refuse(name, error)
         else:
-            self.refused[name] += 1
-            if self.refused[name] <= 20 or self.refused[name] % 1000 == 0:
-                log.warning("refused from %s (%d so far): %s", name, self.refused[name], error)
+            with self._lock:
+                self.refused[name] += 1
+                count = self.refused[name]
+            if count <= 20 or count % 1000 == 0:
+                log.warning("refused from %s (%d so far): %s", name, count, error)
 
     def _transmit(self, peer: str, frame: bytes | bytearray) -> bool:
         from nvflare.fuel.f3.message import Message
 
+        from veracausa.wire.flare.guarded import STRAIGHT
+
         try:
-            errors = self._cell.fire_and_forget(CHANNEL, TOPIC, self.network.cell(peer), Message(payload=frame))
+            headers = {STRAIGHT: True} if frame[4] in OF_A_SESSION and not self.sealed(peer) else {}
+            errors = self._cell.fire_and_forget(CHANNEL, TOPIC, self.network.cell(peer), Message(headers, frame))
         except RuntimeError:  # the cell was stopped meanwhile
             return False
         return not any(errors.values())
@@ -239,13 +246,14 @@ class FlareSite:
     ) -> FlareLink:
         """A link with a fresh session to every peer, once all are here; `PeerLost` names one that did not come."""
         patience = self.network.wire.return_s if patience is None else patience
-        meeting = _Meeting(self, peers, f"{self.network.name}: {purpose}".encode())
+        life, text = new_life(), f"{self.network.name}: {purpose}".encode()
+        meeting = Meeting(peers, life, lambda peer: self.opening(peer, text, life), self.send, self._transmit)
         with self._lock:
             self._link, self._meeting = None, meeting
         deadline, told = time.monotonic() + patience, 0.0
         pause = OFTEN
-        while absent := meeting.absent():
-            now = time.monotonic()
+        while len(sessions := meeting.sessions()) < len(peers):
+            absent, now = [peer for peer in peers if peer not in sessions], time.monotonic()
             if now > deadline:
                 raise PeerLost(absent[0], f"did not come within {patience:g} s")
             if now - told > 2.0:
@@ -258,7 +266,7 @@ class FlareSite:
         wire = self.network.wire
         link = FlareLink(
             self.me,
-            {peer: meeting.sessions[peer] for peer in peers},
+            sessions,
             self._transmit,
             wire.patience_s,
             wire.max_message_mib << 20,
@@ -268,10 +276,9 @@ class FlareSite:
         )
         with self._lock:
             self._link, self._meeting = link, None
-        for peer, header, body, head in meeting.early():
-            link.hear(peer, header, body, head)
+        meeting.hand_over(link)
         for peer in peers:
-            self._transmit(peer, Header(Sort.STATE, meeting.sessions[peer].id).pack() + bytes(8))
+            link.tell(peer, Sort.STATE)
         return link
 
     def sealed(self, peer: str) -> bool:
@@ -284,129 +291,24 @@ class FlareSite:
     def send(self, peer: str, sort: Sort, body: bytes = b"") -> None:
         self._transmit(peer, Header(sort).pack() + body)
 
-    def _meet(self, peer: str, sort: Sort, body: memoryview) -> None:
+    @staticmethod
+    def _came_anew(link: FlareLink, peer: str, direct: bool) -> None:
+        """This attempt is over, and the next one will answer; a relay's word for it is not enough."""
+        if direct:
+            link.lose(peer, "it began anew")
+        else:
+            link.doubt(peer)
+
+    def _meet(self, peer: str, direct: bool, sort: Sort, body: memoryview) -> None:
         with self._lock:
             meeting, link = self._meeting, self._link
         if meeting is not None:
             meeting.take(peer, sort, body)
-        elif link is not None and (session := link.session_of(peer)) is not None and sort in (Sort.POKE, Sort.OFFER):
-            # It has come anew: this attempt is over, and the next one will answer.
-            names = ("life",) if sort is Sort.POKE else ("key", "life")
-            if unpack(body, names)["life"] != session.life:
-                link.lose(peer, "it began anew")
-
-
-class _Meeting:
-    """All parties come together: one session after the other is made."""
-
-    def __init__(self, site: FlareSite, peers: Sequence[str], purpose: bytes) -> None:
-        self.sessions: dict[str, Session] = {}
-        self._site, self._purpose = site, purpose
-        self._life = new_life()
-        self._openings = {peer: site.opening(peer, purpose, self._life) for peer in peers}
-        self._proofs: dict[str, bytes] = {}
-        self._their_offers: dict[str, bytes] = {}
-        self._sure: set[str] = set()
-        """Peers that are known to have the session, too."""
-        self._early: list[tuple[str, Header, memoryview, bytes]] = []
-        self._changed = threading.Condition()
-
-    def absent(self) -> list[str]:
-        with self._changed:
-            return [peer for peer in self._openings if peer not in self._sure]
-
-    def wait(self, seconds: float) -> None:
-        with self._changed:
-            self._changed.wait(seconds)
-
-    def call(self, peer: str) -> None:
-        """Try again to reach a peer with what comes next."""
-        opening = self._openings[peer]
-        if not opening.leads:
-            self._site.send(peer, Sort.POKE, _life(self._life))
-        elif peer in self._proofs:
-            self._site.send(peer, Sort.CONFIRM, self._proofs[peer])
-        else:
-            self._site.send(peer, Sort.OFFER, opening.offer())
-
-    def take(self, peer: str, sort: Sort, body: memoryview) -> None:
-        opening = self._openings.get(peer)
-        if opening is None:
-            raise WireError("session", f"{peer!r} has no part in this job")
-        if sort is Sort.POKE:
-            self._poked(peer, opening, unpack(body, ("life",))["life"])
-        elif sort is Sort.OFFER and not opening.leads:
-            self._offered(peer, unpack(body, ("key", "life")))
-        elif sort is Sort.ANSWER and opening.leads:
-            self._answered(peer, opening, bytes(body))
-        elif sort is Sort.CONFIRM and not opening.leads:
-            self._confirmed(peer, opening, bytes(body))
-
-    def _poked(self, peer: str, opening: Opening, life: bytes) -> None:
-        with self._changed:
-            known = self.sessions.get(peer)
-            if known is not None and known.life == life:
-                return
-            # It has come anew after it had answered: the key that was offered then is not used again.
-            if known is not None:
-                self._forget(peer)
-        if opening.leads:
-            self.call(peer)
-
-    def _forget(self, peer: str) -> None:
-        self.sessions.pop(peer, None)
-        self._proofs.pop(peer, None)
-        self._their_offers.pop(peer, None)
-        self._sure.discard(peer)
-        self._openings[peer] = self._site.opening(peer, self._purpose, self._life)
-
-    def _offered(self, peer: str, offer: Mapping[str, bytes]) -> None:
-        with self._changed:
-            if self._their_offers.get(peer) != offer["key"]:
-                self._forget(peer)
-                self._their_offers[peer] = offer["key"]
-                self._proofs[peer] = self._openings[peer].proof(offer["key"], offer["life"])
-            proof = self._proofs[peer]
-        self._site.send(peer, Sort.ANSWER, proof)
-
-    def _answered(self, peer: str, opening: Opening, answer: bytes) -> None:
-        with self._changed:
-            if peer not in self.sessions:
-                self.sessions[peer] = opening.session(answer)
-                fields = unpack(answer, ("key", "life", "pem", "signature"))
-                self._proofs[peer] = opening.proof(fields["key"], fields["life"])
-            proof = self._proofs[peer]
-        self._site.send(peer, Sort.CONFIRM, proof)
-
-    def _confirmed(self, peer: str, opening: Opening, proof: bytes) -> None:
-        with self._changed:
-            if peer not in self.sessions:
-                self.sessions[peer] = opening.session(proof)
-            self._sure.add(peer)
-            session = self.sessions[peer]
-            self._changed.notify_all()
-        self._site._transmit(peer, Header(Sort.STATE, session.id).pack() + bytes(8))
-
-    def knows(self, peer: str, session: bytes) -> bool:
-        return session != NO_SESSION and peer in self.sessions and self.sessions[peer].id == session
-
-    def hear(self, peer: str, header: Header, body: memoryview, head: bytes, direct: bool) -> None:
-        """A first frame of a session shows that the peer has it; what is more is kept until the link is there."""
-        session = self.sessions[peer]
-        if not direct and not session.sealed:
-            raise WireError("frame", f"of {peer!r} came over a relay and is not sealed")
-        with self._changed:
-            self._sure.add(peer)
-            if header.sort is not Sort.STATE and len(self._early) < 256:
-                self._early.append((peer, header, body, head))
-            self._changed.notify_all()
-
-    def early(self) -> list[tuple[str, Header, memoryview, bytes]]:
-        return self._early
-
-
-def _life(life: bytes) -> bytes:
-    import msgpack
-
-    packed: bytes = msgpack.packb({"life": life})
-    return packed
+        elif link is not None:
+            session = link.session_of(peer)
+            if session is None:
+                raise WireError("session", f"{peer!r} has no part in this job")
+            if sort in (Sort.POKE, Sort.OFFER):
+                names = ("life",) if sort is Sort.POKE else ("key", "life")
+                if unpack(body, names)["life"] != session.life:
+                    self._came_anew(link, peer, direct)

@@ -29,8 +29,8 @@ from veracausa.wire.codec import PREFIX, check_prefix
 MAGIC = b"VCF1"
 HEADER = struct.Struct("<4sB3x16sQQQ")
 NO_SESSION = bytes(16)
-MAX_EARLY = 4096
-"""Frames that may wait for one that they overtook."""
+COST = 1 << 10
+"""Bytes that a frame counts beyond its own, so that many small ones are not cheaper to send than to keep."""
 
 
 class Sort(IntEnum):
@@ -54,6 +54,7 @@ class Sort(IntEnum):
 
 
 NUMBERED = (Sort.PIECE, Sort.WORDS)
+OF_A_SESSION = (*NUMBERED, Sort.STATE, Sort.PROBE)
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class Outgoing:
         self._unread: deque[tuple[int, bytes | bytearray]] = deque()
 
     def has_room(self, size: int) -> bool:
-        return not self._unread or self.nbytes + size <= self._window
+        return not self._unread or self.nbytes + size + COST <= self._window
 
     def number(self) -> int:
         """The number of the frame that comes next."""
@@ -101,15 +102,15 @@ class Outgoing:
 
     def keep(self, number: int, frame: bytes | bytearray) -> None:
         self._unread.append((number, frame))
-        self.nbytes += len(frame)
+        self.nbytes += len(frame) + COST
 
-    def was_read(self, count: int) -> bool:
-        """Let go of the first `count` frames; whether any was new."""
-        if count > self.next:
-            raise WireError("frame.read", f"says that {count} frames were read, {self.next} were sent")
+    def was_read(self, count: int, arrived: int) -> bool:
+        """Let go of the first `count` frames of those that arrived; whether any was new."""
+        if not count <= arrived <= self.next:
+            raise WireError("frame.read", f"says that {count} of {arrived} frames were read, {self.next} were sent")
         before = len(self._unread)
         while self._unread and self._unread[0][0] < count:
-            self.nbytes -= len(self._unread.popleft()[1])
+            self.nbytes -= len(self._unread.popleft()[1]) + COST
         return len(self._unread) < before
 
     def since(self, number: int) -> list[bytes | bytearray]:
@@ -121,32 +122,41 @@ class Outgoing:
 
 
 class Incoming:
-    """Numbered frames of one peer, put back in order."""
+    """Numbered frames of one peer, put back in order; what it may fill before they are read is bounded."""
 
     def __init__(self, window: int) -> None:
         self.arrived = 0
         self.read = 0
-        self._window = window
+        self.nbytes = 0
+        # A peer that keeps to the window may still have sent a few words beyond it.
+        self._limit = 2 * window
         self._early: dict[int, tuple[Header, memoryview]] = {}
-        self._early_bytes = 0
+        self._unread: deque[tuple[int, int]] = deque()
 
     def take(self, header: Header, body: memoryview) -> Iterator[tuple[Header, memoryview]]:
         """The frames that are next now that this one is here; a repeated one brings none."""
         if header.number < self.arrived or header.number in self._early:
             return
+        cost = len(body) + COST
+        if self.nbytes and self.nbytes + cost > self._limit:
+            raise WireError("frame", f"number {header.number} comes while {self.nbytes} bytes are unread")
+        self.nbytes += cost
         if header.number > self.arrived:
-            self._early_bytes += len(body)
-            if len(self._early) >= MAX_EARLY or self._early_bytes > self._window:
-                self._early_bytes -= len(body)
-                raise WireError("frame.number", f"is {header.number}, {self.arrived} comes next")
             self._early[header.number] = (header, body)
             return
-        self.arrived += 1
-        yield header, body
-        while (held := self._early.pop(self.arrived, None)) is not None:
-            self._early_bytes -= len(held[1])
+        held: tuple[Header, memoryview] | None = (header, body)
+        while held is not None:
+            self._unread.append((self.arrived, len(held[1]) + COST))
             self.arrived += 1
             yield held
+            held = self._early.pop(self.arrived, None)
+
+    def was_read(self, count: int) -> int:
+        """The program has read the first `count` frames; how many bytes that makes free."""
+        self.read, before = count, self.nbytes
+        while self._unread and self._unread[0][0] < count:
+            self.nbytes -= self._unread.popleft()[1]
+        return before - self.nbytes
 
 
 class Assembly:

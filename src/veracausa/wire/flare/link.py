@@ -21,7 +21,7 @@ from veracausa.wire.flare.frames import HEADER, NUMBERED, Assembly, Header, Inco
 from veracausa.wire.flare.session import Session
 from veracausa.wire.ledger import Ledger
 from veracausa.wire.link import Link, silent_party
-from veracausa.wire.message import Message, shown
+from veracausa.wire.message import Kind, Message, shown
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +30,8 @@ Transmit = Callable[[str, bytes | bytearray], bool]
 
 SMALL = 1 << 19
 """Bytes of a message that is sent at once; larger ones by a thread, while the party computes on."""
+DOUBT = 1.5
+"""Seconds in which a peer must answer that is said to have begun anew."""
 IMPATIENT = 1.0
 """Seconds without a sign of the peer having read more, after which it is asked."""
 _WORDS = 1 << 14
@@ -49,6 +51,10 @@ class _Peer:
     """Whole messages as bytes, and how many frames have been read with each."""
     unsaid: int = 0
     """Frames that were read and that the peer does not know to be."""
+    freed: int = 0
+    """Bytes of frames that were read as they came and that the peer does not know to be."""
+    doubted: float = 0.0
+    """Since when it is said to have begun anew."""
     arrived_there: int = 0
     asked_at: float = 0.0
     moved_at: float = 0.0
@@ -87,7 +93,7 @@ class FlareLink(Link):
         self.refused: Counter[str] = Counter()
         """How often each peer sent something that could not be taken."""
         self._last_refusal: dict[str, str] = {}
-        self._transmit, self._chunk, self._device = transmit, chunk, device
+        self._transmit, self._chunk, self._window, self._device = transmit, chunk, window, device
         now = time.monotonic()
         self._of = {
             peer: _Peer(session, Outgoing(window), Incoming(window), Assembly(max_body), moved_at=now, heard_at=now)
@@ -143,17 +149,13 @@ class FlareLink(Link):
     def _send_numbered(self, peer: str, sort: Sort, frame: bytearray, wait: bool = True) -> None:
         """Number a frame whose head is still empty, keep it until it was read, and send it."""
         own = self._of[peer]
+        if wait:
+            self._wait_for_room(own, peer, len(frame))
         with self._sending[peer]:
             with self._changed:
-                if wait and not self._changed.wait_for(
-                    lambda: own.out.has_room(len(frame)) or self._lost is not None, self.timeout
-                ):
-                    raise PeerLost(peer, f"read nothing for {self.timeout:g} s")
-                if wait:
-                    self._check_alive(peer)
                 number = own.out.number()
                 head = Header(sort, own.session.id, number, own.incoming.read, own.incoming.arrived).pack()
-                own.unsaid = 0
+                own.unsaid = own.freed = 0
             if own.session.sealed:
                 ready: bytes | bytearray = head + own.session.seal(number, head, memoryview(frame)[HEADER.size :])
             else:
@@ -163,20 +165,58 @@ class FlareLink(Link):
                 if not own.out:
                     own.moved_at = time.monotonic()
                 own.out.keep(number, ready)
-            self._transmit(peer, ready)
+        self._transmit(peer, ready)
 
-    def _tell(self, peer: str, sort: Sort, number: int = 0) -> None:
+    def _wait_for_room(self, own: _Peer, peer: str, size: int) -> None:
+        """Until the peer has read enough; nothing is locked meanwhile, so that words still go out."""
+        start, told = time.monotonic(), False
+        with self._changed:
+            self._check_alive(peer)
+            if own.out.has_room(size):
+                return
+        while True:
+            with self._changed:
+                left = start + (self.timeout if told else self.timeout / 2) - time.monotonic()
+                room = self._changed.wait_for(
+                    lambda: own.out.has_room(size) or self._lost or own.finished, max(0.0, left)
+                )
+                if room:
+                    self._check_alive(peer)
+            if room:
+                if told:
+                    self._whisper("")
+                return
+            if told:
+                lost = silent_party(peer, {**self._waits, self.me: peer})
+                raise PeerLost(lost, f"read nothing for {self.timeout:g} s" if lost == peer else self._why_silent(lost))
+            told = True
+            self._whisper(peer)
+
+    def tell(self, peer: str, sort: Sort, number: int = 0) -> None:
+        """Say how far this party has read, or ask the same."""
         own = self._of[peer]
         with self._changed:
             head = Header(sort, own.session.id, number, own.incoming.read, own.incoming.arrived).pack()
-            own.unsaid = 0
-        self._transmit(peer, head + _STEP.pack(self.step))
+            own.unsaid = own.freed = 0
+        self._transmit(peer, head + own.session.note(head, _STEP.pack(self.step)))
 
     def _say(self, peer: str, words: Mapping[str, str]) -> None:
         text = json.dumps(words).encode()
         self._send_numbered(peer, Sort.WORDS, bytearray(HEADER.size) + text, wait=False)
 
     # ---- receiving -------------------------------------------------------------------------------------------------
+
+    def receive(self, sender: str, kind: Kind, step: int) -> Message:
+        """The next message of `sender` that is of this kind and step; what is not is refused, and waited on."""
+        self._check_peer(sender)
+        start = time.monotonic()
+        while True:
+            try:
+                return super().receive(sender, kind, step)
+            except WireError as error:
+                self.refuse(sender, error)
+            if time.monotonic() - start > self.timeout:
+                raise PeerLost(sender, self._why_silent(sender))
 
     def _collect(self, sender: str) -> Message:
         own = self._of[sender]
@@ -187,7 +227,8 @@ class FlareLink(Link):
                 heard = self._changed.wait_for(lambda: own.inbox or self._lost or own.finished, max(0.0, left))
                 item = own.inbox.popleft() if own.inbox else None
                 if item is not None:
-                    own.incoming.read = item[1]
+                    # What is still being put together is bounded by the size of a message, not by the window.
+                    own.incoming.was_read(item[1] if own.inbox else own.incoming.arrived)
                     own.unsaid += 1
                 elif self._lost is not None:
                     raise PeerLost(self._lost.peer, self._lost.reason)
@@ -196,11 +237,13 @@ class FlareLink(Link):
                 busy = own.unsaid >= 16 or (item is not None and len(item[0]) > SMALL)
             if item is not None:
                 if busy:
-                    self._tell(sender, Sort.STATE)
+                    self.tell(sender, Sort.STATE)
                 if (message := self._readable(sender, item[0])) is not None:
                     if told:
                         self._whisper("")
                     return message
+                if time.monotonic() - start > self.timeout:
+                    raise PeerLost(sender, self._why_silent(sender))
             elif not heard and not told:
                 # Half-way to the time-out the others learn whom this party waits for: then nobody blames it.
                 told = True
@@ -214,6 +257,8 @@ class FlareLink(Link):
             message = decode(whole, self.kinds[sender], self.max_body, None)
             if message.sender != sender:
                 raise WireError("sender", f"is {shown(message.sender)!r} in the session of {sender!r}")
+            if message.receiver != self.me:
+                raise WireError("receiver", f"is {shown(message.receiver)!r} in a session with {self.me!r}")
             for name, tensor in message.tensors.items():
                 if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
                     raise WireError(f"{message.kind}.{name}", "holds values that are not finite")
@@ -243,9 +288,12 @@ class FlareLink(Link):
                 if own.session.sealed:
                     body = own.session.open(header.number, head, body)
                 self._take(own, peer, header, body)
-            elif header.sort in (Sort.STATE, Sort.PROBE) and len(body) == _STEP.size:
-                own.step = _STEP.unpack(body)[0]
+            elif header.sort in (Sort.STATE, Sort.PROBE):
+                note = own.session.read_note(head, body)
+                if len(note) != _STEP.size:
+                    raise WireError("frame", f"a {header.sort.name.lower()} of {len(note)} bytes says nothing")
                 self._take_state(own, peer, header)
+                own.step = _STEP.unpack(note)[0]
             else:
                 raise WireError("frame", f"a {header.sort.name.lower()} of {len(body)} bytes does not belong here")
         except WireError as error:
@@ -263,11 +311,12 @@ class FlareLink(Link):
                         own.inbox.append((whole, at.number + 1))
                 except WireError as error:
                     self.refuse(peer, error)
-            if not own.inbox and own.assembly.idle:
-                own.incoming.read = own.incoming.arrived
+            if not own.inbox:
+                own.freed += own.incoming.was_read(own.incoming.arrived)
+            urgent = own.freed > self._window // 4
             self._changed.notify_all()
-        if header.sort is Sort.WORDS:
-            self._tell(peer, Sort.STATE)  # who leaves waits for this
+        if header.sort is Sort.WORDS or urgent:
+            self.tell(peer, Sort.STATE)  # who leaves waits for this
 
     def _take_words(self, own: _Peer, peer: str, body: memoryview) -> None:
         try:
@@ -290,7 +339,9 @@ class FlareLink(Link):
         elif "finished" in words:
             own.finished = True
         elif "lost" in words:
-            self._lost = self._lost or PeerLost(shown(words["lost"]), words.get("reason", "")[:1000])
+            lost = words["lost"] if words["lost"] in (self.me, *self.peers) else peer
+            reason = "".join(sign if sign.isprintable() else " " for sign in words.get("reason", "")[:1000])
+            self._lost = self._lost or PeerLost(lost, reason)
 
     def checkpointed(self, step: int, mark: Callable[[int], None]) -> None:
         for peer in self.peers:
@@ -316,19 +367,22 @@ class FlareLink(Link):
             moved = self._acknowledged(own, header)
             if header.sort is Sort.STATE and header.number == own.probe and own.probe:
                 own.latency = time.monotonic() - own.asked_at
+                if own.doubted:
+                    own.doubted = 0.0
+                    self.refuse(peer, WireError("frame", "says that it began anew, but it goes on"))
                 # Nothing more has arrived since it was asked before: what is on its way may be lost.
                 if not moved and header.arrived < own.out.next and own.stuck == header.arrived:
                     again = own.out.since(header.arrived)
                 own.stuck = header.arrived
             self._changed.notify_all()
         if header.sort is Sort.PROBE:
-            self._tell(peer, Sort.STATE, header.number)
+            self.tell(peer, Sort.STATE, header.number)
         for frame in again:
             if not self._transmit(peer, frame):
                 break
 
     def _acknowledged(self, own: _Peer, header: Header) -> bool:
-        moved = own.out.was_read(header.read)
+        moved = own.out.was_read(header.read, header.arrived)
         if header.arrived > own.arrived_there:
             own.arrived_there = header.arrived
             moved = True
@@ -340,10 +394,21 @@ class FlareLink(Link):
 
     def refuse(self, peer: str, error: WireError) -> None:
         """Count and log what was not taken; the party goes on."""
-        self.refused[peer] += 1
-        self._last_refusal[peer] = str(error).removeprefix("message refused: ")
-        if self.refused[peer] <= 20 or self.refused[peer] % 1000 == 0:
-            log.warning("refused from %s (%d so far): %s", peer, self.refused[peer], self._last_refusal[peer])
+        with self._changed:
+            self.refused[peer] += 1
+            count = self.refused[peer]
+            self._last_refusal[peer] = problem = str(error).removeprefix("message refused: ")
+        if count <= 20 or count % 1000 == 0:
+            log.warning("refused from %s (%d so far): %s", peer, count, problem)
+
+    def doubt(self, peer: str) -> None:
+        """A relay says that the peer began anew: unless the peer itself answers soon, it is lost."""
+        own = self._of[peer]
+        with self._changed:
+            if own.doubted:
+                return
+            own.doubted = time.monotonic()
+        self._ask(own, peer)
 
     def lose(self, peer: str, reason: str) -> None:
         """From now on every receive says that this peer is lost."""
@@ -367,14 +432,21 @@ class FlareLink(Link):
             with self._changed:
                 waiting = bool(own.out) and now - max(own.moved_at, own.asked_at) > IMPATIENT
                 curious = now - own.asked_at > 5 * IMPATIENT
-                unsaid = own.unsaid > 0
-                if waiting or curious:
-                    own.probe += 1
-                    own.asked_at = now
-            if waiting or curious:
-                self._tell(peer, Sort.PROBE, own.probe)
+                unsaid = own.unsaid > 0 or own.freed > 0
+                gone = own.doubted and now - own.doubted > DOUBT
+            if gone:
+                self.lose(peer, "it began anew")
+            elif waiting or curious:
+                self._ask(own, peer)
             elif unsaid:
-                self._tell(peer, Sort.STATE)
+                self.tell(peer, Sort.STATE)
+
+    def _ask(self, own: _Peer, peer: str) -> None:
+        with self._changed:
+            own.probe += 1
+            own.asked_at = time.monotonic()
+            number = own.probe
+        self.tell(peer, Sort.PROBE, number)
 
     def seen(self) -> dict[str, dict[str, float | int | None]]:
         """For each peer: its step, seconds of a round trip, seconds since it was heard, frames refused."""
@@ -390,6 +462,7 @@ class FlareLink(Link):
         }
 
     def abort(self, reason: str, lost: str | None = None) -> None:
+        self.lose(lost or self.me, reason)  # what this party still sends in the background stops
         for peer in self.peers:
             self._say(peer, {"lost": (lost or self.me)[:60], "reason": reason[:1000]})
         self._end(2.0)
@@ -403,9 +476,11 @@ class FlareLink(Link):
         self._end(min(self.timeout, 30.0))
 
     def wait_for_others(self, patience: float) -> None:
-        """Stay until every peer has finished: whoever relays must not leave first."""
+        """Stay until every peer has finished; `PeerLost` names one that fell before."""
         with self._changed:
             self._changed.wait_for(lambda: all(own.finished for own in self._of.values()) or self._lost, patience)
+            if self._lost is not None:
+                raise PeerLost(self._lost.peer, self._lost.reason)
 
     def _end(self, patience: float) -> None:
         """Wait until what was said last has arrived."""

@@ -9,7 +9,9 @@ is authenticated with it.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -21,6 +23,8 @@ from veracausa.wire.credentials import Credentials, fingerprint, read_certificat
 
 _MAX_PEM = 1 << 15
 _LIFE = 8
+_NOTE = b"note"
+"""Sets the nonces of notes apart from those of numbered frames."""
 
 
 class Identity:
@@ -46,7 +50,7 @@ class Identity:
     def verify(self, pem: bytes, name: str, text: bytes, signature: bytes) -> str:
         """The fingerprint of the certificate with which `name` signed the text; refused unless it is valid now."""
         from cryptography import x509
-        from cryptography.exceptions import InvalidSignature
+        from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
         from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, EllipticCurvePublicKey
         from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
@@ -54,7 +58,7 @@ class Identity:
             certificate = x509.load_pem_x509_certificate(pem)
             certificate.verify_directly_issued_by(self._root)
             named = certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
-        except (ValueError, TypeError, InvalidSignature):
+        except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, x509.InvalidVersion):
             raise WireError("certificate", f"of {name!r} is not of this federation's authority") from None
         if [attribute.value for attribute in named] != [name]:
             raise WireError("certificate", f"names another party than {name!r}")
@@ -86,6 +90,7 @@ class Session:
     """Of the peer's certificate."""
     mine: Any = field(repr=False)
     theirs: Any = field(repr=False)
+    _notes: Iterator[int] = field(default_factory=itertools.count, repr=False)
 
     def seal(self, number: int, head: bytes, body: bytes | memoryview) -> bytes:
         sealed: bytes = self.mine.encrypt(_nonce(number), body, head)
@@ -99,6 +104,25 @@ class Session:
             return memoryview(bytearray(self.theirs.decrypt(_nonce(number), body, head)))
         except (InvalidTag, ValueError):
             raise WireError("frame", "was changed on its way") from None
+
+    def note(self, head: bytes, text: bytes) -> bytes:
+        """The body of a frame without a number: whoever carries a sealed session can not make one up either."""
+        if not self.sealed:
+            return text
+        number = next(self._notes)
+        sealed: bytes = self.mine.encrypt(_nonce(number, _NOTE), text, head)
+        return number.to_bytes(8, "little") + sealed
+
+    def read_note(self, head: bytes, body: memoryview) -> bytes:
+        from cryptography.exceptions import InvalidTag
+
+        if not self.sealed:
+            return bytes(body)
+        try:
+            text: bytes = self.theirs.decrypt(bytes(body[:8]) + _NOTE, body[8:], head)
+        except (InvalidTag, ValueError):
+            raise WireError("frame", "was changed on its way") from None
+        return text
 
 
 class Opening:
@@ -115,12 +139,12 @@ class Opening:
 
     def offer(self) -> bytes:
         """What the leading party sends first."""
-        return _pack(key=self.public, life=self.life)
+        return pack(key=self.public, life=self.life)
 
     def proof(self, their_key: bytes, their_life: bytes) -> bytes:
         """What shows the other who this is."""
         text = self._transcript(their_key, their_life) + (b"leads" if self.leads else b"follows")
-        return _pack(key=self.public, life=self.life, pem=self.me.pem, signature=self.me.sign(text))
+        return pack(key=self.public, life=self.life, pem=self.me.pem, signature=self.me.sign(text))
 
     def session(self, proof: bytes) -> Session:
         """The session with the peer that proved itself so; refused if it did not."""
@@ -174,13 +198,14 @@ def unpack(body: bytes | memoryview, names: tuple[str, ...]) -> dict[str, bytes]
     return fields
 
 
-def _pack(**fields: bytes) -> bytes:
+def pack(**fields: bytes) -> bytes:
+    """The fields as a peer unpacks them."""
     packed: bytes = msgpack.packb(fields)
     return packed
 
 
-def _nonce(number: int) -> bytes:
-    return number.to_bytes(12, "little")
+def _nonce(number: int, sort: bytes = bytes(4)) -> bytes:
+    return number.to_bytes(8, "little") + sort
 
 
 def _sha256() -> Any:
