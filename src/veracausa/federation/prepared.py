@@ -23,6 +23,8 @@ from veracausa.wire.link import Link
 
 RUN = "run"
 """The run folder of a site, inside its own."""
+SEED, SEED_BYTES = "seed", 7
+"""The file of a seed that only this party knows, beside its checkpoints, and its size."""
 _SALT = 32
 
 

@@ -20,7 +20,7 @@ from veracausa.errors import InputError, VeracausaError
 from veracausa.federation.declared import Declared
 from veracausa.federation.order import agree_on_kept
 from veracausa.federation.order import declared as declared_alignment
-from veracausa.federation.prepared import Prepared, own_secret, party_tree
+from veracausa.federation.prepared import SEED, SEED_BYTES, Prepared, own_secret, party_tree
 from veracausa.federation.rows import Found, SiteTable
 from veracausa.runs import folder as folders
 from veracausa.runs.folder import Run
@@ -31,7 +31,6 @@ from veracausa.split.train import other_settings, rewind_to, summarise
 from veracausa.wire.launch import Notify
 from veracausa.wire.link import Link
 
-_SEED_BYTES = 7
 _PUBLIC_SEED = (
     "the job's seed is known to all, and this party's first weights and the noise of its defense follow from it: a "
     "partner can draw them again, and take the noise off; a secret seed prevents that"
@@ -62,7 +61,7 @@ class SplitSite(Prepared):
         self._open_store(job.checkpoints.keep, self._own_bytes())
         if secret:
             # Of the splits, which all draw alike, the table has the job as it was agreed.
-            seed = int.from_bytes(own_secret(self.store.folder / "seed", _SEED_BYTES), "big")
+            seed = int.from_bytes(own_secret(self.store.folder / SEED, SEED_BYTES), "big")
             self.job = job.model_copy(update={"seed": seed})
         elif self.role == "passive":
             self.warnings = (_PUBLIC_SEED,)
@@ -197,4 +196,4 @@ def own_job(folder: Path, me: str) -> Job:
     try:
         return load_job({**job.model_dump(mode="json", exclude_none=True), "party": {me: tree}})
     except InputError as error:
-        raise InputError(f"{folder / 'party.toml'}: {str(error).removeprefix('job: ')}") from None
+        raise InputError(f"{folder / 'party.toml'}: {str(error).removeprefix(f'job: party.{me}.')}") from None

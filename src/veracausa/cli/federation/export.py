@@ -1,0 +1,26 @@
+"""`veracausa federation export`: this party's trained part as a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def export(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="This party's folder of the federation.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write, such as bank.part.zip.")],
+    party: Annotated[
+        str | None, typer.Option("--party", metavar="NAME", help="Whose it is; default: by the certificate.")
+    ] = None,
+) -> None:
+    """Write this party's trained part to a file: weights and preprocessing, for itself and not for its partners."""
+    from veracausa.cli import console
+    from veracausa.federation.handover import export as write
+    from veracausa.wire.credentials import Credentials
+
+    me = party or Credentials.of_folder(folder).common_name
+    manifest = write(folder, me, out)
+    size = sum(file.bytes for file in manifest.files.values())
+    console.out.print(f"{manifest.party} ({manifest.role}): {size:,} bytes -> {out}", markup=False, soft_wrap=True)

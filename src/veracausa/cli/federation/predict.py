@@ -1,0 +1,50 @@
+"""`veracausa federation predict`: joint predictions for new rows, every party from its own site."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from veracausa.errors import InputError
+
+
+def predict(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="This party's folder of the federation.")],
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="FILE", help="This party's new rows; default: the test rows.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="At the active party; default: FOLDER/run/predictions.csv."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a summary as the last line.")] = False,
+) -> None:
+    """Predict rows that all parties have, together. Every party runs this; the active one gets the predictions."""
+    from veracausa.cli.console import err, print_json_line
+    from veracausa.federation.attempt import Site, connected
+    from veracausa.federation.inference import SitePrediction
+
+    site = Site.read(folder)
+    party = SitePrediction(folder, site.me, data)
+    if out is not None and not party.active:
+        raise InputError(f"--out: the predictions are {party.parties[0]}'s; leave it out")
+    target = out or party.run.path / "predictions.csv"
+    if not target.parent.is_dir():
+        raise InputError(f"{target.parent}: no such folder to write the predictions into")
+    err.print(f"waiting for {', '.join(party.peers)}", markup=False)
+    with connected(site, party.peers, "predict") as link:
+        predictions = party(link, lambda event: None)
+    if predictions is None:
+        err.print(f"done: {party.parties[0]} has the predictions", markup=False)
+        if as_json:
+            print_json_line({"rows": None})
+        return
+    predictions.to_csv(target)
+    summary = {"rows": len(predictions.ids), "predictions": str(target), **predictions.scores}
+    if as_json:
+        print_json_line(summary)
+        return
+    scores = ", ".join(f"{name} {value:.4f}" for name, value in predictions.scores.items())
+    err.print(f"{len(predictions.ids)} rows -> {target}" + (f" ({scores})" if scores else ""), soft_wrap=True)

@@ -1,0 +1,96 @@
+"""Joint predictions across sites: everybody brings its own new rows, and the active party gets the answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from veracausa.config import Job
+from veracausa.data.align import TableFile
+from veracausa.data.load import load_new
+from veracausa.data.new_rows import new_labels, new_party
+from veracausa.data.tables import TableOptions, own_table
+from veracausa.data.vertical import PartyData, VerticalDataset
+from veracausa.errors import InputError
+from veracausa.federation.handover import SiteRun
+from veracausa.federation.order import rows_in_order
+from veracausa.federation.split_site import SplitSite
+from veracausa.split.party import Schema
+from veracausa.split.predict import Predictions, Serving, named
+from veracausa.split.restore import check_shape, saved_model
+from veracausa.wire.launch import Notify
+from veracausa.wire.ledger import Ledger
+from veracausa.wire.link import Link
+
+NUMBER = 2
+"""Of this alignment, beside those of training rows and test rows."""
+
+
+class SitePrediction:
+    """One party of a joint prediction, from its own folder and its own new rows.
+
+    Without `data`, the test rows of the training are predicted. What is wrong with them is said before anybody is
+    dialled.
+    """
+
+    def __init__(self, folder: Path, me: str, data: Path | None = None) -> None:
+        self.folder, self.me = folder, me
+        self.run = SiteRun(folder, me)
+        self.job: Job = self.run.job
+        self.model = saved_model(self.run, me)
+        self.parties = (self.job.parties.active, *self.job.parties.passive)
+        self.peers = tuple(name for name in self.parties if name != me)
+        self.active = me == self.job.parties.active
+        self.table: TableFile | None = None
+        self.dataset: VerticalDataset | None = None
+        self.site: SplitSite | None = None
+        if data is None and self.run.status.get("imported"):
+            raise InputError(f"{self.run.path}: was imported, and has no test rows of its training; give new rows")
+        if data is None:
+            self.site = SplitSite(folder, me)
+        elif isinstance(self.job.data, TableOptions):
+            self.table = self._open(data, self.job.data)
+        else:
+            # Every site has the same new pictures, and takes its own part of them.
+            self.dataset = load_new(self.job, data, {}, tuple(self.model["classes"]))
+
+    def __call__(self, link: Link, notify: Notify) -> Predictions | None:
+        """Predict together; the predictions at the active party, None at the others."""
+        data, schema = self._rows(link, notify)
+        check_shape(self.me, data, self.model)
+        link.ledger = Ledger(self.run.path / "parties" / self.me / "inference.jsonl")
+        results: dict[str, Tensor] = {}
+        Serving(self.run, self.job, data, schema, self.model, results)(link, notify)
+        link.ledger.flush()
+        if not self.active:
+            return None
+        task: Any = schema.task
+        whole = VerticalDataset(self.job.data.name, self.me, {self.me: data}, task, schema.classes, schema.join)
+        return named(whole, results["outputs"])
+
+    def _rows(self, link: Link, notify: Notify) -> tuple[PartyData, Schema]:
+        if self.site is not None:
+            self.site.align(link, notify)
+            assert self.site.data is not None
+            assert self.site.schema is not None
+            return self.site.data, self.site.schema
+        if self.dataset is not None:
+            return self.dataset.parties[self.me], Schema.of(self.dataset)
+        assert self.table is not None
+        link.ledger = Ledger(self.run.path / "parties" / self.me / "alignment.jsonl")
+        rows = rows_in_order(self.table.ids, str(self.table.path), link, self.parties, "all", notify, NUMBER)
+        link.ledger.flush()
+        ids = tuple(self.table.ids[row] for row in rows.tolist())
+        classes = tuple(self.model["classes"])
+        labels = new_labels(self.job, self.table, rows, classes) if self.active else None
+        data = new_party(self.me, self.model["preprocessing"] or None, self.table, rows, ids, labels)
+        return data, Schema("classification" if classes else "regression", classes, "features")
+
+    def _open(self, path: Path, options: TableOptions) -> TableFile:
+        own = own_table(self.job, self.me)
+        id = own.id or options.id
+        if id is None:
+            raise InputError(f"{self.folder / 'party.toml'}: data.id: is missing; rows are matched by an id column")
+        return TableFile(path, options.read(path, id, own.separator), id)
