@@ -238,6 +238,10 @@ class DiscoverySite(Prepared):
 
 def _own(folder: Path) -> OwnTable:
     tree = party_tree(folder)
+    if odd := sorted(set(tree) - {"data"}):
+        raise InputError(
+            f"{folder / 'party.toml'}: {odd[0]}: of a discovery only [data] is a party's own; leave it out"
+        )
     try:
         return OwnTable.model_validate(tree.get("data", {}))
     except ValidationError as error:

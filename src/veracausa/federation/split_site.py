@@ -35,6 +35,7 @@ _PUBLIC_SEED = (
     "the job's seed is known to all, and this party's first weights and the noise of its defense follow from it: a "
     "partner can draw them again, and take the noise off; a secret seed prevents that"
 )
+_EVERYWHERE = "every site loads the whole data set and takes its own part: this is an exercise, and hides no row"
 
 
 class SplitSite(Prepared):
@@ -64,7 +65,9 @@ class SplitSite(Prepared):
             seed = int.from_bytes(own_secret(self.store.folder / SEED, SEED_BYTES), "big")
             self.job = job.model_copy(update={"seed": seed})
         elif self.role == "passive":
-            self.warnings = (_PUBLIC_SEED,)
+            self.warnings += (_PUBLIC_SEED,)
+        if self.table is None:
+            self.warnings += (_EVERYWHERE,)
         self.data: PartyData | None = None
         self.schema: Schema | None = None
         self.notes: tuple[str, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from veracausa.cli.federation import approve, init, join, run, serve, status
+from veracausa.cli.federation import approve, export, import_, init, join, predict, run, serve, status
 
 app = typer.Typer(
     no_args_is_help=True, help="One job across organisations: invite them, join, agree, run. Keys never leave home."
@@ -15,3 +15,6 @@ app.command("approve")(approve.approve)
 app.command("serve")(serve.serve)
 app.command("run")(run.run)
 app.command("status")(status.status)
+app.command("export")(export.export)
+app.command("import")(import_.import_)
+app.command("predict")(predict.predict)
