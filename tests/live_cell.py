@@ -1,6 +1,7 @@
 """A cell in a process of its own, for tests: `serve KIND SCHEME PORT FOLDER` or `ask SCHEME PORT FOLDER NAME PEER`.
 
-KIND: `sound` is the product's transport, `stock` is FLARE's; `plain` has no TLS, `one-way` asks for no certificate.
+KIND: `site` is the product's own; `sound` a bare cell with its transport, `stock` one with FLARE's; `plain` has no TLS,
+`one-way` asks for no certificate.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from nvflare.fuel.f3.cellnet.core_cell import CoreCell
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
 from nvflare.fuel.f3.message import Message
 
+from veracausa.federation.members import read_network
 from veracausa.wire import tls_driver
 from veracausa.wire.credentials import Credentials
 
@@ -22,6 +24,17 @@ STOCK = {"tcp": "stcp", "grpc": "grpcs"}
 
 def serve(kind: str, scheme: str, port: str, folder: str) -> None:
     own = Credentials.of_folder(Path(folder))
+    if kind == "site":
+        from veracausa.wire.flare.cell import FlareSite  # and torch with it
+
+        network = read_network(Path(folder) / "federation.toml")
+        server = network.members[network.server].model_copy(update={"address": f"localhost:{port}"})
+        members = {**network.members, network.server: server}
+        moved = network.model_copy(update={"scheme": scheme, "members": members})
+        FlareSite(own.common_name, moved, own).open()
+        print("up", flush=True)
+        sys.stdin.read()
+        return
     settings, address, secure = own.for_flare(), f"localhost:{port}", kind != "plain"
     url = f"{STOCK[scheme]}://{address}"
     if kind == "sound":
