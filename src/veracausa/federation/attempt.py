@@ -13,7 +13,7 @@ from typing import Any
 from veracausa import __version__
 from veracausa.errors import InputError, PeerLost, RunError, VeracausaError, WireError
 from veracausa.federation.agreement import Agreement, Memory, Terms, consent, exchange
-from veracausa.federation.members import Network, read_network
+from veracausa.federation.members import Network, is_address, read_network
 from veracausa.federation.prepared import Prepared
 from veracausa.federation.status import Status
 from veracausa.runs.folder import locked
@@ -36,16 +36,20 @@ class Site:
     folder: Path
     network: Network
     credentials: Credentials
+    listen: str | None = None
+    """Where to open the port, if the others reach it by another address."""
 
     @classmethod
-    def read(cls, folder: Path) -> Site:
+    def read(cls, folder: Path, listen: str | None = None) -> Site:
         """The folder that `init --as` or `join` made, with everything checked that can be before anybody is dialled."""
         network = read_network(folder / "federation.toml")
         credentials = Credentials.of_folder(folder)
-        site = cls(folder, network, credentials)
+        site = cls(folder, network, credentials, listen)
         if site.me not in network.members:
             raise InputError(f"{credentials.certificate}: {site.me!r} is not a member of {network.name!r}")
         credentials.check(site.me)
+        if listen is not None and not is_address(listen):
+            raise InputError(f"--listen {listen}: write it as host:port")
         return site
 
     @property
@@ -60,7 +64,7 @@ def run_site(site: Site, prepared: Prepared, approve: Approve, notify: Notify = 
     with (
         locked(prepared.path),
         Status(site.folder, site.me, prepared.peers) as status,
-        FlareSite(site.me, site.network, site.credentials) as cell,
+        FlareSite(site.me, site.network, site.credentials, site.listen) as cell,
     ):
         tell = status.hearing(notify)
         lost: VeracausaError | None = None
@@ -106,10 +110,13 @@ def settle(
         frozenset(prepared.store.whole_steps()),
     )
     fingerprints = {peer: session.fingerprint for peer in link.peers if (session := link.session_of(peer))}
+    # A peer may still be waiting for a third one, or for a person's answer.
+    link.timeout = site.network.wire.return_s
     agreement = exchange(link, terms, fingerprints, __version__)
     memory.check(agreement)
     answer = _Answer(agreement, approve, memory.agreed(agreement))
     consent(link, agreement, answer.now, lambda: time.sleep(ROUND))
+    link.timeout = site.network.wire.patience_s
     memory.keep(agreement)
     notify({"event": "agreed", "hash": agreement.hash})
     return agreement
@@ -145,7 +152,7 @@ def _leave(link: FlareLink, site: Site) -> None:
 @contextmanager
 def connected(site: Site, peers: tuple[str, ...], purpose: str, notify: Notify = lambda event: None) -> Iterator[Link]:
     """A link to the peers for one thing other than the run itself, such as predicting."""
-    with FlareSite(site.me, site.network, site.credentials) as cell:
+    with FlareSite(site.me, site.network, site.credentials, site.listen) as cell:
         link = cell.connect(peers, purpose, notify=notify)
         try:
             yield link
@@ -162,7 +169,7 @@ def serve(site: Site, notify: Notify = lambda event: None, until: threading.Even
             f"{site.me!r} does not serve; {site.network.server!r} does. Take part with `veracausa federation run`"
         )
     until = until or threading.Event()
-    with FlareSite(site.me, site.network, site.credentials) as cell:
+    with FlareSite(site.me, site.network, site.credentials, site.listen) as cell:
         here: set[str] = set()
         while not until.wait(0.5):
             now = set(cell.here())

@@ -18,6 +18,12 @@ CELL_OF_SERVER = "server"
 """What FLARE calls the cell that the others dial, whoever runs it."""
 
 
+def is_address(text: str) -> bool:
+    """Whether it is `host:port`."""
+    match = _ADDRESS.fullmatch(text)
+    return match is not None and 0 < int(match[2]) < 65536
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -31,10 +37,8 @@ class Member(_Strict):
     @field_validator("address")
     @classmethod
     def _host_and_port(cls, address: str | None) -> str | None:
-        if address is not None:
-            match = _ADDRESS.fullmatch(address)
-            if match is None or not 0 < int(match[2]) < 65536:
-                raise ValueError(f"{address!r} is not host:port")
+        if address is not None and not is_address(address):
+            raise ValueError(f"{address!r} is not host:port")
         return address
 
 

@@ -23,7 +23,7 @@ class Route(StrEnum):
 
 
 def init(
-    job: Annotated[Path, typer.Argument(metavar="JOB.toml", help="The agreed job, without [party.*] tables.")],
+    job: Annotated[Path, typer.Argument(metavar="JOB.toml", help="The agreed job, without \\[party.*] tables.")],
     server: Annotated[
         str, typer.Option("--server", metavar="NAME@HOST:PORT", help="The member whose port the others dial.")
     ],

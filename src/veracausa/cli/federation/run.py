@@ -26,6 +26,14 @@ def run(
             "bits, but partners can draw them again. Default: a secret seed of this party's own.",
         ),
     ] = False,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            "--listen",
+            metavar="HOST:PORT",
+            help="The port to open, where a firewall forwards the agreed address to it.",
+        ),
+    ] = None,
 ) -> None:
     """Take part in the agreed job: wait for the others, see the terms, say yes, run.
 
@@ -35,7 +43,7 @@ def run(
     from veracausa.federation.attempt import Site, run_site
     from veracausa.federation.programs import party_program
 
-    site = Site.read(folder)
+    site = Site.read(folder, listen)
     prepared = party_program(folder, site.me, secret=not job_seed)
 
     def approve(agreement: Agreement) -> bool:

@@ -10,6 +10,14 @@ import typer
 
 def serve(
     folder: Annotated[Path, typer.Argument(help="The serving member's folder of this federation.")],
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            "--listen",
+            metavar="HOST:PORT",
+            help="The port to open, where a firewall forwards the agreed address to it.",
+        ),
+    ] = None,
 ) -> None:
     """Open the port that the others dial, and relay between them until stopped. Takes no part in the job itself.
 
@@ -21,7 +29,7 @@ def serve(
     from veracausa.federation.attempt import Site
     from veracausa.federation.attempt import serve as relay
 
-    site = Site.read(folder)
+    site = Site.read(folder, listen)
 
     def tell(event: Mapping[str, Any]) -> None:
         console.out.print(f"{event['member']} {'is here' if event['event'] == 'came' else 'has left'}", markup=False)

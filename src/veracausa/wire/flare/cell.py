@@ -39,8 +39,17 @@ class FlareSite:
     certificate opened, or if it is sealed with the keys of a session.
     """
 
-    def __init__(self, me: str, network: Network, credentials: Credentials, device: torch.device | None = None) -> None:
+    def __init__(
+        self,
+        me: str,
+        network: Network,
+        credentials: Credentials,
+        listen: str | None = None,
+        device: torch.device | None = None,
+    ) -> None:
         self.me, self.network = me, network
+        self.listen = listen
+        """`host:port` to open here, where the address that the others dial is forwarded to it."""
         self.refused: Counter[str] = Counter()
         """Frames that could not be taken, by the cell that they came from."""
         self._credentials, self._device = credentials, device
@@ -99,8 +108,9 @@ class FlareSite:
     def _url(self, member: str, listen: bool = False) -> str:
         from veracausa.wire import tls_driver
 
-        host, port = str(self.network.members[member].address).rsplit(":", 1)
-        if listen and host not in ("localhost", "127.0.0.1"):
+        own = self.listen if listen else None
+        host, port = (own or str(self.network.members[member].address)).rsplit(":", 1)
+        if listen and own is None and host not in ("localhost", "127.0.0.1"):
             host = "0.0.0.0"  # others dial this port; who may is what the certificates say
         return tls_driver.url(self.network.scheme, f"{host}:{port}", member)
 
