@@ -72,6 +72,7 @@ def federated(
 ) -> Outcome:
     """Every party and the validator as a program of its own; `parties` says where each one's columns are."""
     from veracausa.discovery.federated.run import discover
+    from veracausa.discovery.federated.strong.run import PLAN as STRONG_PLAN
     from veracausa.discovery.federated.strong.run import discover as discover_on_shares
 
     order = [at for positions in parties.values() for at in positions]
@@ -94,12 +95,12 @@ def federated(
         "train_rows": len(rows.train),
         "observer": hear,
     }
+    # A fit killed before its parties wrote anything begins anew.
+    begun = resume and out is not None and (out / (STRONG_PLAN if strong else "plan.json")).is_file()
+    common |= {"out": out, "resume": begun}
     if strong:
         fit = discover_on_shares(columns, sorted_rows.names, settings, link=how["link"], seed=how["seed"], **common)
     else:
-        # A fit killed before its parties wrote anything begins anew.
-        begun = resume and out is not None and (out / "plan.json").is_file()
-        common |= {"out": out, "resume": begun}
         fit = discover(columns, sorted_rows.names, settings, **common, **how)
     back = np.ix_(np.argsort(order), np.argsort(order))
     return Outcome(

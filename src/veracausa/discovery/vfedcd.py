@@ -100,7 +100,7 @@ class VFedCD(CausalDiscovery):
     """Where triples are made ahead: between the steps, or in a process of its own."""
     strong: bool = False
     """Features, decoders and gradients stay on shares of all parties, and the validator deals: of rows only sums are
-    opened. Slower, with a cubic activation; it can not be resumed."""
+    opened. Slower, with a cubic activation."""
     bootstrap: int = 0
     """So many resamples of the rows, for the confidence of edges."""
     reveal: Literal["all", "own"] = "all"
@@ -137,8 +137,6 @@ class VFedCD(CausalDiscovery):
         if engine == "floating" and (settings.bottleneck or settings.row_noise):
             raise InputError("bottleneck, row_noise: they are about what parties open to each other; name the parties")
         noise = chosen(self.get_params(), engine)
-        if self.strong and resume:
-            raise InputError("strong: such a fit keeps no checkpoints; begin it anew, without --resume")
         must, never = edge_constraints(self.required, self.forbidden, names)
         rows, kept, notes = self._prepared(settings, values, names, must, never)
         self.n_features_in_, self.feature_names_in_ = len(names), np.array(names, dtype=object)

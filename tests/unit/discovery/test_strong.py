@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from veracausa.crypto.wide.stream import Stream, fresh_seed
 from veracausa.crypto.wide.words import decode, encode
 from veracausa.discovery.federated.plan import VALIDATOR
 from veracausa.discovery.federated.run import FederatedFit
+from veracausa.discovery.federated.run import discover as discover_normally
 from veracausa.discovery.federated.strong.network import (
     RATE_BITS,
     SQUARE_BITS,
@@ -30,6 +32,7 @@ from veracausa.discovery.federated.strong.twin import FloatTwin, StrongTwin
 from veracausa.discovery.settings import Settings
 from veracausa.discovery.vfedcd import VFedCD
 from veracausa.errors import InputError, RunError, WireError
+from veracausa.runs.store import Store
 from veracausa.wire.link import Link
 from veracausa.wire.message import Kind, Message
 
@@ -307,16 +310,59 @@ def test_columns_of_two_values_are_refused_unless_they_are_to_be_numbers(bernoul
         assert np.isfinite(method.fit(values, parties=asked).strengths_).all()
 
 
-def test_a_killed_run_is_not_resumed_and_says_so(tmp_path: Path) -> None:
-    method = VFedCD(strong=True, seed=1, epochs=2, refit_epochs=1, width=2, searches=[])
-
+def kill_at(step: int) -> Callable[[Any], None]:
     def kill(event: Any) -> None:
-        if event["share"] > 0.5:
+        if event.get("step") == step or event.get("share", 0) > 0.8:
             raise RunError("killed")
 
-    asked = {"a": [0, 1], "b": [2]}
+    return kill
+
+
+@pytest.mark.parametrize("seed", [1, None])
+def test_a_run_that_was_killed_goes_on_with_new_masks_to_where_its_twin_goes_on(
+    tmp_path: Path, record: Record, seed: int | None
+) -> None:
+    how = {"seed": seed, "out": tmp_path / "run", "checkpoint_every": 1}
     with pytest.raises(RunError):
-        method.fit(table(3), parties=asked, out=tmp_path / "run", observer=kill)
-    with pytest.raises(InputError, match="keeps no checkpoints; begin it anew, without --resume"):
-        method.fit(table(3), parties=asked, out=tmp_path / "run", resume=True)
-    assert np.isfinite(method.fit(table(3), parties=asked, out=tmp_path / "run").strengths_).all()
+        fit(2, 1, **how, observer=kill_at(2))
+    before = len(record.messages)
+    heard: list[int] = []
+    found = fit(2, 1, **how, resume=True, observer=lambda event: heard.append(event["step"]))
+    for receiver in ("p0", "p1", VALIDATOR):
+        kinds = ("opening", "dealt", "given") if receiver != VALIDATOR else ("squares",)
+        words = np.concatenate([words.ravel() for kind in kinds for words in record.words(receiver, kind)])
+        assert len(np.unique(words)) == len(words)
+    steps = {(message.sender, message.kind, message.step) for message in record.messages[:before]}
+    assert not steps & {(message.sender, message.kind, message.step) for message in record.messages[before:]}
+    if seed is None:
+        return
+    # How numbers are rounded is new, too: the twin must go on from the same epoch in its second life.
+    columns, names = parties(2, 1)
+    plan, given = plan_of(columns, names, SMALL, None, seed), (~np.eye(3, dtype=bool), np.zeros((3, 3), dtype=bool))
+    store = Store(tmp_path / "twin", "twin")
+    first = StrongTwin(plan_of(columns, names, SMALL, None, seed, 1), columns, *given, seed)
+    first.run(store)
+    store.start_step = heard[0] - 1
+    second = StrongTwin(plan, columns, *given, seed, life=1)
+    second.run(store)
+    assert store.start_step in (1, 2)
+    assert (found.strengths == second.judge.strengths).all()
+    assert (found.threshold, found.held_out_loss) == (second.judge.threshold, second.judge.held_out_loss)
+    assert found.history == second.judge.history
+    assert (first.judge.strengths != second.judge.strengths).any()
+
+
+def test_an_estimator_resumes_it_and_neither_mode_goes_on_with_the_others_run(tmp_path: Path) -> None:
+    method = VFedCD(strong=True, seed=1, epochs=12, refit_epochs=2, width=2, searches=[])
+    asked, out = {"a": [0, 1], "b": [2]}, tmp_path / "run"
+    heard: list[float] = []
+    with pytest.raises(RunError):
+        method.fit(table(3), parties=asked, out=out, observer=kill_at(0))
+    columns, names = parties(2, 1)
+    with pytest.raises(InputError, match=r"no discovery to go on with \(no plan.json\)"):
+        discover_normally(columns, names, SMALL, out=out, resume=True)
+    method.fit(table(3), parties=asked, out=out, resume=True, observer=lambda event: heard.append(event["share"]))
+    assert heard[0] == pytest.approx(11 / 14)
+    assert np.isfinite(method.strengths_).all()
+    with pytest.raises(InputError, match="another epochs"):
+        VFedCD(**method.get_params() | {"epochs": 13}).fit(table(3), parties=asked, out=out, resume=True)

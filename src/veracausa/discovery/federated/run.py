@@ -186,7 +186,7 @@ def discover(
         fixed_point.encode_columns(values, plan.names[plan.own(party)])  # refuse before anybody is started
     start, life = None, 0
     if out is not None:
-        plan, start, life = _prepare_folder(out, plan, resume, seed)
+        plan, start, life = prepare_folder(out, plan, resume, seed)
     noise = stated(plan, life, seeded=seed is not None)
     if noise is not None:
         observer({"event": "noise", **noise})
@@ -252,25 +252,27 @@ def make_plan(
     return plan
 
 
-def _prepare_folder(out: Path, plan: Plan, resume: bool, seed: int | None) -> tuple[Plan, int | None, int]:
+def prepare_folder(
+    out: Path, plan: Plan, resume: bool, seed: int | None, name: str = "plan.json"
+) -> tuple[Plan, int | None, int]:
     """Write the plan down, or go on with the one that is there.
 
     With it come the step of the newest common checkpoint, and how often this discovery was started before.
     """
     described = plan.describe()
-    path = out / "plan.json"
+    path = out / name
     if not resume:
         check_free(out)
         out.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps(described | {"order_seed": plan.order_seed, "lives": 1}).encode())
         return plan, None, 0
     if not path.is_file():
-        raise InputError(f"{out}: there is no discovery to go on with (no plan.json)")
+        raise InputError(f"{out}: there is no discovery to go on with (no {name})")
     before = json.loads(path.read_text(encoding="utf-8"))
     order_seed, life = before["order_seed"], before.get("lives", 1)
-    for name, value in json.loads(json.dumps(described)).items():
-        if before.get(name) != value:
-            raise InputError(f"{out}: this discovery was started with another {name}; use a new folder")
+    for what, value in json.loads(json.dumps(described)).items():
+        if before.get(what) != value:
+            raise InputError(f"{out}: this discovery was started with another {what}; use a new folder")
     if seed is not None and order_seed != plan.order_seed:
         raise InputError(f"{out}: this discovery was started with another seed; use a new folder")
     stores = [Store(out, name) for name in (*plan.parties, VALIDATOR)]

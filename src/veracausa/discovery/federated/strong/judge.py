@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from veracausa.crypto.wide.words import Words, decode, encode
@@ -59,6 +63,27 @@ class Judge:
             raise RunError(f"the fit diverged in epoch {epoch + 1}; lower its rate ({self.plan.settings.rate})")
         self.history.append(record)
         return record
+
+    def state(self) -> dict[str, Any]:
+        structure = self.structure
+        arrays = {"strengths": self.strengths, "allowed": structure.allowed, "weight": structure.weight,
+                  "value": structure.value}  # fmt: skip
+        return {
+            "arrays": {name: torch.from_numpy(array) for name, array in arrays.items()},
+            "penalty": {name: torch.from_numpy(array) for name, array in structure.penalty.state().items()},
+            "searching": structure.searching,
+            "history": self.history,
+            "loss": self.loss,
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        structure = self.structure
+        arrays = {name: array.numpy() for name, array in state["arrays"].items()}
+        self.strengths, structure.allowed = arrays["strengths"], arrays["allowed"]
+        structure.weight, structure.value = arrays["weight"], arrays["value"]
+        structure.penalty.load_state({name: array.numpy() for name, array in state["penalty"].items()})
+        structure.searching, self.loss = state["searching"], state["loss"]
+        self.history = [dict(record) for record in state["history"]]
 
     def candidates(self) -> Mask:
         """The graphs that are compared on rows kept apart, (R, d, d)."""

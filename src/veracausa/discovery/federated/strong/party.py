@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from veracausa.crypto.wide.shared import Shared
 from veracausa.crypto.wide.stream import Stream, fresh_seed
 from veracausa.crypto.wide.words import Words
 from veracausa.discovery.federated.plan import VALIDATOR, Plan
+from veracausa.discovery.federated.protocol import counter
 from veracausa.discovery.federated.strong import kinds
 from veracausa.discovery.federated.strong.kinds import DEALT, OPENING, SUMS, as_tensor, as_words
 from veracausa.discovery.federated.strong.network import Network, draw_share
@@ -29,14 +31,19 @@ Mask = NDArray[np.bool_]
 
 
 class StrongParty(Training):
-    """One party over its link. Without `seed` all that is secret comes from the system."""
+    """One party over its link. Without `seed` all that is secret comes from the system.
+
+    `life`: how often this run was started before. Masks, and the numbers of messages, are never those of another life.
+    """
 
     arithmetic: Shared
 
-    def __init__(self, plan: Plan, name: str, values: Array, allowed: Mask, link: Link, seed: int | None) -> None:
-        self.name, self.link, self.seed = name, link, seed
+    def __init__(
+        self, plan: Plan, name: str, values: Array, allowed: Mask, link: Link, seed: int | None, life: int = 0
+    ) -> None:
+        self.name, self.link, self.seed, self.life = name, link, seed, life
         self.own, self.peers, self.first = plan.own(name), plan.peers(name), name == plan.parties[0]
-        self.exchange = self.dealt = self.looks = 0
+        self.exchange = self.dealt = self.looks = counter(life, 0)
         self.squares_kind, self.given_kind, self.order_kind = (
             make(plan) for make in (kinds.squares, kinds.given, kinds.order)
         )
@@ -49,7 +56,7 @@ class StrongParty(Training):
         self.losses: list[float] = []
         """Of each candidate on the rows kept apart."""
         self.common = self._agree_on_seeds(plan)
-        seeds = link.receive(VALIDATOR, kinds.SEEDS, 0).tensors
+        seeds = link.receive(VALIDATOR, kinds.SEEDS, counter(life, 0)).tensors
         masks, roundings = (Stream(seeds[purpose].numpy().tobytes()) for purpose in ("masks", "roundings"))
         arithmetic = Shared(self.first, masks, roundings, self._add_up, self._hand_over)
         network = Network(arithmetic, first_weights(plan, name, allowed, seed), allowed)
@@ -94,6 +101,13 @@ class StrongParty(Training):
             empty = self.targets.loss_without_causes
             self.link.send(VALIDATOR, kinds.LOSSES, self.looks, {"losses": losses}, empty=empty)
 
+    def state(self) -> dict[str, Any]:
+        return super().state() | {"targets": self.targets.state()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        super().load_state(state)
+        self.targets.load_state(state["targets"])
+
     def _tell(self, squares: Words) -> None:
         """Hand the validator a share that says nothing but in the sum: it knows all masks, so it gets fresh ones."""
         self.looks += 1
@@ -111,12 +125,12 @@ class StrongParty(Training):
         common = {}
         for peer in self.peers:
             if self.name < peer:
-                drawn = fresh_seed(self.seed, "common", self.name, peer)
-                self.link.send(peer, kinds.COMMON_SEED, 0, {"seed": kinds.seed_tensor(drawn)})
+                drawn = fresh_seed(self.seed, "common", self.name, peer, self.life)
+                self.link.send(peer, kinds.COMMON_SEED, counter(self.life, 0), {"seed": kinds.seed_tensor(drawn)})
                 common[peer] = Stream(drawn)
         for peer in self.peers:
             if self.name > peer:
-                received = self.link.receive(peer, kinds.COMMON_SEED, 0).tensors["seed"]
+                received = self.link.receive(peer, kinds.COMMON_SEED, counter(self.life, 0)).tensors["seed"]
                 common[peer] = Stream(received.numpy().tobytes())
         return common
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -11,18 +13,22 @@ from numpy.typing import NDArray
 
 from veracausa.crypto import fixed_point
 from veracausa.discovery.federated.plan import VALIDATOR, Plan
-from veracausa.discovery.federated.run import FederatedFit, make_plan
+from veracausa.discovery.federated.run import FederatedFit, make_plan, prepare_folder
 from veracausa.discovery.federated.strong.party import StrongParty
 from veracausa.discovery.federated.strong.training import row_sets
 from veracausa.discovery.federated.strong.validator import StrongValidator
 from veracausa.discovery.graphs import constraints
 from veracausa.discovery.settings import Settings
 from veracausa.errors import InputError
+from veracausa.runs.folder import locked
+from veracausa.runs.store import Store
 from veracausa.wire.launch import Launch, Notify
 from veracausa.wire.link import Link
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+PLAN = "strong.json"
+"""What a resume must have the same. Not the normal mode's file: neither goes on with the other's checkpoints."""
 FEWEST = 8
 """Rows whose squared residuals are opened as one sum."""
 Observer = Callable[[Mapping[str, Any]], None]
@@ -39,11 +45,21 @@ class StrongProgram:
     allowed: Mask
     required: Mask
     seed: int | None
+    out: Path | None = None
+    start: int | None = None
+    life: int = 0
+    """How often this discovery was started before."""
 
     def __call__(self, link: Link, notify: Notify) -> None:
+        store = None
+        if self.out is not None:
+            store = Store(self.out, self.name)
+            store.start_step = self.start
+            store.announce_to(link)
+            link.ledger = store.ledger
         if self.values is None:
-            validator = StrongValidator(self.plan, self.allowed, self.required, link, self.seed, notify)
-            validator.run()
+            validator = StrongValidator(self.plan, self.allowed, self.required, link, self.seed, notify, self.life)
+            validator.run(store)
             judge = validator.judge
             result = {
                 "strengths": judge.strengths.tolist(),
@@ -54,7 +70,7 @@ class StrongProgram:
             }
             notify({"event": "result", **result})
         else:
-            StrongParty(self.plan, self.name, self.values, self.allowed, link, self.seed).run()
+            StrongParty(self.plan, self.name, self.values, self.allowed, link, self.seed, self.life).run(store)
         link.ledger.flush()
         sent = {"bytes": link.ledger.bytes_sent, "messages": link.ledger.messages}
         notify({"event": "finished", "party": self.name, **sent})
@@ -72,15 +88,19 @@ def discover(
     seed: int | None = None,
     link: Literal["threads", "processes"] = "threads",
     timeout: float = 120.0,
+    checkpoint_every: int = 10,
+    out: Path | None = None,
+    resume: bool = False,
     observer: Observer = lambda event: None,
 ) -> FederatedFit:
     """Learn the strengths of all edges with features, decoders and gradients on shares of all parties.
 
     Arguments as for the normal mode; `binary` attributes are refused, because a Bernoulli likelihood is not built on
     shares. The activation is the cubic, whatever the settings name. The validator deals: whoever it shares its secrets
-    with can open everything. A run can not be resumed.
+    with can open everything. What is dealt is never kept: after a resume all of it is new, and with it how numbers are
+    rounded.
     """
-    plan = plan_of(columns, names, settings, train_rows, seed)
+    plan = plan_of(columns, names, settings, train_rows, seed, checkpoint_every)
     if binary is not None and binary.any():
         first = names[int(np.argmax(binary))]
         raise InputError(
@@ -91,8 +111,12 @@ def discover(
     allowed = ~np.eye(plan.d, dtype=bool) & ~never
     for party, values in columns.items():
         fixed_point.encode_columns(values, plan.names[plan.own(party)])  # refuse before anybody is started
-    programs = {party: StrongProgram(plan, party, values, allowed, must, seed) for party, values in columns.items()}
-    programs[VALIDATOR] = StrongProgram(plan, VALIDATOR, None, allowed, must, seed)
+    start, life = None, 0
+    if out is not None:
+        plan, start, life = prepare_folder(out, plan, resume, seed, PLAN)
+    given = allowed, must, seed, out, start, life
+    programs = {party: StrongProgram(plan, party, values, *given) for party, values in columns.items()}
+    programs[VALIDATOR] = StrongProgram(plan, VALIDATOR, None, *given)
     result: dict[str, Any] = {}
     sent: dict[str, dict[str, int]] = {}
 
@@ -104,7 +128,9 @@ def discover(
         else:
             observer(event)
 
-    Launch(link, timeout, cpu_threads=dict.fromkeys(programs, 1)).run(programs, hear)
+    launch = Launch(link, timeout, cpu_threads=dict.fromkeys(programs, 1))
+    with nullcontext() if out is None else locked(out):
+        launch.run(programs, hear)
     return FederatedFit(
         plan.names,
         {party: plan.names[plan.own(party)] for party in plan.parties},
@@ -118,7 +144,12 @@ def discover(
 
 
 def plan_of(
-    columns: Mapping[str, Array], names: Sequence[str], settings: Settings, train_rows: int | None, seed: int | None
+    columns: Mapping[str, Array],
+    names: Sequence[str],
+    settings: Settings,
+    train_rows: int | None,
+    seed: int | None,
+    checkpoint_every: int = 10,
 ) -> Plan:
     """What all parties know; settings that this mode has no place for are refused."""
     if settings.sparsity == "l2":
@@ -127,7 +158,7 @@ def plan_of(
         raise InputError("bottleneck and row_noise change what is opened of a row; here nothing is, so leave them out")
     if len(settings.each) > 1:
         raise InputError("searches: the strong mode has one; set searches to []")
-    plan = make_plan(columns, names, settings.each[0], train_rows, seed, {})
+    plan = make_plan(columns, names, settings.each[0], train_rows, seed, {"checkpoint_every": checkpoint_every})
     fewest = min(len(rows) for rows in row_sets(plan))
     if fewest < FEWEST:
         raise InputError(f"batch: sums over {fewest} rows would be opened, which are nearly rows; at least {FEWEST}")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from veracausa.crypto.wide.words import Words, decode, encode
@@ -40,6 +44,12 @@ class Targets:
         if self.gaussian:
             self.log_variance = self.log_variance - self.rate * 0.5 * (1 - np.minimum(squares, BOUND))
         return encode(-self.rate / self.rows * weights, RATE_BITS, 64.0)[:, None]
+
+    def state(self) -> dict[str, Any]:
+        return {"log_variance": torch.from_numpy(self.log_variance), "loss": self.loss}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self.log_variance, self.loss = state["log_variance"].numpy(), state["loss"]
 
     def take_loss(self) -> float:
         taken, self.loss = self.loss, 0.0

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from veracausa.crypto.wide.arithmetic import Arithmetic, Masked
 from veracausa.crypto.wide.words import Words
 from veracausa.discovery.federated.plan import Plan
+from veracausa.discovery.federated.strong.kinds import as_tensor, as_words
 from veracausa.discovery.federated.strong.network import Network
+from veracausa.runs.store import Store
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -25,12 +30,17 @@ class Training(ABC):
         self._columns = columns
         self.held_out = range(len(plan.batches), len(columns))
         self.x: list[Masked] = []
+        self.epoch = 0
+        """So many are done."""
 
-    def run(self) -> None:
-        plan = self.plan
+    def run(self, store: Store | None = None) -> None:
+        """From the first epoch that is not done; with a store, what a later start goes on from is kept there."""
+        plan, search = self.plan, self.plan.searches[0]
+        if store is not None and store.start_step is not None:
+            self.load_state(store.load(store.start_step))
         # The rows never change, so each is masked once, for all steps.
         self.x = self.arithmetic.mask(*self._columns)
-        for epoch in range(plan.epochs):
+        for epoch in range(self.epoch, plan.epochs):
             if epoch == plan.settings.epochs:
                 with self.stretch():
                     _, squares = self.network.squares()
@@ -42,7 +52,19 @@ class Training(ABC):
                 if look:
                     self._look()
             self.end_epoch(epoch)
+            self.epoch = epoch + 1
+            if store is not None and plan.keeps(search, self.epoch):
+                store.save(self.epoch, self.state())
         self._compare()
+
+    def state(self) -> dict[str, Any]:
+        """What the next epoch depends on. No mask and no seed of one: a later start has new ones."""
+        shares = {name: as_tensor(words) for name, words in self.network.shares.items()}
+        return {"epoch": self.epoch, "allowed": torch.from_numpy(self.network.allowed), "shares": shares}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self.epoch, self.network.allowed = state["epoch"], state["allowed"].numpy()
+        self.network.shares = {name: as_words(words) for name, words in state["shares"].items()}
 
     def _look(self) -> None:
         with self.stretch():

@@ -38,11 +38,12 @@ class StrongTwin(Training):
         required: Mask,
         seed: int,
         progress: Callable[[dict[str, float]], None] = lambda record: None,
+        life: int = 0,
     ) -> None:
         self.judge, self.progress = Judge(plan, allowed, required), progress
         self.targets = {name: targets_of(plan, values) for name, values in columns.items()}
         self.losses: dict[str, list[float]] = {name: [] for name in columns}
-        arithmetic = Plain([Stream(dealer_seeds(seed, name)[1]) for name in plan.parties])
+        arithmetic = Plain([Stream(dealer_seeds(seed, name, life)[1]) for name in plan.parties])
         drawn = [first_weights(plan, name, allowed, seed) for name in plan.parties]
         weights = {part: added([one[part] for one in drawn]) for part in drawn[0]}
         held = [own_columns(plan, name, values) for name, values in columns.items()]
@@ -82,6 +83,16 @@ class StrongTwin(Training):
             losses = np.sum([np.array(losses) for losses in self.losses.values()], axis=0)
             empty = sum(targets.loss_without_causes for targets in self.targets.values())
             self.judge.choose(losses, empty)
+
+    def state(self) -> dict[str, Any]:
+        targets = {name: targets.state() for name, targets in self.targets.items()}
+        return super().state() | {"targets": targets, "judge": self.judge.state()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        super().load_state(state)
+        self.judge.load_state(state["judge"])
+        for name, targets in self.targets.items():
+            targets.load_state(state["targets"][name])
 
     def _see(self, squares: Words) -> None:
         self.judge.see(squares, sum(targets.take_loss() for targets in self.targets.values()))

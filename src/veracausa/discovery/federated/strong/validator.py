@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from veracausa.crypto.wide.dealer import Dealer
 from veracausa.crypto.wide.stream import Stream, fresh_seed
 from veracausa.crypto.wide.words import Words, added
 from veracausa.discovery.federated.plan import Plan
+from veracausa.discovery.federated.protocol import counter
 from veracausa.discovery.federated.strong import kinds
 from veracausa.discovery.federated.strong.judge import Judge
 from veracausa.discovery.federated.strong.kinds import as_tensor, as_words
@@ -39,18 +41,19 @@ class StrongValidator(Training):
         link: Link,
         seed: int | None,
         notify: Notify = lambda event: None,
+        life: int = 0,
     ) -> None:
         self.link, self.notify, self.judge = link, notify, Judge(plan, allowed, required)
-        self.dealt = self.looks = 0
+        self.dealt = self.looks = counter(life, 0)
         self.squares_kind, self.given_kind, self.order_kind = (
             make(plan) for make in (kinds.squares, kinds.given, kinds.order)
         )
         declared = (kinds.SEEDS, kinds.DEALT, kinds.LOSSES, self.squares_kind, self.given_kind, self.order_kind)
-        seeds = {name: dealer_seeds(seed, name) for name in plan.parties}
+        seeds = {name: dealer_seeds(seed, name, life) for name in plan.parties}
         for name, (masks, roundings) in seeds.items():
             link.declare(*declared, peer=name)
             tensors = {"masks": kinds.seed_tensor(masks), "roundings": kinds.seed_tensor(roundings)}
-            link.send(name, kinds.SEEDS, 0, tensors)
+            link.send(name, kinds.SEEDS, counter(life, 0), tensors)
         arithmetic = Dealer(*([Stream(pair[at]) for pair in seeds.values()] for at in (0, 1)))
         settings = plan.settings
         shares = {name: zeros(shape) for name, shape in shapes(plan.d, settings.width, settings.depth).items()}
@@ -98,6 +101,14 @@ class StrongValidator(Training):
             raise WireError("losses", "a party scored other graphs than were proposed")
         self.judge.choose(np.sum(losses, axis=0), sum(float(message.meta["empty"]) for message in messages))
 
+    def state(self) -> dict[str, Any]:
+        return super().state() | {"shares": {}, "judge": self.judge.state()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        nothing = {name: as_tensor(words) for name, words in self.network.shares.items()}
+        super().load_state({**state, "shares": nothing})
+        self.judge.load_state(state["judge"])
+
     def _see(self) -> None:
         """Add up the parties' shares of all squared strengths."""
         self.looks += 1
@@ -113,6 +124,6 @@ class StrongValidator(Training):
         return [masked for _, masked in pairs]
 
 
-def dealer_seeds(seed: int | None, name: str) -> tuple[bytes, bytes]:
-    """For a party's shares of masks, and of roundings."""
-    return fresh_seed(seed, "masks", name), fresh_seed(seed, "roundings", name)
+def dealer_seeds(seed: int | None, name: str, life: int) -> tuple[bytes, bytes]:
+    """For a party's shares of masks, and of roundings; those of another life of the run are others."""
+    return fresh_seed(seed, "masks", name, life), fresh_seed(seed, "roundings", name, life)
