@@ -24,7 +24,7 @@ from veracausa.discovery.job import DiscoveryJob, read_job
 from veracausa.discovery.privacy import output
 from veracausa.discovery.privacy.check import stated
 from veracausa.discovery.privacy.chosen import chosen
-from veracausa.discovery.run import _resolved, make_method
+from veracausa.discovery.run import DiscoveryRun, _resolved, make_method
 from veracausa.discovery.vfedcd import VFedCD
 from veracausa.errors import InputError, VeracausaError, WireError
 from veracausa.federation.columns import Attributes, SiteColumns, all_names, exchange
@@ -182,6 +182,7 @@ class DiscoverySite(Prepared):
             noise = stated(self.plan, life, seeded=self.noise["seed"] is not None)
             write_result(self, result, noise, time.monotonic() - started)
             folders.set_status(self.path, state="done")
+            DiscoveryRun(self.path).report()
         except BaseException as error:
             message = str(error) if isinstance(error, VeracausaError) else f"{type(error).__name__}: {error}"
             folders.set_status(self.path, state="failed", error=message)
@@ -202,6 +203,7 @@ class DiscoverySite(Prepared):
             if not 0 <= theirs < MOST_LIVES:
                 raise WireError("lives.before", f"{peer!r} claims {theirs} starts")
             known = max(known, theirs)
+        link.ledger.flush()
         # Written before anything else leaves: a life that ends at once counts, too.
         self._write_plan(before | {"lives": known + 1})
         return known

@@ -121,7 +121,8 @@ def _sent(run: RunRecord) -> list[dict[str, Any]]:
 def _bytes_by_kind(path: Path) -> dict[str, Counter[str]]:
     """Party -> kind of message -> bytes, from the parties' own ledgers."""
     by_kind: dict[str, Counter[str]] = {}
-    for ledger in sorted(path.glob("federation/parties/*/ledger.jsonl")):
+    # Of a run in one place all parties' lie in a folder of their own; a site has its own party's alone.
+    for ledger in sorted([*path.glob("federation/parties/*/ledger.jsonl"), *path.glob("parties/*/ledger.jsonl")]):
         by_kind[ledger.parent.name] = Counter()
         for line in read_lines(ledger):
             by_kind[ledger.parent.name][str(line["kind"])] += int(line["bytes"])
