@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tomllib
 import zipfile
@@ -13,7 +14,7 @@ pytest.importorskip("nvflare")
 
 from typer.testing import CliRunner
 
-from provisioned import JOB
+from provisioned import JOB, free_port
 from veracausa.cli.main import app
 from veracausa.config import PartyOwn
 from veracausa.errors import InputError
@@ -156,6 +157,19 @@ def test_a_member_checks_the_root_it_was_told(here: Path) -> None:
     shutil.rmtree("copy/authority")
     with pytest.raises(InputError, match="only the coordinator"):
         call("approve", "copy", "lab/lab.request.zip", "--yes")
+
+
+def test_a_port_that_is_closed_proves_nothing(here: Path) -> None:
+    """And a certificate that ends soon is said to."""
+    port = free_port()
+    options = ("--server", f"bank@localhost:{port}", "--as", "bank", "--member-days", "9", "--out", "bank")
+    call("init", "job.toml", *options)
+    result = CliRunner().invoke(app, ["doctor", "--json", "--wire", "bank"])
+    assert result.exit_code == 1
+    identity, closed = json.loads(result.stdout)["checks"]
+    assert (identity["name"], identity["state"]) == ("identity", "warn")
+    assert "approve bank.request.zip again" in identity["fix"]
+    assert (closed["name"], closed["state"]) == (f"bank at localhost:{port}", "fail")
 
 
 def test_without_flare_it_says_what_to_install(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

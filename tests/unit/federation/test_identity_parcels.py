@@ -80,7 +80,7 @@ def test_a_name_twice_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_bomb_is_refused(tmp_path: Path) -> None:
-    path = zipped(tmp_path / "bomb.zip", {"root.pem": bytes(64 * parcel.LIMIT)})
+    path = zipped(tmp_path / "bomb.zip", {"root.pem": bytes(4 * parcel.LIMIT)})
     assert path.stat().st_size < parcel.LIMIT
     with pytest.raises(InputError, match="larger than"):
         parcel.read_parcel(path, ("root.pem",), "a parcel")
@@ -150,6 +150,17 @@ def test_a_signed_certificate_must_be_ones_own(home: Path, tmp_path: Path) -> No
     assert not (lab / "identity" / "certificate.pem").exists()
     with pytest.raises(InputError, match="join with the invitation first"):
         joining.accept(home / "coordinator", path)
+
+
+def test_another_job_since_hinders_those_who_join_and_not_those_who_renew(home: Path) -> None:
+    job = home / "coordinator" / "job.toml"
+    try:
+        job.write_text(JOB + "seed = 1\n")
+        provision.read_request(home / "coordinator", home / "bank" / "bank.request.zip")
+        with pytest.raises(InputError, match=r"lab was invited with another job.toml"):
+            provision.read_request(home / "coordinator", home / "lab" / "lab.request.zip")
+    finally:
+        job.write_text(JOB)
 
 
 def test_a_second_key_needs_to_be_asked_for_and_a_renewal_does_not(home: Path, tmp_path: Path) -> None:
