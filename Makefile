@@ -4,7 +4,7 @@ READY := .venv/.ready
 # Two workers, because two cores are what the suite is planned for.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
 
-.PHONY: demo test test-slow fuzz smoke lint format clean
+.PHONY: demo test test-slow test-federation fuzz smoke lint format clean
 
 $(READY): pyproject.toml tools/install
 	tools/install
@@ -18,6 +18,10 @@ test: $(READY)
 
 test-slow: $(READY)
 	$(PYTEST) -m "slow or browser"
+
+# Members as processes, each in a network namespace of its own where that is permitted, killed and cut off. About half an hour.
+test-federation: $(READY)
+	$(BIN)/python -m pytest -m federation
 
 # Malformed, mutated and replayed ciphertexts: a peer must be refused, never crash or hang who reads it. About ten minutes.
 fuzz: $(READY)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -110,6 +110,22 @@ class Network(_Strict):
         import tomli_w
 
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
+
+
+def wire_limits(settings: Sequence[str]) -> WireLimits:
+    """The limits that a command's options set, each `name=value`."""
+    tree: dict[str, str] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise InputError(f"--wire {setting}: write it as name=value")
+        tree[name.strip()] = value.strip()
+    try:
+        return WireLimits.model_validate(tree)
+    except ValidationError as error:
+        raise InputError(
+            f"--wire {first_problem(error)}; the limits are {', '.join(WireLimits.model_fields)}"
+        ) from None
 
 
 def read_network(path: Path) -> Network:

@@ -39,6 +39,10 @@ def init(
     route: Annotated[
         Route, typer.Option("--route", help="relayed: all dial the server; direct: who has an address is dialled.")
     ] = Route.relayed,
+    wire: Annotated[
+        list[str] | None,
+        typer.Option("--wire", metavar="K=V", help="A limit of the wire, such as patience_s=60; repeatable."),
+    ] = None,
     days: Annotated[int, typer.Option("--days", min=1, help="How long the root is valid.")] = 1825,
     member_days: Annotated[int, typer.Option("--member-days", min=1, help="And the own certificate of --as.")] = 365,
     as_member: Annotated[
@@ -54,6 +58,7 @@ def init(
     from veracausa.cli import console
     from veracausa.federation import joining, provision
     from veracausa.federation.identity import need_flare
+    from veracausa.federation.members import wire_limits
     from veracausa.federation.new_folder import new_folder
     from veracausa.federation.party_file import party_toml
     from veracausa.wire.credentials import Credentials, fingerprint, read_certificate
@@ -65,6 +70,7 @@ def init(
         )
     parties = provision.parties_of(job)
     network = provision.describe(name or _name_of(job), parties, server, member or (), scheme.value, route.value)
+    network = network.model_copy(update={"wire": wire_limits(wire or ())})
     if as_member is not None and as_member not in network.members:
         raise InputError(f"--as {as_member}: is no member of {network.name} ({', '.join(network.members)})")
     text = party_toml(as_member or "", data, id, own.names(columns), defense, settings or ())
