@@ -113,13 +113,15 @@ def check_same(discovery, whole):
 @pytest.mark.parametrize(
     ("parties", "settings"),
     [
-        (("bank", "clinic"), {}),
-        (("bank", "lab", "clinic"), {"reveal": "own"}),
+        (("bank", "clinic"), {"missing": "drop"}),
+        (("bank", "lab", "clinic"), {"missing": "median", "reveal": "own"}),
     ],
 )
 def test_the_same_graph_as_in_one_place(tmp_path, parties, settings):
-    discovery = Discovery(tmp_path / "sites", parties, **settings)
+    """With rows that some party lacks, and cells without a value."""
+    discovery = Discovery(tmp_path / "sites", parties, gaps=True, **settings)
     whole = discovery.whole()
+    assert whole.summary["rows"] < ROWS
     sites = discovery.run()
     check_same(discovery, whole)
     for name, site in sites.items():
@@ -130,15 +132,7 @@ def test_the_same_graph_as_in_one_place(tmp_path, parties, settings):
                 assert line["to"] in declared[line["kind"]]
 
 
-@pytest.mark.parametrize("missing", ["median", "drop"])
-def test_gaps_in_rows_and_cells(tmp_path, missing):
-    discovery = Discovery(tmp_path / "sites", ("bank", "clinic"), gaps=True, missing=missing)
-    whole = discovery.whole()
-    assert whole.summary["rows"] < ROWS
-    discovery.run()
-    check_same(discovery, whole)
-
-
+@pytest.mark.slow
 def test_it_goes_on_after_a_fault(tmp_path):
     discovery = Discovery(tmp_path / "sites", ("bank", "clinic"), epochs=12, refit_epochs=2)
     whole = discovery.whole()
@@ -168,6 +162,7 @@ def test_it_goes_on_after_a_fault(tmp_path):
         assert (discovery.found(VALIDATOR).path / file).read_bytes() == (whole.path / file).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_discovery_on_shares_is_told_to_all(tmp_path):
     discovery = Discovery(tmp_path / "sites", ("bank", "clinic"), strong=True, epochs=1, refit_epochs=1)
     discovery.run()
