@@ -1,0 +1,452 @@
+"""A link between organisations: nothing that is lost, doubled, changed or made up reaches the program or stops it."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from federation.joined import FLOATS, NOTE, Frame, Pipes, identities
+from veracausa.errors import PeerLost, WireError
+from veracausa.wire.codec import MAGIC, PREFIX, encode
+from veracausa.wire.flare import link as links
+from veracausa.wire.flare.frames import Header, Sort
+from veracausa.wire.flare.session import Identity
+from veracausa.wire.message import Kind, Message, TensorSpec
+
+Who = dict[str, Identity]
+COUNT = 12
+
+
+@pytest.fixture(scope="module")
+def who(tmp_path_factory: pytest.TempPathFactory) -> Who:
+    return identities(tmp_path_factory.mktemp("who"))
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every tick asks: what a second brings about in earnest comes at once."""
+    monkeypatch.setattr(links, "IMPATIENT", -1.0)
+
+
+def two(who: Who, **options: float) -> Pipes:
+    return Pipes({name: who[name] for name in ("bank", "lab")}, **options)  # type: ignore[arg-type]
+
+
+def send_all(pipes: Pipes, sizes: list[int]) -> None:
+    for step, size in enumerate(sizes):
+        pipes.links["bank"].send("lab", FLOATS, step, {"x": torch.arange(size, dtype=torch.float32)})
+    wait_until(lambda: not any(pipes.links["bank"]._queued.values()))
+
+
+def took_all(pipes: Pipes, sizes: list[int]) -> None:
+    for step, size in enumerate(sizes):
+        x = pipes.links["lab"].receive("bank", FLOATS, step).tensors["x"]
+        assert torch.equal(x, torch.arange(size, dtype=torch.float32))
+    assert not pipes.links["lab"]._of["bank"].inbox
+
+
+def still_works(pipes: Pipes, step: int = 1000) -> None:
+    """Honest traffic goes on, in both directions."""
+    for one, other in (("bank", "lab"), ("lab", "bank")):
+        pipes.links[one].send(other, NOTE, step, n=step)
+        pipes.deliver()
+        assert pipes.links[other].receive(one, NOTE, step).meta == {"n": step}
+
+
+def wait_until(true: Callable[[], bool], patience: float = 10.0) -> None:
+    deadline = time.monotonic() + patience
+    while not true():
+        assert time.monotonic() < deadline, "it never came about"
+        time.sleep(0.005)
+
+
+def in_thread(program: Callable[[], object]) -> list[object]:
+    """What the program returns or raises, once it does."""
+    outcome: list[object] = []
+
+    def run() -> None:
+        try:
+            outcome.append(program())
+        except Exception as error:
+            outcome.append(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return outcome
+
+
+# ---- the network ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    chance=st.randoms(use_true_random=False), sizes=st.lists(st.sampled_from([0, 3, 900, 1100, 5000]), max_size=COUNT)
+)
+def test_exactly_what_was_sent_arrives_in_order(
+    who: Who, sealed: bool, chance: random.Random, sizes: list[int]
+) -> None:
+    """Frames are lost, doubled and shuffled, those that acknowledge and resend, too."""
+    pipes = two(who, sealed=sealed)
+    pipes.open = False
+    pipes.alter = lambda frame: [frame] * chance.choice([0, 1, 1, 2])
+    send_all(pipes, sizes)
+    for _ in range(40):
+        chance.shuffle(pipes.frames)
+        pipes.tick()
+    pipes.alter = lambda frame: [frame]
+    pipes.tick(4)
+    took_all(pipes, sizes)
+    assert not pipes.links["lab"].refused
+    assert not pipes.links["bank"].refused
+
+
+def test_after_a_cut_everything_arrives_by_itself(who: Who) -> None:
+    pipes = two(who)
+    sizes = [100, 3000, 5] * 3
+    pipes.alter = lambda frame: []
+    send_all(pipes, sizes)
+    pipes.tick(3)
+    assert not pipes.links["lab"]._of["bank"].inbox
+    pipes.alter = lambda frame: [frame]
+    pipes.tick(4)
+    took_all(pipes, sizes)
+
+
+def test_what_was_read_is_let_go_and_not_sent_again(who: Who) -> None:
+    pipes = two(who)
+    send_all(pipes, [10] * 5)
+    took_all(pipes, [10] * 5)
+    pipes.tick(2)
+    assert not pipes.links["bank"]._of["lab"].out
+    pieces = [frame for frame in pipes.sent if frame[2][4] == Sort.PIECE]
+    assert len(pieces) == 5
+
+
+def test_replayed_frames_bring_nothing_and_are_no_fault(who: Who) -> None:
+    pipes = two(who)
+    send_all(pipes, [10] * 5)
+    pipes.tick(2)
+    captured = list(pipes.sent)
+    took_all(pipes, [10] * 5)
+    for frame in captured * 3:
+        pipes.hand(frame)
+    assert not pipes.links["lab"]._of["bank"].inbox
+    assert not pipes.links["lab"].refused
+    still_works(pipes)
+
+
+@pytest.mark.parametrize("at", [4, 24, 32, 40, 48, -1])
+def test_a_changed_frame_is_refused_and_comes_again(who: Who, caplog: pytest.LogCaptureFixture, at: int) -> None:
+    """Whichever byte: the head is sealed with the body."""
+    pipes = two(who)
+
+    def change(frame: Frame) -> list[Frame]:
+        changed = bytearray(frame[2])
+        if changed[4] == Sort.PIECE:
+            changed[at] ^= 1
+        return [(*frame[:2], bytes(changed))]
+
+    pipes.alter = change
+    send_all(pipes, [10])
+    assert pipes.links["lab"].refused == {"bank": 1}
+    assert "refused from bank" in caplog.text
+    assert "changed on its way" in caplog.text
+    pipes.alter = lambda frame: [frame]
+    pipes.tick(4)
+    took_all(pipes, [10])
+
+
+@pytest.mark.parametrize("length", [48, 49, 63, 70, -1])
+def test_a_truncated_frame_is_refused_and_comes_again(who: Who, length: int) -> None:
+    pipes = two(who)
+    pipes.alter = lambda frame: [(*frame[:2], frame[2][:length])] if frame[2][4] == Sort.PIECE else [frame]
+    send_all(pipes, [100])
+    assert pipes.links["lab"].refused["bank"] == 1
+    pipes.alter = lambda frame: [frame]
+    pipes.tick(4)
+    took_all(pipes, [100])
+
+
+# ---- a peer that has the keys, and does not keep to the rules ------------------------------------------------------
+
+
+def message(**changed: object) -> bytes:
+    fields = {"sender": "bank", "receiver": "lab", "kind": "floats", "step": 0, "tensors": {"x": torch.ones(3)}}
+    return encode(Message(**{**fields, **changed}))  # type: ignore[arg-type]
+
+
+BAD_MESSAGES = {
+    "undeclared kind": message(kind="labels"),
+    "another shape": message(tensors={"x": torch.ones(3, 3)}),
+    "another type": message(tensors={"x": torch.ones(3, dtype=torch.float64)}),
+    "another tensor": message(tensors={"x": torch.ones(3), "y": torch.ones(3)}),
+    "no tensor": message(tensors={}),
+    "not a number": message(tensors={"x": torch.tensor([1.0, torch.nan])}),
+    "infinite": message(tensors={"x": torch.tensor([torch.inf])}),
+    "another sender": message(sender="hospital"),
+    "another receiver": message(receiver="bank"),
+    "another step": message(step=7),
+    "another field": message(meta={"n": 1}),
+    "no message": b"nonsense that is longer than a prefix",
+    "more than may cross": PREFIX.pack(MAGIC, 10, 1 << 40),
+    "a header that is too long": PREFIX.pack(MAGIC, 1 << 31, 10),
+    "nothing": b"",
+    "text where bytes belong": PREFIX.pack(MAGIC, 4, 0) + b"\xa3abc",
+}
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+@pytest.mark.parametrize("name", BAD_MESSAGES)
+def test_a_bad_message_is_refused_and_the_next_one_taken(
+    who: Who, sealed: bool, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipes = two(who, sealed=sealed)
+    pipes.hand(pipes.forge("bank", "lab", Sort.PIECE, BAD_MESSAGES[name], number=0))
+    pipes.hand(pipes.forge("bank", "lab", Sort.PIECE, message(), number=1))
+    assert torch.equal(pipes.links["lab"].receive("bank", FLOATS, 0).tensors["x"], torch.ones(3))
+    assert pipes.links["lab"].refused == {"bank": 1}
+    assert "refused from bank" in caplog.text
+
+
+BAD_FRAMES: dict[str, Callable[[Pipes], Frame | None]] = {
+    "reads more than was sent": lambda pipes: pipes.forge("bank", "lab", Sort.STATE, bytes(8), read=9, arrived=9),
+    "reads more than arrived": lambda pipes: pipes.forge("bank", "lab", Sort.STATE, bytes(8), read=1, arrived=0),
+    "a state that says nothing": lambda pipes: pipes.forge("bank", "lab", Sort.STATE, b""),
+    "a probe that says too much": lambda pipes: pipes.forge("bank", "lab", Sort.PROBE, bytes(100)),
+    "an offer inside a session": lambda pipes: pipes.forge("bank", "lab", Sort.OFFER, bytes(40)),
+    "words that are no words": lambda pipes: pipes.force("bank", "lab", Sort.WORDS, b"\xff"),
+    "words in a list": lambda pipes: pipes.force("bank", "lab", Sort.WORDS, b"[1]"),
+    "words that hold numbers": lambda pipes: pipes.force("bank", "lab", Sort.WORDS, b'{"lost": 1}'),
+    "words without an end": lambda pipes: pipes.force("bank", "lab", Sort.WORDS, b"[" * 10000),
+    "words that are too many": lambda pipes: pipes.force("bank", "lab", Sort.WORDS, b" " * (1 << 15)),
+    "holds no step": lambda pipes: pipes.force("bank", "lab", Sort.WORDS, b'{"holds": "-1"}'),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FRAMES)
+def test_a_bad_frame_is_refused_and_nothing_else_happens(who: Who, name: str) -> None:
+    pipes = two(who)
+    if (frame := BAD_FRAMES[name](pipes)) is not None:
+        pipes.hand(frame)
+    assert pipes.links["lab"].refused == {"bank": 1}
+    pipes.links["lab"].send("bank", NOTE, 0, n=1)
+    assert pipes.links["bank"].receive("lab", NOTE, 0).meta == {"n": 1}
+
+
+def test_a_relay_can_not_say_what_was_read(who: Who) -> None:
+    """Or it could make the sender let go of what never arrived."""
+    pipes = two(who)
+    pipes.alter = lambda frame: []
+    send_all(pipes, [10])
+    head = Header(Sort.STATE, pipes.sessions["bank"]["lab"].id, read=1, arrived=1).pack()
+    for body in (bytes(8), b"", bytes(32)):
+        pipes.hand(("lab", "bank", head + body))
+    assert pipes.links["bank"].refused == {"lab": 3}
+    pipes.alter = lambda frame: [frame]
+    pipes.tick(4)
+    took_all(pipes, [10])
+
+
+def test_who_blames_a_stranger_or_paints_the_screen_is_named_itself(who: Who) -> None:
+    pipes = two(who)
+    words = b'{"lost": "\\u001b[2J", "reason": "\\u001b[31mpay\\nhere"}'
+    pipes.hand(pipes.forge("bank", "lab", Sort.WORDS, words))
+    with pytest.raises(PeerLost) as lost:
+        pipes.links["lab"].receive("bank", NOTE, 0)
+    assert lost.value.peer == "bank"
+    assert str(lost.value).isprintable()
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_a_flood_is_bounded_and_honest_traffic_goes_on(who: Who, early: bool) -> None:
+    pipes = two(who, window=1 << 16)
+    for number in range(400):
+        if early:
+            pipes.hand(pipes.forge("bank", "lab", Sort.PIECE, message(), number=number + 1))
+        else:
+            pipes.force("bank", "lab", Sort.PIECE, message())
+    held = pipes.links["lab"]._of["bank"]
+    assert pipes.links["lab"].refused["bank"] > 200
+    assert held.incoming.nbytes <= 2 << 16
+    assert len(held.inbox) < 200
+    pipes.links["lab"].send("bank", NOTE, 0, n=1)
+    assert pipes.links["bank"].receive("lab", NOTE, 0).meta == {"n": 1}
+
+
+def test_a_flood_of_refusals_does_not_fill_the_log(who: Who, caplog: pytest.LogCaptureFixture) -> None:
+    pipes = two(who)
+    bad = pipes.forge("bank", "lab", Sort.PIECE, message(), number=0)
+    for _ in range(2500):
+        pipes.hand((*bad[:2], bad[2][:-1]))
+    assert pipes.links["lab"].refused == {"bank": 2500}
+    assert len(caplog.records) == 22
+    assert "2000 so far" in caplog.text
+    still_works(pipes)
+
+
+def test_a_peer_that_sends_only_nonsense_can_not_keep_a_party_waiting(who: Who) -> None:
+    pipes = two(who, timeout=0.3)
+    stop = threading.Event()
+
+    def flood() -> None:
+        number = 0
+        while not stop.is_set():
+            pipes.hand(pipes.forge("bank", "lab", Sort.PIECE, BAD_MESSAGES["not a number"], number=number))
+            number += 1
+
+    in_thread(flood)
+    with pytest.raises(PeerLost) as lost:
+        pipes.links["lab"].receive("bank", FLOATS, 0)
+    stop.set()
+    assert lost.value.peer == "bank"
+    assert "were refused, the last one: floats.x: holds values that are not finite" in str(lost.value)
+
+
+# ---- what may not leave --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "tensors"),
+    [
+        (Kind("labels", {"y": TensorSpec(torch.int64, (None,))}), {"y": torch.zeros(3, dtype=torch.int64)}),
+        (Kind("floats", {"x": TensorSpec(torch.float32, (None, None))}), {"x": torch.zeros(3, 4)}),
+        (FLOATS, {"x": torch.zeros(3, 4)}),
+        (FLOATS, {"x": torch.zeros(3), "raw": torch.zeros(3)}),
+        (FLOATS, {"x": torch.zeros(3, dtype=torch.float64)}),
+    ],
+    ids=["an undeclared kind", "a kind declared otherwise", "a shape", "one tensor more", "a type"],
+)
+def test_what_was_not_declared_does_not_leave(who: Who, kind: Kind, tensors: dict[str, torch.Tensor]) -> None:
+    pipes = two(who)
+    with pytest.raises(WireError):
+        pipes.links["bank"].send("lab", kind, 0, tensors)
+    assert not pipes.sent
+    assert pipes.links["bank"].ledger.messages == 0
+
+
+def test_who_carries_a_sealed_session_sees_nothing_of_it(who: Who) -> None:
+    x = torch.rand(2000)
+    seen = {}
+    for sealed in (True, False):
+        pipes = two(who, sealed=sealed)
+        pipes.links["bank"].send("lab", FLOATS, 0, {"x": x})
+        wait_until(lambda pipes=pipes: len(pipes.links["lab"]._of["bank"].inbox) == 1)  # type: ignore[misc]
+        carried = b"".join(content for _, _, content in pipes.sent)
+        seen[sealed] = (
+            any(x[at : at + 4].numpy().tobytes() in carried for at in range(0, 2000, 4)),
+            b"floats" in carried,
+        )
+    assert seen == {True: (False, False), False: (True, True)}
+
+
+# ---- the window ----------------------------------------------------------------------------------------------------
+
+
+def test_a_slow_reader_holds_up_the_sender_until_it_reads(who: Who) -> None:
+    pipes = two(who, window=1 << 16)
+    sent = in_thread(lambda: send_all(pipes, [1000] * 60))
+    time.sleep(0.2)
+    waiting = len(pipes.links["lab"]._of["bank"].inbox)
+    assert not sent
+    assert 5 < waiting < 20
+    for step in range(60):
+        assert len(pipes.links["lab"].receive("bank", FLOATS, step).tensors["x"]) == 1000
+        pipes.tick()
+    wait_until(lambda: sent == [None])
+
+
+def test_a_message_larger_than_the_window_passes(who: Who) -> None:
+    pipes = two(who, window=1 << 16)
+    sizes = [100_000, 3, 120_000]
+    sent = in_thread(lambda: send_all(pipes, sizes))
+    took_all(pipes, sizes)
+    wait_until(lambda: sent == [None])
+
+
+def test_who_is_not_read_blames_the_one_that_all_wait_for(who: Who) -> None:
+    """Bank cannot send because lab does not read; lab waits for hospital. Lab is not to blame."""
+    pipes = Pipes(who, timeout=1.0, window=1 << 14)
+    fast = in_thread(
+        lambda: [pipes.links["bank"].send("lab", FLOATS, step, {"x": torch.ones(900)}) for step in range(40)]
+    )
+    slow = in_thread(lambda: pipes.links["lab"].receive("hospital", FLOATS, 0))
+    wait_until(lambda: bool(fast and slow))
+    assert [outcome[0].peer for outcome in (fast, slow)] == ["hospital", "hospital"]  # type: ignore[attr-defined]
+
+
+def test_who_waits_for_one_that_waits_blames_the_last_of_the_chain(who: Who) -> None:
+    pipes = Pipes(who, timeout=0.6)
+    first = in_thread(lambda: pipes.links["bank"].receive("hospital", FLOATS, 0))
+    second = in_thread(lambda: pipes.links["hospital"].receive("lab", FLOATS, 0))
+    wait_until(lambda: bool(first and second))
+    assert [outcome[0].peer for outcome in (first, second)] == ["lab", "lab"]  # type: ignore[attr-defined]
+
+
+# ---- how it ends ---------------------------------------------------------------------------------------------------
+
+
+def test_last_words_reach_everybody(who: Who) -> None:
+    pipes = Pipes(who)
+    start = time.monotonic()
+    pipes.links["lab"].abort("its disk is full")
+    for peer in ("bank", "hospital"):
+        with pytest.raises(PeerLost, match="its disk is full") as lost:
+            pipes.links[peer].receive("lab", NOTE, 0)
+        assert lost.value.peer == "lab"
+    assert time.monotonic() - start < 2
+
+
+def test_who_gives_up_is_not_held_by_a_reader_that_does_not_read(who: Who) -> None:
+    pipes = two(who, window=1 << 14)
+    in_thread(lambda: send_all(pipes, [5000] * 20))
+    time.sleep(0.1)
+    start = time.monotonic()
+    pipes.links["bank"].abort("enough")
+    assert time.monotonic() - start < 3
+    assert pipes.links["lab"]._lost is not None
+
+
+def test_nobody_hangs_on_a_peer_that_is_gone(who: Who) -> None:
+    pipes = two(who, timeout=0.5)
+    pipes.alter = lambda frame: []
+    pipes.links["bank"].send("lab", NOTE, 0, n=1)
+    start = time.monotonic()
+    pipes.links["bank"].close()
+    pipes.links["bank"].abort("over")
+    assert time.monotonic() - start < 4
+
+
+def test_who_has_finished_is_waited_for_no_longer(who: Who) -> None:
+    pipes = two(who)
+    pipes.links["bank"].send("lab", NOTE, 0, n=1)
+    pipes.links["bank"].close()
+    assert pipes.links["lab"].receive("bank", NOTE, 0).meta == {"n": 1}
+    for fails in (
+        lambda: pipes.links["lab"].receive("bank", NOTE, 1),
+        lambda: pipes.links["lab"].send("bank", NOTE, 1, n=1),
+    ):
+        with pytest.raises(PeerLost, match="already finished"):
+            fails()
+
+
+def test_a_relays_word_that_a_peer_began_anew_is_checked(who: Who, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "DOUBT", 0.2)
+    pipes = two(who)
+    pipes.links["bank"].doubt("lab")  # lab answers at once
+    time.sleep(0.25)
+    pipes.tick()
+    assert pipes.links["bank"].refused == {"lab": 1}
+    still_works(pipes)
+    pipes.alter = lambda frame: [frame] if frame[0] == "bank" else []
+    pipes.links["bank"].doubt("lab")  # lab is silent
+    time.sleep(0.25)
+    pipes.links["bank"].tick()
+    with pytest.raises(PeerLost, match="began anew"):
+        pipes.links["bank"].receive("lab", NOTE, 0)
