@@ -23,6 +23,7 @@ import veracausa
 from veracausa.cli.main import app
 from veracausa.discovery.data import load_causal
 from veracausa.discovery.run import DiscoveryRun
+from veracausa.discovery.settings import Settings
 from veracausa.errors import InputError
 
 DATA = load_causal("synthetic", attributes=4, edges=4, rows=120, seed=1)
@@ -79,7 +80,7 @@ def test_one_command_writes_the_whole_folder(here: Path) -> None:
     assert set(graph.edges) == {(row["cause"], row["effect"]) for row in rows}
     assert graph.nodes["age"]["party"] == "hospital"
     assert json.loads((run / "status.json").read_text(encoding="utf-8"))["state"] == "done"
-    assert len((run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()) == 5
+    assert len((run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()) == 5 * len(Settings().searches)
     config = tomllib.loads((run / "config.toml").read_text(encoding="utf-8"))
     assert config["settings"]["rate"] == 0.01, "defaults are written out"
     assert "cpu" in json.loads((run / "environment.json").read_text(encoding="utf-8"))
@@ -223,7 +224,7 @@ def test_columns_of_nobody_are_left_out_and_that_is_said(here: Path) -> None:
 
 def test_from_python(here: Path) -> None:
     events: list[Any] = []
-    settings = {"epochs": 2, "refit_epochs": 1, "engine": "floating"}
+    settings = {"epochs": 2, "refit_epochs": 1, "searches": [], "engine": "floating"}
     parties = {"hospital": ["age", "dose"], "lab": ["bmi", "crp"]}
     run = veracausa.discover(FRAME, parties, truth=TRUTH, out="mine", observer=events.append, **settings)
     assert run.summary["empty_graph_shd"] == 4

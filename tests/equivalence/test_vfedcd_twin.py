@@ -16,7 +16,7 @@ from veracausa.discovery.federated.whole import discover_whole
 from veracausa.discovery.settings import Search, Settings
 from veracausa.errors import RunError
 
-SMALL = Settings(width=3, batch=8, epochs=2, refit_epochs=1, structure_every=2, candidates=3)
+SMALL = Settings(width=3, batch=8, epochs=2, refit_epochs=1, structure_every=2, candidates=3, searches=())
 SEVERAL = (Search(), Search(epochs=1, growth=0.2), Search(acyclicity="trace_exponential"))
 
 

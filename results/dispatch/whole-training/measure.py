@@ -60,7 +60,7 @@ def main() -> None:
     values = data.values  # standardised by the training rows
     blocks = np.split(values, parties, axis=1)
     columns = {f"party_{k + 1}": block for k, block in enumerate(blocks)}
-    settings = Settings(epochs=search, refit_epochs=refit)
+    settings = Settings(epochs=search, refit_epochs=refit, searches=[])
     fits = dict[str, FederatedFit]()
     for encryption in ("bfv", "none"):
         before = os.times()

@@ -55,12 +55,12 @@ class Settings(BaseModel):
     epochs: int = Field(200, ge=1)
     refit_epochs: int = Field(200, ge=0)
     """Epochs in the order that was found, without the acyclicity term; 0: cut the first fit."""
-    growth: float = Field(0.015, ge=0)
+    growth: float = Field(0.02, ge=0)
     """γ, by how much the acyclicity term's weight grows in an epoch while the graph has cycles."""
     ceiling: float | None = Field(None, gt=0)
     halt: float = Field(0.1, gt=0)
     """Edges stronger than this count when growth asks whether the graph is acyclic."""
-    acyclicity: Acyclicity = "spectral"
+    acyclicity: Acyclicity = "trace_exponential"
     sparsity: Literal["group_lasso", "l1", "l2"] = "group_lasso"
     sparsity_weight: float = Field(0.015, ge=0)
     pivot: float = Field(0.25, ge=0)
@@ -107,7 +107,7 @@ class Settings(BaseModel):
     @property
     def each(self) -> tuple[Settings, ...]:
         """The settings of every search in turn, each of one search."""
-        own = ({name: value for name, value in search if value is not None} for search in self.searches)
+        own = (search.model_dump(exclude_none=True) for search in self.searches)
         return tuple(self.model_copy(update={"searches": (), **changes}) for changes in own) or (self,)
 
     @property
@@ -119,13 +119,17 @@ class Settings(BaseModel):
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Without searches where there is one: settings from before there could be more are the same settings."""
         written: dict[str, Any] = write(self)
-        if not self.searches:
-            del written["searches"]
-        return written
+        del written["searches"]
+        own = [search.model_dump(exclude_none=True) for search in self.searches]
+        return written | ({"searches": own} if own else {})
 
 
 def _left(searches: Sequence[Mapping[str, Any]], given: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A profile's searches beside settings that are given, which hold in all of them; none where there is no refit."""
+    """A profile's searches beside settings that are given, which hold in all of them: those that still differ."""
     if not given.get("refit_epochs", 1):
         return []
-    return [{name: value for name, value in search.items() if name not in given} for search in searches]
+    left: list[dict[str, Any]] = []
+    for search in searches:
+        own = {name: value for name, value in search.items() if name not in given}
+        left += [] if own in left else [own]
+    return left

@@ -205,7 +205,8 @@ class VFedCD(CausalDiscovery):
             return Settings(**given)
         except ValidationError as error:
             problem = error.errors(include_url=False)[0]
-            place = ".".join(str(part) for part in problem["loc"][:1])
+            parts = problem["loc"] if problem["loc"][:1] == ("searches",) else problem["loc"][:1]
+            place = ".".join(str(part) for part in parts)
             message = problem["msg"].removeprefix("Value error, ")
             raise InputError(f"vfedcd: {place}{': ' if place else ''}{message}") from None
 

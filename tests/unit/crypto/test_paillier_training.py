@@ -24,7 +24,7 @@ KEYS = list[np.ndarray]
 
 def fit(encryption: str, **more: Any) -> FederatedFit:
     values = np.random.default_rng(0).normal(size=(20, 3))
-    settings = Settings(epochs=2, refit_epochs=1, batch=8, width=2, held_out=0.2)
+    settings = Settings(epochs=2, refit_epochs=1, batch=8, width=2, held_out=0.2, searches=())
     columns = {"a": values[:, :2], "b": values[:, 2:]}
     return discover(columns, ["x", "y", "z"], settings, encryption=encryption, **{"seed": 3, **more})
 

@@ -14,7 +14,7 @@ from veracausa.discovery.vfedcd import GRAPH_STATE, RESAMPLES_STATE, VFedCD
 from veracausa.errors import InputError
 
 DATA = load_causal("synthetic", attributes=5, edges=6, rows=90, seed=1)
-SHORT = {"epochs": 5, "refit_epochs": 4}
+SHORT = {"epochs": 5, "refit_epochs": 4, "searches": []}
 
 
 class Stopped(Exception):

@@ -27,7 +27,7 @@ from veracausa.wire.message import Message
 from veracausa.wire.threads import ThreadLink, run_threads, thread_links
 
 ROWS = 60
-SMALL = Settings(width=3, batch=8, epochs=2, refit_epochs=1, structure_every=2, candidates=3)
+SMALL = Settings(width=3, batch=8, epochs=2, refit_epochs=1, structure_every=2, candidates=3, searches=())
 
 
 def table(d: int, rows: int = ROWS) -> np.ndarray:

@@ -18,7 +18,9 @@ from veracausa.errors import InputError, RunError, VeracausaError
 from veracausa.wire.message import Message
 from veracausa.wire.threads import ThreadLink
 
-SMALL = Settings(width=3, batch=10, epochs=2, refit_epochs=1, structure_every=2, threshold=0.1, held_out=0.0)
+SMALL = Settings(
+    width=3, batch=10, epochs=2, refit_epochs=1, structure_every=2, threshold=0.1, held_out=0.0, searches=()
+)
 SIZES = (2, 1, 2)
 D = sum(SIZES)
 PRIVACY = Privacy(epsilon=50.0)

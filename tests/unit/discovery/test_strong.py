@@ -36,7 +36,7 @@ from veracausa.runs.store import Store
 from veracausa.wire.link import Link
 from veracausa.wire.message import Kind, Message
 
-SMALL = Settings(width=3, batch=8, epochs=2, refit_epochs=1, structure_every=2, candidates=3)
+SMALL = Settings(width=3, batch=8, epochs=2, refit_epochs=1, structure_every=2, candidates=3, searches=())
 ROWS = 60
 
 

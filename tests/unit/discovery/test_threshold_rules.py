@@ -61,7 +61,7 @@ def test_no_edge_is_worth_anything_where_none_lowers_the_loss(losses: tuple[floa
     assert worth_threshold(np.array([0.0, 3.0]), np.array(losses), empty, D, 0.4, 2.0) == 4.0
 
 
-SMALL = Settings(width=3, batch=8, epochs=2, refit_epochs=1, structure_every=2, candidates=3)
+SMALL = Settings(width=3, batch=8, epochs=2, refit_epochs=1, structure_every=2, candidates=3, searches=())
 
 
 def opened(monkeypatch: pytest.MonkeyPatch, **change: Any) -> dict[tuple[str, int], int]:

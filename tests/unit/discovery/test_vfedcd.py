@@ -19,7 +19,7 @@ from veracausa.discovery.vfedcd import VFedCD
 from veracausa.errors import InputError
 from veracausa.profiles import read_profile
 
-QUICK = {"epochs": 30, "refit_epochs": 20}
+QUICK = {"epochs": 30, "refit_epochs": 20, "acyclicity": "spectral", "searches": []}
 DATA = load_causal("synthetic", attributes=5, edges=5, rows=300, seed=4)
 FRAME = pl.DataFrame(DATA.values, schema=list(DATA.names))
 FEW = FRAME.head(60)
@@ -144,7 +144,7 @@ def test_what_was_done_to_columns_is_said() -> None:
 
 def test_parties_by_position_and_progress() -> None:
     shares: list[float] = []
-    method = VFedCD(epochs=2, refit_epochs=2, engine="floating", bootstrap=2)
+    method = VFedCD(epochs=1, refit_epochs=1, searches=[{}, {"growth": 0.1}], engine="floating", bootstrap=2)
     method.fit(DATA.values, parties={"a": [0, 1], "b": [2, 3, 4]}, observer=lambda event: shares.append(event["share"]))
     assert method.parties_ == {"a": ("x0", "x1"), "b": ("x2", "x3", "x4")}
     assert shares == [0.25, 0.5, 0.75, 1.0] * 2

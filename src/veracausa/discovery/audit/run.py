@@ -152,7 +152,7 @@ def run_strong(
     """The strong mode for a few epochs: too few for a graph, enough to see what is opened."""
     started = time.process_time()
     epochs = {"epochs": options.strong_epochs, "refit_epochs": options.strong_epochs}
-    method = make_method(job.model_copy(update={"settings": {**job.settings, **epochs}}))
+    method = make_method(job.model_copy(update={"settings": {**job.settings, **epochs, "searches": []}}))
     assert isinstance(method, VFedCD)
     columns, labels, train_rows = prepared_columns(method, data, parties)
     programs = train_strong(columns, labels, method.settings(), train_rows, job.seed)

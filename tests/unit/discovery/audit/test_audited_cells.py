@@ -62,7 +62,9 @@ def test_of_a_row_the_strong_mode_opens_nothing_that_attacks_could_read() -> Non
     x = np.random.default_rng(0).standard_normal((80, 4))
     x[:, 2:] += x[:, :2]
     columns = {"a": x[:, :2] / 2, "b": x[:, 2:] / 2}
-    programs = train_strong(columns, ["w", "x", "y", "z"], Settings(epochs=1, refit_epochs=1, width=2), 64, 3)
+    programs = train_strong(
+        columns, ["w", "x", "y", "z"], Settings(epochs=1, refit_epochs=1, width=2, searches=()), 64, 3
+    )
     assert [len(program.seen) for program in programs.values()] == [8, 8]
     scenes = strong_scenes(programs, 12, 0)
     assert np.unique(scenes[0].view.last[:16], axis=0).shape[0] == 1  # one number a batch and attribute

@@ -44,7 +44,15 @@ def watched() -> Any:
         key = tuple(sorted(changes.items()))
         if key not in kept:
             recording = Recording()
-            how = {"epochs": 3, "refit_epochs": 3, "width": 4, "batch": 12, "candidates": 20, "held_out": 0.2}
+            how = {
+                "epochs": 3,
+                "refit_epochs": 3,
+                "width": 4,
+                "batch": 12,
+                "candidates": 20,
+                "held_out": 0.2,
+                "searches": [],
+            }
             method = VFedCD(**{**how, **changes}, engine="federated", seed=3)
             method.fit(pl.DataFrame(table(), schema=NAMES), parties=PARTIES, watch=recording.watch)
             kept[key] = method, recording
