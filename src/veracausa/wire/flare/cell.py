@@ -28,6 +28,9 @@ CHANNEL, TOPIC = "veracausa", "frame"
 TICK = 0.25
 OFTEN, SELDOM = 0.2, 2.0
 """Seconds between two tries to reach a peer, at first and after a while."""
+BRIEF = 1 << 19
+"""Bytes of a frame that the thread which reads a connection takes itself; it is read on meanwhile while larger ones
+are taken by others."""
 SLACK = 1 << 16
 """Bytes that a frame may have beyond a piece of a message."""
 
@@ -84,8 +87,9 @@ class FlareSite:
             self._credentials.for_flare(),
             {self.network.cell(name): name for name in self.network.members},
             self._gate,
+            self._hear,
+            self._brief,
         )
-        self._cell.register_request_cb(CHANNEL, TOPIC, self._hear)
         self._cell.start()
         if self.network.route == "direct":
             self._go_direct()
@@ -173,6 +177,11 @@ class FlareSite:
         from nvflare.fuel.f3.cellnet.defs import MessagePropKey
 
         return str(message.get_prop(MessagePropKey.ENDPOINT).name)
+
+    def _brief(self, message: Any) -> bool:
+        """Whether to take a message costs less than to hand it to another thread: small pieces of messages."""
+        payload = message.payload
+        return len(payload) <= BRIEF and payload[4] == Sort.PIECE
 
     def _hear(self, message: Any) -> None:
         from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey

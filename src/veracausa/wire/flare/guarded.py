@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell
-from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
+from nvflare.fuel.f3.cellnet.defs import Encoding, MessageHeaderKey, MessagePropKey, MessageType, ReturnCode
+from nvflare.fuel.f3.cellnet.fqcn import FQCN
 from nvflare.fuel.f3.cellnet.identity import CellIdentityResolver
+from nvflare.fuel.f3.sfm.constants import Types
 
 STRAIGHT = "straight"
 """The header of a message that must not pass a relay."""
 IN_WORK = 64 << 20
 """Bytes of one connection that may wait for a thread; then nothing more is read from it for a while."""
 _COST = 1 << 10
+_SORT = 6
+"""Where in a frame of the engine its type stands."""
 
 Gate = Callable[[str, Any], bool]
 """Whether the engine may see a message that came over the connection of the cell named."""
+Hear = Callable[[Any], None]
+"""Takes a message that is for here."""
 
 
 class GuardedCell(CoreCell):  # type: ignore[misc, unused-ignore]
@@ -29,20 +36,63 @@ class GuardedCell(CoreCell):  # type: ignore[misc, unused-ignore]
     """
 
     def __init__(
-        self, name: str, url: str, credentials: dict[str, str], members: Mapping[str, str], gate: Gate
+        self,
+        name: str,
+        url: str,
+        credentials: dict[str, str],
+        members: Mapping[str, str],
+        gate: Gate,
+        hear: Hear,
+        brief: Callable[[Any], bool],
     ) -> None:
+        """`brief` says of a message that is for here whether taking it is short work in which nothing is sent."""
         super().__init__(name, url, True, credentials, auth_identity=members[name], auth_identity_map=dict(members))
-        self._gate = gate
+        self._gate, self._hear, self._brief = gate, hear, brief
         self.logger.setLevel(logging.CRITICAL)  # named after this class, it would speak for this package
         for pool in [attribute for attribute in vars(self) if attribute.endswith("_pool")]:
             setattr(self, pool, _NoStatistics())
         connections = self.communicator.conn_manager
         connections.identity_resolver = _MembersOnly(members)
-        connections.process_frame = _Bounded(connections)
+        self._workers = connections.process_frame = _Workers(connections)
 
     def process_message(self, endpoint: Any, connection: Any, app_id: int, message: Any) -> None:
-        if self._gate(str(endpoint.name), message):
-            super().process_message(endpoint, connection, app_id, message)
+        """In the thread that reads the connection: what is brief is done at once, the rest by the engine's threads.
+
+        That thread must never send. Two parties that both wait for the other to read would stand still.
+        """
+        if not self._gate(str(endpoint.name), message):
+            return
+        message.set_prop(MessagePropKey.ENDPOINT, endpoint)
+        size = len(message.payload)
+        if message.get_header(MessageHeaderKey.DESTINATION) != self.my_info.fqcn:
+            self._workers.add(connection, size, super().process_message, endpoint, connection, app_id, message)
+        elif self._brief(message):
+            self._hear(message)
+        else:
+            self._workers.add(connection, size, self._hear, message)
+
+    def fire_and_forget(
+        self, channel: str, topic: str, targets: str, message: Any, secure: bool = False, optional: bool = False
+    ) -> dict[str, str]:
+        """To one cell, over its own connection or the server's; FLARE's own does much that frames do not need."""
+        agent = self.agents.get(targets) or self.agents.get(FQCN.ROOT_SERVER)
+        if agent is None:
+            return {targets: str(ReturnCode.TARGET_UNREACHABLE)}
+        me = self.my_info.fqcn
+        message.add_headers(
+            {
+                MessageHeaderKey.CHANNEL: channel,
+                MessageHeaderKey.TOPIC: topic,
+                MessageHeaderKey.FROM_CELL: me,
+                MessageHeaderKey.TO_CELL: agent.endpoint.name,
+                MessageHeaderKey.ORIGIN: me,
+                MessageHeaderKey.DESTINATION: targets,
+                MessageHeaderKey.MSG_TYPE: MessageType.REQ,
+                MessageHeaderKey.PAYLOAD_ENCODING: Encoding.BYTES,
+                MessageHeaderKey.ROUTE: [(me, time.time())],
+            }
+        )
+        return {targets: self._send_to_endpoint(agent.endpoint, message)}
 
     def _send_to_endpoint(self, to_endpoint: Any, message: Any) -> str:
         # When a direct connection is down FLARE goes over the server without a word.
@@ -76,29 +126,37 @@ class _NoStatistics:
     def increment(self, category: str, counter_name: str, amount: int = 1) -> None: ...
 
 
-class _Bounded:
-    """Hands frames to the engine's threads, and holds up the connection that brings them faster than they are taken."""
+class _Workers:
+    """Hands work to the engine's threads, and holds up the connection that brings it faster than it is done."""
 
     def __init__(self, connections: Any) -> None:
         self._connections = connections
-        self._work = connections.process_frame_task
         self._changed = threading.Condition()
 
     def __call__(self, connection: Any, frame: Any) -> None:
-        cost = len(frame) + _COST
+        """Every frame that was read; what is no message may be answered, and is not for the thread that reads."""
+        task = self._connections.process_frame_task
+        view = memoryview(frame)  # its parts are then no copies
+        if len(view) > _SORT and view[_SORT] == Types.DATA:
+            task(connection, view)
+        else:
+            self.add(connection, len(view), task, connection, view)
+
+    def add(self, connection: Any, size: int, work: Callable[..., object], *args: object) -> None:
+        cost = size + _COST
         waiting = vars(connection)
         with self._changed:
             while waiting.setdefault("in_work", 0) > IN_WORK and not self._connections.stopped:
                 self._changed.wait(1.0)
             waiting["in_work"] += cost
         try:
-            self._connections.frame_mgr_executor.submit(self._run, connection, frame, cost)
+            self._connections.frame_mgr_executor.submit(self._run, connection, cost, work, args)
         except RuntimeError:  # the engine has stopped
             self._done(connection, cost)
 
-    def _run(self, connection: Any, frame: Any, cost: int) -> None:
+    def _run(self, connection: Any, cost: int, work: Callable[..., object], args: tuple[object, ...]) -> None:
         try:
-            self._work(connection, frame)
+            work(*args)
         finally:
             self._done(connection, cost)
 

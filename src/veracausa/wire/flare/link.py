@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import queue
 import struct
 import threading
@@ -228,13 +229,13 @@ class FlareLink(Link):
                 item = own.inbox.popleft() if own.inbox else None
                 if item is not None:
                     # What is still being put together is bounded by the size of a message, not by the window.
-                    own.incoming.was_read(item[1] if own.inbox else own.incoming.arrived)
+                    own.freed += own.incoming.was_read(item[1] if own.inbox else own.incoming.arrived)
                     own.unsaid += 1
                 elif self._lost is not None:
                     raise PeerLost(self._lost.peer, self._lost.reason)
                 elif own.finished:
                     raise PeerLost(sender, "it had already finished")
-                busy = own.unsaid >= 16 or (item is not None and len(item[0]) > SMALL)
+                busy = own.unsaid >= 16 or own.freed > self._window // 4 or (item is not None and len(item[0]) > SMALL)
             if item is not None:
                 if busy:
                     self.tell(sender, Sort.STATE)
@@ -260,7 +261,7 @@ class FlareLink(Link):
             if message.receiver != self.me:
                 raise WireError("receiver", f"is {shown(message.receiver)!r} in a session with {self.me!r}")
             for name, tensor in message.tensors.items():
-                if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+                if tensor.is_floating_point() and not _finite(tensor):
                     raise WireError(f"{message.kind}.{name}", "holds values that are not finite")
         except WireError as error:
             self.refuse(sender, error)
@@ -315,8 +316,11 @@ class FlareLink(Link):
                 own.freed += own.incoming.was_read(own.incoming.arrived)
             urgent = own.freed > self._window // 4
             self._changed.notify_all()
-        if header.sort is Sort.WORDS or urgent:
+        if header.sort is Sort.WORDS:
             self.tell(peer, Sort.STATE)  # who leaves waits for this
+        elif urgent:
+            # Not by this thread: it may be the one that reads the connection.
+            threading.Thread(target=self.tell, args=(peer, Sort.STATE), daemon=True).start()
 
     def _take_words(self, own: _Peer, peer: str, body: memoryview) -> None:
         try:
@@ -490,3 +494,8 @@ class FlareLink(Link):
             self._changed.wait_for(
                 lambda: all(own.finished or own.arrived_there >= own.out.next for own in self._of.values()), patience
             )
+
+
+def _finite(tensor: Tensor) -> bool:
+    """Whether every value is. A sum is finite only then, and takes one pass instead of four; it may also overflow."""
+    return math.isfinite(tensor.sum()) or bool(torch.isfinite(tensor).all())

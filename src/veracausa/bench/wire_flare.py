@@ -1,0 +1,238 @@
+"""What our link between organisations costs, beside the engine below it and beside a bare gRPC stream."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal
+
+import torch
+
+from veracausa.bench import wire_raw
+from veracausa.bench.rows import Row, alternate, median
+from veracausa.bench.wire_sides import DONE, FLOATS, KINDS, MORE, answer
+from veracausa.bench.wire_stations import (
+    HOST,
+    Station,
+    Task,
+    Way,
+    free_port,
+    running,
+    stand_by,
+    take_orders,
+    wait_for_port,
+)
+from veracausa.federation.members import Member, Network, WireLimits
+from veracausa.wire.credentials import Credentials
+
+RELAY, ASKS, ANSWERS = "relay", "a", "b"
+MEMBERS = (RELAY, ASKS, ANSWERS)
+SCHEMES = ("tcp", "grpc")
+TRIPS, LOADS = 100, 8
+"""Crossings in one measurement."""
+SEND = "send() returns"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Which of the ways measured is shown beside which."""
+
+    way: str
+    against: str
+
+
+def comparisons(scheme: str) -> list[Comparison]:
+    """What is set beside what for a transport."""
+    cell, relayed = f"raw CoreCell {scheme}", f"raw CoreCell {scheme} relayed"
+    hop, direct = f"flare {scheme} one hop", f"flare {scheme} direct"
+    return [
+        Comparison(hop, cell),
+        Comparison(direct, cell),
+        Comparison(direct, "raw gRPC mTLS"),
+        Comparison(f"{direct} sealed", direct),
+        Comparison(f"{direct} sealed", "raw gRPC mTLS"),
+        Comparison(f"flare {scheme} relayed sealed", f"{relayed} sealed by FLARE"),
+        Comparison(f"flare {scheme} relayed sealed", f"{relayed} readable"),
+        Comparison(cell, "raw gRPC mTLS"),
+        Comparison(f"{cell}, our transport", cell),
+    ]
+
+
+def run(repeats: int, schemes: Sequence[str] = SCHEMES, trips: int = TRIPS, loads: int = LOADS) -> list[Row]:
+    """For each transport: the round trip of 256 KiB and the throughput of 16 MiB, everything in turn."""
+    rows = []
+    with TemporaryDirectory() as scratch:
+        identities = make_identities(Path(scratch))
+        for scheme in schemes:
+            with ways(scheme, identities) as open_ways:
+                for name, task in (("round trip 256 KiB", Task(True, trips)), ("16 MiB", Task(False, loads))):
+                    every = _measure(open_ways, task, repeats)
+                    rows += build_rows(name, task, every, comparisons(scheme))
+    return rows
+
+
+def _measure(open_ways: Mapping[str, Callable[[Task], list[float]]], task: Task, repeats: int) -> Measured:
+    every: Measured = {name: [] for name in open_ways}
+
+    def side(name: str) -> float:
+        every[name].append(open_ways[name](task))
+        return 0.0
+
+    alternate({name: partial(side, name) for name in open_ways}, repeats)
+    return {name: rounds[1:] for name, rounds in every.items()}
+
+
+Measured = dict[str, list[list[float]]]
+"""For each way, each round: the seconds of every crossing."""
+
+
+def build_rows(name: str, task: Task, every: Measured, compared: Sequence[Comparison]) -> list[Row]:
+    """The comparisons between ways that were measured; of each round the median, of the rounds the median."""
+    typical = {way: median([median(round_) for round_ in rounds]) for way, rounds in every.items()}
+    rows = []
+    for comparison in compared:
+        if comparison.way not in typical or comparison.against not in typical:
+            continue
+        ours = typical[comparison.way]
+        pooled = sorted(second for round_ in every[comparison.way] for second in round_)
+        extra = {
+            "p50_ms": median(pooled) * 1e3,
+            "p99_ms": pooled[int(0.99 * len(pooled))] * 1e3,
+            "mib_per_second": (1 + task.echo) * task.nbytes / 2**20 / ours,
+        }
+        rows.append(Row(f"{comparison.way} {name}", ours, comparison.against, typical[comparison.against], extra))
+    return rows
+
+
+# ---- what is opened for a transport ----------------------------------------------------------------------------------
+
+
+def make_identities(folder: Path) -> dict[str, Credentials]:
+    """Keys and certificates of all members, for this run alone."""
+    from veracausa.federation.identity import make_authority, make_key, need_flare, sign
+
+    need_flare()
+    authority = make_authority(folder / "authority", "bench")
+    identities = {}
+    for member in MEMBERS:
+        identity = folder / member / "identity"
+        identity.parent.mkdir()
+        request = make_key(identity, member)
+        (identity / "certificate.pem").write_bytes(sign(authority, request, member, [HOST], 1))
+        (identity / "root.pem").write_bytes(authority.root.read_bytes())
+        identities[member] = Credentials.of_folder(identity.parent)
+    return identities
+
+
+@contextmanager
+def ways(scheme: str, identities: Mapping[str, Credentials]) -> Iterator[dict[str, Callable[[Task], list[float]]]]:
+    """Every way to cross with a transport, by name, all of them open."""
+    opened: dict[str, Way] = {}
+    with ExitStack() as stack:
+
+        def enter(name: str, *stations: Station) -> None:
+            opened[name] = stack.enter_context(running(*stations))
+
+        def cell(member: str, kind: str, port: int) -> wire_raw.RawCell:
+            name = "server" if member == RELAY else member
+            return wire_raw.RawCell(name, kind, port, identities[member], member, RELAY)
+
+        for name, kind in ((f"raw CoreCell {scheme}", scheme), (f"raw CoreCell {scheme}, our transport", f"v{scheme}")):
+            at = (kind, free_port())
+            enter(name, wire_raw.cell_asks(cell(ASKS, *at), "server"), wire_raw.cell_answers(cell(RELAY, *at)))
+        for name, secure in (("readable", False), ("sealed by FLARE", True)):
+            at = (scheme, free_port())
+            enter(
+                f"raw CoreCell {scheme} relayed {name}",
+                wire_raw.cell_asks(cell(ASKS, *at), ANSWERS, secure),
+                wire_raw.cell_answers(cell(ANSWERS, *at)),
+                wire_raw.cell_answers(cell(RELAY, *at)),
+            )
+        port = free_port()
+        enter(
+            "raw gRPC mTLS",
+            wire_raw.stream_asks(port, identities[ASKS]),
+            wire_raw.stream_answers(port, identities[ANSWERS]),
+        )
+        for name, route, peer, sealed in (
+            ("one hop", "direct", RELAY, "relayed"),
+            ("direct", "direct", ANSWERS, "relayed"),
+            ("direct sealed", "direct", ANSWERS, "always"),
+            ("relayed sealed", "relayed", ANSWERS, "relayed"),
+        ):
+            net = network(scheme, route, sealed)
+            members = (ASKS, RELAY) if peer == RELAY else (ASKS, ANSWERS, RELAY)
+            enter(f"flare {scheme} {name}", *(station(net, m, identities[m], peer) for m in members))
+        for way in opened.values():
+            way.wait()
+        yield {name: way.measure for name, way in opened.items()}
+
+
+def network(scheme: str, route: str, end_to_end: str) -> Network:
+    """Three members on this machine; only with `route` direct a is told where b listens."""
+    return Network.model_validate(
+        {
+            "name": "bench",
+            "server": RELAY,
+            "scheme": scheme,
+            "route": route,
+            "members": {
+                RELAY: {"address": f"{HOST}:{free_port()}"},
+                ASKS: {},
+                ANSWERS: {"address": f"{HOST}:{free_port()}"},
+            },
+            "wire": {"end_to_end": end_to_end, "patience_s": 3600.0},  # it waits while the others are measured
+        }
+    )
+
+
+# ---- one member's process --------------------------------------------------------------------------------------------
+
+
+def station(net: Network, me: str, credentials: Credentials, peer: str) -> Station:
+    """A member's process: `a` asks the peer, the peer answers, the server relays."""
+    return partial(_station, net, me, credentials, peer)
+
+
+def _station(net: Network, me: str, credentials: Credentials, peer: str, pipe: Connection) -> None:
+    from veracausa.wire.flare.cell import FlareSite
+    from veracausa.wire.threads import share_one_heap
+
+    share_one_heap()
+    torch.set_num_threads(1)
+    for member in (RELAY, *([ANSWERS] if net.route == "direct" and peer == ANSWERS and me == ASKS else ())):
+        if member != me:
+            wait_for_port(int(str(net.members[member].address).rsplit(":")[1]))
+    with FlareSite(me, net, credentials) as site:
+        if me not in (ASKS, peer):
+            stand_by(pipe)
+            return
+        link = site.connect([peer if me == ASKS else ASKS], "bench", 60.0)
+        link.declare(*KINDS)
+        if me == peer:
+            pipe.send("ready")
+            answer(link, ASKS)
+            pipe.recv()
+            return
+
+        @contextmanager
+        def crossing(task: Task) -> Iterator[Callable[[int], object]]:
+            array = torch.rand(task.nbytes // 4)
+            link.send(peer, MORE, 0, echo=int(task.echo), count=task.count)
+
+            def cross(step: int) -> None:
+                link.send(peer, FLOATS, step, {"x": array})
+                link.receive(peer, FLOATS if task.echo else DONE, step)
+
+            yield cross
+            link.receive(peer, DONE, 0)
+
+        take_orders(pipe, crossing)
+        link.send(peer, MORE, 0, echo=0, count=0)
+        link.close()
