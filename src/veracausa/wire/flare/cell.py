@@ -14,7 +14,7 @@ import torch
 
 from veracausa.errors import InputError, PeerLost, WireError
 from veracausa.wire.credentials import Credentials
-from veracausa.wire.flare.frames import HEADER, OF_A_SESSION, Header, Sort, parse
+from veracausa.wire.flare.frames import HEADER, OF_A_SESSION, Frame, Header, Sort, parse
 from veracausa.wire.flare.link import FlareLink
 from veracausa.wire.flare.meeting import Meeting
 from veracausa.wire.flare.session import Identity, Opening, new_life, unpack
@@ -144,7 +144,8 @@ class FlareSite:
         except Exception as error:  # the headers are a peer's, and may be anything
             problem = f"cannot be read ({type(error).__name__})"
         if problem:
-            self._refuse(came_from, WireError("frame", problem))
+            known = came_from in self._cells
+            self._refuse(self.network.member(came_from) if known else "a stranger", WireError("frame", problem))
         return not problem
 
     def _problem(self, came_from: str, message: Any) -> str:
@@ -223,9 +224,8 @@ class FlareSite:
             self._transmit(peer, Header(Sort.UNKNOWN).pack() + header.session)
         raise WireError("frame", f"of {peer!r} belongs to no session that is open")
 
-    def _refuse(self, came_from: str, error: WireError) -> None:
+    def _refuse(self, name: str, error: WireError) -> None:
         link = self._link
-        name = self.network.member(came_from) if came_from in self._cells else "a stranger"
         if link is not None and name in link.peers:
             link.refuse(name, error)
         else:
@@ -235,7 +235,7 @@ class FlareSite:
             if count <= 20 or count % 1000 == 0:
                 log.warning("refused from %s (%d so far): %s", name, count, error)
 
-    def _transmit(self, peer: str, frame: bytes | bytearray) -> bool:
+    def _transmit(self, peer: str, frame: Frame) -> bool:
         from nvflare.fuel.f3.message import Message
 
         from veracausa.wire.flare.guarded import STRAIGHT
