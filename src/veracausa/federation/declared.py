@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+MESSAGE = 180
+"""Bytes of a message beside its numbers, about."""
+
 
 @dataclass(frozen=True)
 class Declared:

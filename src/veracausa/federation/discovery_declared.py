@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from veracausa.discovery.federated.plan import VALIDATOR
 from veracausa.discovery.vfedcd import VFedCD
 from veracausa.federation.columns import SiteColumns
-from veracausa.federation.declared import Declared
+from veracausa.federation.declared import MESSAGE, Declared
 from veracausa.federation.order import declared as declared_alignment
 
 _WORD = 8
@@ -18,15 +18,15 @@ def declared_discovery(
 ) -> Iterator[Declared]:
     """Kinds, receivers, shapes and bytes; of sizes that are a partner's own, as if they were this party's."""
     others = tuple(name for name in parties if name != me)
-    yield Declared("lives", (*others, *([VALIDATOR] if me != VALIDATOR else [])), "a number", "run", 0)
+    everybody = (*others, *([VALIDATOR] if me != VALIDATOR else []))
+    yield Declared("lives", everybody, "a number", "run", MESSAGE * len(everybody))
     if columns is None:
-        yield Declared("order seed", others, "a number", "run", _WORD)
+        yield Declared("order seed", others, "a number", "run", MESSAGE * len(others))
         yield from _validator(others, method)
         return
     if columns.table is not None:
         yield from declared_alignment(me, parties, len(columns.ids))
-    names = sum(len(name) + 4 for name in columns.names)
-    everybody = (*others, VALIDATOR)
+    names = len(everybody) * (MESSAGE + sum(len(name) + 4 for name in columns.names))
     yield Declared("attributes", everybody, "names of columns, which vary, which are binary", "run", names)
     if method.strong:
         yield Declared("common seed", others, "32 bytes", "run", 32 * len(others))
@@ -54,12 +54,14 @@ def _party(others: tuple[str, ...], method: VFedCD, columns: SiteColumns) -> Ite
     if once > 1 and not settings.open_parts:
         yield Declared("pad secret", others, "32 bytes", "run", 32 * once)
     yield Declared("first share", others, "shares of first weights", "run", weights * once)
-    yield Declared("masked", others, "shares under masks used once", "epoch", steps * once * (weights + features))
-    yield Declared("answer", others, "shares of features", "epoch", steps * once * features)
+    yield Declared(
+        "masked", others, "shares under masks used once", "epoch", steps * once * (weights + features + MESSAGE)
+    )
+    yield Declared("answer", others, "shares of features", "epoch", steps * once * (features + MESSAGE))
     seen = (2 * once * own * own + own * own) * _WORD
     what = "weights" if method.validator == "M1" else "squared strengths"
     times = numbers if method.validator == "M1" else 1
-    yield Declared("norms", (VALIDATOR,), f"shares of {what}, and a loss", "epoch", looks * seen * times)
+    yield Declared("norms", (VALIDATOR,), f"shares of {what}, and a loss", "epoch", looks * (seen * times + MESSAGE))
     if settings.held_out:
         yield Declared("losses", (VALIDATOR,), "sums over held-out rows", "run", settings.candidates * _WORD)
 

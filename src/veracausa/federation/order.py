@@ -18,7 +18,7 @@ from veracausa.alignment.curve import POINT
 from veracausa.alignment.program import AlignmentProgram
 from veracausa.alignment.settings import AlignmentSettings
 from veracausa.errors import InputError, WireError
-from veracausa.federation.declared import Declared
+from veracausa.federation.declared import MESSAGE, Declared
 from veracausa.split.protocol import MAX_ROWS
 from veracausa.wire.launch import Notify
 from veracausa.wire.link import Link
@@ -109,8 +109,8 @@ def declared(me: str, parties: Sequence[str], ids: int, mode: Literal["all", "ac
     others = tuple(name for name in parties if name != me)
     told = others if leads else (leader,)
     lines = [
-        Declared("kept alignment", told, "a random name", "run", FINGERPRINT),
-        Declared("align hello", others, "how many ids it has", "run", 0),
+        Declared("kept alignment", told, "a random name", "run", MESSAGE * len(told)),
+        Declared("align hello", others, "how many ids it has", "run", 2 * MESSAGE * len(others)),
     ]
     if mode == "all":
         lines += [
@@ -123,7 +123,7 @@ def declared(me: str, parties: Sequence[str], ids: int, mode: Literal["all", "ac
             lines.append(Declared("align places", others, "common rows, shuffled", "run", 16 * ids * len(others)))
     if leads:
         lines += [
-            Declared("align common", others, "how many rows are common", "run", 0),
+            Declared("align common", others, "how many rows are common", "run", MESSAGE * len(others)),
             Declared("places", others, "the order of these rows", "run", 8 * ids * len(others)),
         ]
     return lines

@@ -22,7 +22,7 @@ from veracausa.data.split_tables import Drawn, Labels, PartyRows, draw_splits, f
 from veracausa.data.tables import Holding, TableFileOptions, own_table
 from veracausa.data.vertical import SPLITS, PartyData, Split
 from veracausa.errors import InputError, WireError
-from veracausa.federation.declared import Declared
+from veracausa.federation.declared import MESSAGE, Declared
 from veracausa.federation.order import rows_in_order
 from veracausa.split.party import Schema
 from veracausa.split.protocol import MAX_ROWS
@@ -106,7 +106,7 @@ class SiteTable:
         """What it sends beside the alignment itself; `rows` it has at most."""
         others = self.parties[1:]
         if self.leads:
-            yield Declared("schema", others, "the task, and how many outputs it has", "run", 0)
+            yield Declared("schema", others, "the task, and how many outputs it has", "run", MESSAGE * len(others))
         if self.options.match == "active":
             peers = others if self.leads else self.parties[:1]
             what = "everybody has" if self.leads else "it has"

@@ -17,7 +17,7 @@ from veracausa.data.split_tables import file_of
 from veracausa.data.tables import TableFileOptions
 from veracausa.data.vertical import SPLITS, PartyData, VerticalDataset
 from veracausa.errors import InputError, VeracausaError
-from veracausa.federation.declared import Declared
+from veracausa.federation.declared import MESSAGE, Declared
 from veracausa.federation.order import agree_on_kept
 from veracausa.federation.order import declared as declared_alignment
 from veracausa.federation.prepared import SEED, SEED_BYTES, Prepared, own_secret, party_tree
@@ -151,19 +151,21 @@ class SplitSite(Prepared):
             yield from declared_alignment(self.me, self.table.parties, rows, self.table.options.match)
             yield from self.table.declared(rows)
         size = wire_dtype(job.runtime).itemsize
+        messages = MESSAGE * (rows // job.training.batch_size + 1)
         if self.role == "passive":
             defense = make_defense(job, self.me)
             outputs = 2 if self.dataset is None else Schema.of(self.dataset).outputs
             built = build_defended(job, self.me, shape, outputs, seeding.generator(job.seed, self.me), defense)
             each = " × ".join(map(str, built.payload))
-            yield Declared("hello", (active,), f"which of {rows} training rows it has", "run", rows)
-            yield Declared("representation", (active,), f"rows × {each}", "epoch", rows * prod(built.payload) * size)
-            yield Declared("ready", (active,), "how far it is prepared", "run", 0)
+            yield Declared("hello", (active,), f"which of {rows} training rows it has", "run", MESSAGE + rows)
+            payloads = rows * prod(built.payload) * size + messages
+            yield Declared("representation", (active,), f"rows × {each}", "epoch", payloads)
+            yield Declared("ready", (active,), "how far it is prepared", "run", MESSAGE)
             return
-        yield Declared("request", self.peers, "rows, their positions", "epoch", 8 * rows * len(self.peers))
+        yield Declared("request", self.peers, "rows, their positions", "epoch", (8 * rows + messages) * len(self.peers))
         each = "of the shape that the peer sends"
         yield Declared("gradient", self.peers, f"training rows × a payload {each}", "epoch", None)
-        yield Declared("ready", self.peers, "how far all are prepared", "run", 0)
+        yield Declared("ready", self.peers, "how far all are prepared", "run", MESSAGE * len(self.peers))
 
     def _rows_and_shape(self) -> tuple[int, tuple[int, ...]]:
         """How many rows there are at most, and the shape of one; of a table as if all of its rows were trained on."""
