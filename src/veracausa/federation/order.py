@@ -91,6 +91,7 @@ def rows_in_order(
         places = checked_places(link.receive(leader, PLACES, number).tensors["places"].cpu(), len(found.rows), leader)
     rows = torch.empty_like(found.rows)
     rows[places] = found.rows
+    notify({"event": "aligned", "party": link.me, "rows": len(rows), "held": found.held, "own": len(ids)})
     return rows
 
 

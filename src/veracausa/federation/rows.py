@@ -89,7 +89,8 @@ class SiteTable:
             return common.get(split, torch.ones(len(positions), dtype=torch.bool))
 
         agreed, notes = keep_common(drawn, self.options, everywhere)
-        return Found({split: rows[split][at] for split, at in agreed.items()}, task, outputs, notes)
+        found = {split: rows[split][at] for split, at in agreed.items()}
+        return Found(found, task, outputs, (*self._overlap(places), *notes))
 
     def data(self, found: Found) -> tuple[PartyData, Schema, tuple[str, ...]]:
         """The party's rows as the programs take them, what it knows of the rest, and notes for a reader."""
@@ -111,6 +112,14 @@ class SiteTable:
             peers = others if self.leads else self.parties[:1]
             what = "everybody has" if self.leads else "it has"
             yield Declared("held", peers, f"which validation and test rows {what}", "run", rows * len(peers))
+
+    def _overlap(self, places: Mapping[Split, Tensor]) -> Iterator[str]:
+        """How many of the own rows the others have, where these are not all."""
+        who = "the active party has" if self.options.match == "active" and not self.leads else "every party has"
+        for split, rows in places.items():
+            own, held = file_of(self.holding, split).frame.height, int((rows >= 0).sum())
+            if held < own:
+                yield f"{held} of the {own} rows of {file_of(self.holding, split).path.name} are among those that {who}"
 
     def _lead(self, link: Link) -> tuple[str, int, bool]:
         assert self.labels is not None

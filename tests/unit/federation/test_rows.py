@@ -126,6 +126,7 @@ def test_test_files(tmp_path, apart):
 def test_only_common_rows_by_default(tmp_path):
     some = {"all": range(50), "lab": range(5, 60), "clinic": [n for n in range(55) if n % 4]}
     sites = at_sites(PASSIVE, make_files(tmp_path, PASSIVE, some))
+    assert sites["lab"][2] == ("34 of the 55 rows of lab.csv are among those that every party has",)
     (tmp_path / "cut").mkdir()
     common = [n for n in range(5, 50) if n % 4]
     # The same as in one place with files that hold nobody else, in the same order.
