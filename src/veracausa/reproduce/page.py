@@ -123,6 +123,7 @@ def footnotes(experiment: Experiment, tables: Sequence[PanelTable], progress: Pr
     most = max((value.seeds for value in values), default=0)
     counted = "± is the spread over seeds" if most > 1 else "One seed"
     notes = [f"{counted}; the spread over images is another number, in table.csv."]
+    notes += _fewer_seeds(experiment, tables)
     if any(name != COSINE for name in experiment.attacks_used):
         notes.append(
             "Leakage: 0 % is no better than the best guess without the payload, 100 % a perfect copy. The rows `no "
@@ -159,6 +160,20 @@ def footnotes(experiment: Experiment, tables: Sequence[PanelTable], progress: Pr
     if "not run yet" in missing and not progress.stopped:
         notes.append("–: not run.")
     return notes
+
+
+def _fewer_seeds(experiment: Experiment, tables: Sequence[PanelTable]) -> list[str]:
+    """Which rows have numbers of fewer seeds than the experiment asks for: without ± one looks like a choice."""
+    fewest: dict[tuple[str, int], int] = {}
+    for table in tables:
+        for line in table.lines:
+            asked = experiment.seeds_of.get(line.row, experiment.seeds)
+            run = min((value.seeds for value in line.values.values() if value.seeds), default=asked)
+            if run < asked:
+                row = f"{table.label}: {line.label}" if len(tables) > 1 else line.label
+                fewest[row, asked] = min(run, fewest.get((row, asked), run))
+    rows = "; ".join(f"{row}, {run} of {asked}" for (row, asked), run in fewest.items())
+    return [f"Not all seeds are run: {rows}."] if rows else []
 
 
 def state_of(progress: Progress) -> str:

@@ -104,6 +104,16 @@ def test_what_is_missing_says_why(toy: Experiment, store: Cells):
     assert [text for row in body(toy, table) for text in row if text == "–"]
 
 
+def test_a_row_with_fewer_seeds_than_asked_for_is_named(toy: Experiment, store: Cells):
+    grid = filled(toy, store, leakage=0.5)
+    (whole,) = gather(toy, grid, store, {})
+    assert not [note for note in footnotes(toy, [whole], Progress(1, 1)) if "seeds are run" in note]
+    late = next(point for point in grid if point.row == "laplace" and point.seed == 1)
+    (store.root / "results" / f"{late.readings['unsplit'].key}.json").unlink()
+    (table,) = gather(toy, grid, store, {})
+    assert "Not all seeds are run: Laplace noise, 1 of 2." in footnotes(toy, [table], Progress(2, 1))
+
+
 def test_substituted_data_leave_the_paper_out(store: Cells):
     other = resolve({**TREE, "substitute": "Something else."}, "toy", "smoke")
     (table,) = gather(other, filled(other, store, leakage=0.5), store, {})
