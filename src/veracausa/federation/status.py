@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from veracausa.errors import InputError
 from veracausa.runs.atomic import write_whole
-from veracausa.wire.flare.link import FlareLink
+
+if TYPE_CHECKING:
+    from veracausa.wire.flare.link import FlareLink
 
 FILE = "federation-status.json"
 EVERY = 1.0

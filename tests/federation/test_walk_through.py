@@ -1,0 +1,102 @@
+"""The walk-through of docs/federation.md, every command as written; only the port is another one."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "federation.md").read_text(encoding="utf-8")
+WALK = PAGE[PAGE.index("## The walk-through") : PAGE.index("### On three machines")]
+TOGETHER = ("run", "predict")
+"""What parties do at the same time."""
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("nvflare") is None, reason='needs nvflare: pip install "veracausa[federation]"'
+)
+
+
+def blocks(kind: str) -> list[str]:
+    return re.findall(rf"^```{kind}\n(.*?)^```$", WALK, re.MULTILINE | re.DOTALL)
+
+
+def start(line: str, where: Path) -> subprocess.Popen[str]:
+    program, *words = shlex.split(line)
+    assert program == "veracausa"
+    path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
+    return subprocess.Popen(
+        [sys.executable, "-m", "veracausa.cli.main", *words],
+        cwd=where,
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(line: str, process: subprocess.Popen[str]) -> str:
+    said, _ = process.communicate(timeout=150)
+    assert process.returncode == 0, f"{line}\n{said}"
+    return said
+
+
+def listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.xdist_group("processes")
+def test_the_walk_through_as_written(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    example = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "federation_tables.py")], cwd=tmp_path, check=True
+    )
+    assert example.returncode == 0
+    (job,) = blocks("toml job")
+    (tmp_path / "benign.toml").write_text(job, encoding="utf-8")
+    said: dict[str, str] = {}
+    serving: subprocess.Popen[str] | None = None
+    try:
+        for block in blocks("sh"):
+            lines = [line.replace("localhost:8002", f"localhost:{port}") for line in block.strip().splitlines()]
+            if "federation serve" in block:
+                serving = start(lines[0], tmp_path)
+                deadline = time.monotonic() + 60
+                while not listening(port):
+                    assert time.monotonic() < deadline
+                    time.sleep(0.2)
+            elif any(f"federation {word} " in block for word in TOGETHER):
+                started = [(line, start(line, tmp_path)) for line in lines]
+                said |= {line: finish(line, process) for line, process in started}
+            else:
+                said |= {line: finish(line, start(line, tmp_path)) for line in lines}
+    finally:
+        if serving is not None:
+            os.killpg(serving.pid, signal.SIGINT)
+            serving.wait(timeout=30)
+    proof = said["veracausa doctor --wire clinic"]
+    assert "fail" not in proof
+    assert "another authority's certificate" in " ".join(proof.split())
+    assert "done" in said["veracausa federation status clinic"]
+    accuracy = re.findall(r"test accuracy (\d+\.\d) %", said["veracausa federation run clinic --yes"])
+    assert float(accuracy[-1]) > 90
+    predicted = pl.read_csv(tmp_path / "predictions.csv")
+    assert 10 < predicted.height <= 20
+    assert (tmp_path / "clinic" / "run" / "report.html").is_file()
+    everything = "".join(said.values())
+    for member in ("clinic", "lab", "coordinator"):
+        key = (tmp_path / member / "identity" / "key.pem").read_text()
+        assert key.splitlines()[1] not in everything
