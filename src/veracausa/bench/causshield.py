@@ -39,10 +39,12 @@ def run(
     compiled: bool = False,
     width: int | None = None,
     names: Sequence[str] | None = None,
+    own_rows: bool = True,
 ) -> list[Row]:
     """Exchanges with CausShield against plain ones, its phases, its inner iteration against the floor; every defense.
 
-    `names` picks defenses; without CausShield among them, its own rows are left out.
+    `names` picks defenses. CausShield's own rows, which take most of the time, are left out where it is not among
+    them or nobody wants them.
     """
     for name in names or ():
         defenses.get(name)
@@ -66,7 +68,7 @@ def run(
     )
     dataset = data_for(job, WORKLOADS["cifar10"])
     rows = []
-    if names is None or "causshield" in names:
+    if own_rows and (names is None or "causshield" in names):
         rows = [*_exchanges(job, dataset, steps, repeats, on_gpu), *_phases(job, dataset, 20 if on_gpu else 2)]
     return [*rows, *defense_rows(job, dataset, Effort.on(on_gpu), names)]
 
