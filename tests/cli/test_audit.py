@@ -26,6 +26,8 @@ from veracausa.defenses.base import Defense
 from veracausa.errors import InputError
 from veracausa.runs.folder import Run
 
+pytestmark = pytest.mark.xdist_group("audit")  # what its tests share is made once, not once a worker
+
 QUICK = ("inverse.epochs=2", "inverse.channels=8", "inverse.blocks=1")
 SETTINGS = [word for setting in QUICK for word in ("--set", setting)]
 DIGITS = {

@@ -15,6 +15,8 @@ from veracausa.errors import InputError
 from veracausa.reproduce.experiment import known_experiments
 from veracausa.reproduce.run import reproduce_all
 
+pytestmark = pytest.mark.xdist_group("reproduce_command")  # what its tests share is made once, not once a worker
+
 FOLDER = Path(__file__).parents[2] / "experiments" / "causshield"
 # What is shown, how it is drawn, and by which rows: each of them the file of the paper's figure with fewer rows.
 KINDS = {

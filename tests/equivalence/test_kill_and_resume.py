@@ -128,7 +128,7 @@ def undisturbed(tmp_path_factory):
 @pytest.mark.parametrize(
     ("link", "kills"),
     [
-        ("threads", 3),
+        ("threads", 2),
         pytest.param("threads", 8, marks=pytest.mark.slow),
         pytest.param("processes", 4, marks=pytest.mark.slow),
     ],

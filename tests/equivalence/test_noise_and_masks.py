@@ -13,6 +13,8 @@ from resumed import JOB, assert_resumes
 from veracausa.defenses.draws import ByRow
 from veracausa.testing import check_defense
 
+pytestmark = pytest.mark.xdist_group("noise_and_masks")  # what its tests share is made once, not once a worker
+
 NOISE_AND_MASKS: dict[str, dict[str, Any]] = {
     "laplace": {"name": "laplace"},
     "laplace fixed clip": {"name": "laplace", "noise": "fixed", "reading": "clip"},

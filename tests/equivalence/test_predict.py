@@ -22,6 +22,8 @@ from veracausa.registry import Options
 from veracausa.runs.folder import Run
 from veracausa.runs.tree import decode_tree
 
+pytestmark = pytest.mark.xdist_group("predict")  # what its tests share is made once, not once a worker
+
 ROWS = 60
 HEADER = ["key", "age", "job", "income", "colour", "ill"]
 BANK, SHOP = ["age", "job"], ["income", "colour"]

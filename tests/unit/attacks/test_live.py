@@ -21,6 +21,8 @@ from veracausa.runs.tree import decode_tree, same
 from veracausa.split.train import train
 from veracausa.split.watcher import untouched
 
+pytestmark = pytest.mark.xdist_group("live")  # what its tests share is made once, not once a worker
+
 JOB = {
     "data": {"name": "digits"},
     "model": {"name": "convnet", "cut": 2},

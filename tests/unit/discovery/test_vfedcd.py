@@ -19,6 +19,8 @@ from veracausa.discovery.vfedcd import VFedCD
 from veracausa.errors import InputError
 from veracausa.profiles import read_profile
 
+pytestmark = pytest.mark.xdist_group("vfedcd")  # what its tests share is made once, not once a worker
+
 QUICK = {"epochs": 30, "refit_epochs": 20, "acyclicity": "spectral", "searches": []}
 DATA = load_causal("synthetic", attributes=5, edges=5, rows=300, seed=4)
 FRAME = pl.DataFrame(DATA.values, schema=list(DATA.names))

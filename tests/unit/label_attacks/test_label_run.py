@@ -15,6 +15,8 @@ from veracausa.label_attacks.run import infer_labels
 from veracausa.runs.folder import Run
 from veracausa.split.train import train
 
+pytestmark = pytest.mark.xdist_group("label_run")  # what its tests share is made once, not once a worker
+
 JOB = {
     "data": {"name": "digits", "validation": 0.1},
     "model": {"name": "convnet"},

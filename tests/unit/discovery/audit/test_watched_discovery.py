@@ -21,6 +21,8 @@ from veracausa.discovery.job import DiscoveryJob
 from veracausa.discovery.vfedcd import VFedCD
 from veracausa.errors import InputError
 
+pytestmark = pytest.mark.xdist_group("watched_discovery")  # what its tests share is made once, not once a worker
+
 NAMES = [f"x{at}" for at in range(6)]
 PARTIES = {"a": NAMES[:2], "b": NAMES[2:4], "c": NAMES[4:]}
 

@@ -10,6 +10,8 @@ from veracausa.defenses.causshield.surrogates import surrogates
 from veracausa.defenses.causshield.surrogates.training import train
 from veracausa.defenses.causshield.surrogates.unet import UNet
 
+pytestmark = pytest.mark.xdist_group("learnt_surrogates")  # what its tests share is made once, not once a worker
+
 
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
