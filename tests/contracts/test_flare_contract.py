@@ -1,0 +1,185 @@
+"""What we rely on in NVIDIA FLARE, none of which it promises: a version that changes it must not be taken unseen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("nvflare")
+
+from nvflare.fuel.f3.cellnet.core_cell import CoreCell
+from nvflare.fuel.f3.cellnet.defs import Encoding, MessageHeaderKey, MessageType, ReturnCode
+from nvflare.fuel.f3.cellnet.identity import CellIdentityResolver
+from nvflare.fuel.f3.comm_error import CommError
+from nvflare.fuel.f3.drivers.connector_info import Mode
+from nvflare.fuel.f3.endpoint import Endpoint
+from nvflare.fuel.f3.message import Message
+from nvflare.fuel.f3.sfm import sfm_endpoint
+from nvflare.fuel.f3.stats_pool import StatsPoolManager
+
+from federation.certificates import Authority
+from veracausa.wire import tls_driver
+from veracausa.wire.flare.guarded import STRAIGHT, GuardedCell
+
+MEMBERS = {"server": "bank", "hospital": "hospital", "lab": "lab"}
+
+
+def message(payload: bytes = b"content", **changed: object) -> Message:
+    headers = {
+        MessageHeaderKey.CHANNEL: "channel",
+        MessageHeaderKey.TOPIC: "topic",
+        MessageHeaderKey.ORIGIN: "lab",
+        MessageHeaderKey.DESTINATION: "hospital",
+        MessageHeaderKey.MSG_TYPE: MessageType.REQ,
+        MessageHeaderKey.PAYLOAD_ENCODING: Encoding.BYTES,
+    }
+    return Message({**headers, **changed}, payload)
+
+
+@pytest.fixture
+def cell() -> Iterator[CoreCell]:
+    """FLARE's own."""
+    StatsPoolManager.pools.clear()
+    yield CoreCell("hospital", "tcp://localhost:1", False, {})
+    CoreCell.ALL_CELLS.clear()
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[Any]:
+    tls_driver.register()
+    seen = SimpleNamespace(gate=[], heard=[], passes=True)
+
+    def gate(came_from: str, arrived: Message) -> bool:
+        seen.gate.append(came_from)
+        return bool(seen.passes)
+
+    own = Authority(tmp_path).member("hospital")
+    url = tls_driver.url("tcp", "localhost:1", "bank")
+    seen.cell = GuardedCell("hospital", url, own.for_flare(), MEMBERS, gate, seen.heard.append, lambda arrived: True)
+    yield seen
+    CoreCell.ALL_CELLS.clear()
+
+
+def test_the_version_is_the_one_that_was_read() -> None:
+    assert version("nvflare").startswith("2.9.")
+
+
+@pytest.mark.parametrize("to", ["hospital", "server"], ids=["for here", "to be forwarded"])
+def test_a_filter_comes_before_the_engine_and_stops_it(cell: CoreCell, monkeypatch: Any, to: str) -> None:
+    after: list[str] = []
+    monkeypatch.setattr(cell, "_forward", lambda *unused: after.append("forwarded"))
+    monkeypatch.setattr(cell, "_process_request", lambda *unused: after.append("decoded"))
+    cell.process_message(Endpoint("lab"), None, 1, message(**{MessageHeaderKey.DESTINATION: to}))
+    assert after == [{"hospital": "decoded", "server": "forwarded"}[to]]
+    cell.add_incoming_filter("*", "*", lambda arrived: Message())
+    cell.process_message(Endpoint("lab"), None, 1, message(**{MessageHeaderKey.DESTINATION: to}))
+    assert len(after) == 1
+
+
+def test_a_filter_that_fails_stops_the_message(cell: CoreCell, monkeypatch: Any) -> None:
+    after: list[str] = []
+    monkeypatch.setattr(cell, "_process_request", lambda *unused: after.append("decoded"))
+
+    def fails(arrived: Message) -> None:
+        raise ZeroDivisionError
+
+    cell.add_incoming_filter("*", "*", fails)
+    cell.process_message(Endpoint("lab"), None, 1, message())
+    assert cell._try_cb(message(), fails).get_header(MessageHeaderKey.RETURN_CODE) == ReturnCode.PROCESS_EXCEPTION
+    assert after == []
+
+
+def test_the_engine_counts_by_what_a_peer_invents(cell: CoreCell, monkeypatch: Any) -> None:
+    """Before any filter: the reason why ours has no such pools, and a gate before them."""
+    monkeypatch.setattr(cell, "_process_request", lambda *unused: None)
+    cell.add_incoming_filter("*", "*", lambda arrived: Message())
+    for number in range(5):
+        headers = {MessageHeaderKey.CHANNEL: f"c{number}", MessageHeaderKey.ROUTE: [("lab", 0.0)]}
+        cell.process_message(Endpoint("lab"), None, 1, message(**headers))
+    assert len(cell.msg_travel_stats_pool.cat_bins) == 5
+
+
+def test_an_identity_of_another_name_is_refused_but_children_are_taken() -> None:
+    stock = CellIdentityResolver("server", {"server": "bank"})
+    stock.require_match("hospital", "hospital", "a connection")
+    stock.require_match("server", "bank", "a connection")
+    for name, certificate in (("hospital", "lab"), ("server", "lab"), ("hospital", ""), ("hospital", "N/A")):
+        with pytest.raises(ValueError, match="connection"):
+            stock.require_match(name, certificate, "a connection")
+    stock.require_match("hospital.anything", "hospital", "a connection")  # why ours is stricter
+
+
+def test_ours_takes_members_only(guarded: Any) -> None:
+    resolver = guarded.cell.communicator.conn_manager.identity_resolver
+    for name, certificate in MEMBERS.items():
+        resolver.require_match(name, certificate, "a connection")
+    wrong = [("hospital.child", "hospital"), ("hospital", "lab"), ("server", "server"), ("eve", "eve"), ("lab", "")]
+    for name, certificate in wrong:
+        with pytest.raises(ValueError, match="is not that of"):
+            resolver.require_match(name, certificate, "a connection")
+
+
+@pytest.mark.parametrize("mode", [Mode.PASSIVE, Mode.ACTIVE])
+def test_a_connection_whose_certificate_has_another_name_is_closed(guarded: Any, mode: Mode) -> None:
+    closed: list[bool] = []
+    connector = SimpleNamespace(params={"secure": True, "connection_security": "mtls"}, mode=mode)
+    connection = SimpleNamespace(
+        connector=connector,
+        get_conn_properties=lambda: {"peer_cn": "lab"},
+        close=lambda: closed.append(True),
+    )
+    arrived = SimpleNamespace(conn=connection, get_name=lambda: "connection 1")
+    with pytest.raises(CommError):
+        guarded.cell.communicator.conn_manager.update_endpoint(arrived, {"endpoint_name": "hospital.child"})
+    with pytest.raises(CommError):
+        guarded.cell.communicator.conn_manager.update_endpoint(arrived, {"endpoint_name": "server"})
+    assert closed == [True, True]
+
+
+def test_a_member_has_one_connection() -> None:
+    """A second one of the same name takes the place of the first: nobody can hold many."""
+    assert sfm_endpoint.MAX_CONN_PER_ENDPOINT == 1
+
+
+def test_the_engine_hands_every_message_to_ours(guarded: Any) -> None:
+    assert guarded.cell.communicator.conn_manager.receivers == {CoreCell.APP_ID: guarded.cell}
+
+
+@pytest.mark.parametrize("passes", [True, False])
+def test_nothing_passes_the_gate_that_it_refuses(guarded: Any, monkeypatch: Any, passes: bool) -> None:
+    guarded.passes, seen = passes, []
+    monkeypatch.setattr(CoreCell, "process_message", lambda *unused: seen.append("the engine"))
+    connection = SimpleNamespace()
+    guarded.cell.process_message(Endpoint("lab"), connection, 1, message())
+    assert guarded.gate == ["lab"]
+    assert len(guarded.heard) == passes
+    assert seen == []
+
+
+def test_there_are_no_statistics_that_a_peer_could_fill(guarded: Any) -> None:
+    pools = [value for name, value in vars(guarded.cell).items() if name.endswith("_pool")]
+    assert len(pools) >= 7
+    for pool in pools:
+        assert not vars(pool)
+        pool.record_value(category="x", value=1.0)
+        pool.increment(category="x", counter_name="y")
+
+
+def test_what_must_not_pass_a_relay_does_not(guarded: Any, monkeypatch: Any) -> None:
+    sent: list[str] = []
+    monkeypatch.setattr(guarded.cell.communicator, "send", lambda to, app, what: sent.append(to.name))
+    to_lab = {MessageHeaderKey.DESTINATION: "lab"}
+    for to, straight in (("server", False), ("lab", True), ("server", True)):
+        headers = {**to_lab, STRAIGHT: True} if straight else to_lab
+        guarded.cell._send_to_endpoint(Endpoint(to), message(**headers))
+    assert sent == ["server", "lab"]
+
+
+def test_adhoc_connections_are_off(guarded: Any) -> None:
+    """FLARE's would be plaintext, to wherever a peer says."""
+    assert guarded.cell.connector_manager.adhoc_allowed is False
