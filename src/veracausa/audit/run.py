@@ -8,6 +8,7 @@ from typing import Any
 
 from veracausa.audit.labels import attack_labels
 from veracausa.audit.live import attacked_live
+from veracausa.audit.own_site import data_of, is_own_site, parties_here
 from veracausa.audit.record import finished_attack, gather, write_attack
 from veracausa.audit.samples import choose
 from veracausa.audit.scene import Observer, Outcome, Scene
@@ -16,7 +17,6 @@ from veracausa.audit.twin import check_twin, defended_by, twin_of
 from veracausa.audit.usefulness import measure_usefulness
 from veracausa.audit.victim import Victim
 from veracausa.config import Job
-from veracausa.data.load import load
 from veracausa.data.vertical import VerticalDataset
 from veracausa.errors import InputError, VeracausaError
 from veracausa.registry import Options, did_you_mean
@@ -52,6 +52,7 @@ def audit_run(
     has already, just as it is asked for, is not repeated. `twin` is another run to take as the twin, now and later:
     many runs can share one, whose finished attacks are never repeated. An undefended run is its own twin. With
     `labels`, the attacks of passive parties on the labels are run, too, where the run kept the gradients it returned.
+    Of a run across organisations a passive party can audit its own half at home; its attacker then knows no labels.
     """
     options = attack_options(attacks, overrides)
     check_grants(options)
@@ -60,8 +61,9 @@ def audit_run(
     if run.status.get("state") != "done" or not run.summary:
         raise InputError(f"{run.path}: the run is not finished; finish it with --resume, then audit it")
     job = run.job
-    chosen = _parties(job, parties)
-    dataset = load(job)
+    alone = is_own_site(run, job)
+    chosen = _parties(job, parties or (parties_here(run, job) if alone else None))
+    dataset = data_of(run, job)
     asked = {"auxiliary": auxiliary, "victims": victims, "parties": chosen, "double": double}
     if twin is not None and defended_by(job):
         check_twin(job, twin)
@@ -70,7 +72,10 @@ def audit_run(
     with locked(run.path), _told(run, list(options)):
         if beside is not None and beside.path != run.path:
             _attack_twin(beside, dataset, options, asked, observer, resume or twin is not None, labels)
-        _attack_all(run, dataset, options, asked, lambda event: observer({**event, "twin": False}), resume, labels)
+        # At one party's own site nobody has the labels, nor the other half of the model.
+        _attack_all(
+            run, dataset, options, asked, lambda event: observer({**event, "twin": False}), resume, labels, alone
+        )
         return gather(run)
 
 
@@ -99,6 +104,7 @@ def _attack_all(
     observer: Observer,
     resume: bool,
     labels: bool,
+    alone: bool = False,
 ) -> None:
     job, schema = run.job, Schema.of(dataset)
     for name, own in options.items():
@@ -117,9 +123,10 @@ def _attack_all(
                 outcomes.append(scene.attacked(own, observer, asked["double"] and step is None))
         write_attack(run, own, wanted, outcomes)
         gather(run)  # what is finished stays, whatever happens to the next
-    if labels:
+    if labels and not alone:
         attack_labels(run, dataset, asked["parties"], observer, resume)
-    measure_usefulness(run, dataset, resume)
+    if not alone:
+        measure_usefulness(run, dataset, resume)
 
 
 def _wanted(asked: Mapping[str, Any], options: Options) -> dict[str, Any]:

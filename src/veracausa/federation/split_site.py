@@ -87,6 +87,18 @@ class SplitSite(Prepared):
         link.ledger.flush()
         self.data, self.schema, self.notes = self.table.data(found)
 
+    def data_here(self) -> VerticalDataset:
+        """This party's rows as they were aligned for the run, without anybody else."""
+        if self.table is None:
+            assert self.dataset is not None
+            self.data, self.schema = self.dataset.parties[self.me], Schema.of(self.dataset)
+        else:
+            _, state = self._kept()
+            if state is None:
+                raise InputError(f"{self.path}: these are not the data of the run; put them back as they were")
+            self.data, self.schema, self.notes = self.table.data(Found.of_state(state))
+        return self._seen()
+
     def run(self, link: Link, notify: Notify, start_step: int | None) -> None:
         assert self.data is not None, "align comes first"
         assert self.schema is not None

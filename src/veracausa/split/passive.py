@@ -14,7 +14,7 @@ from veracausa import seeding
 from veracausa.config import Job
 from veracausa.data.vertical import PartyData, Split
 from veracausa.defenses.base import Context, Defense
-from veracausa.errors import InputError
+from veracausa.errors import InputError, WireError
 from veracausa.runs.store import Store
 from veracausa.split.bottom import build_defended, make_defense
 from veracausa.split.meters import Meters
@@ -123,8 +123,15 @@ class PassiveParty:
             named = {"event": "defense", "epoch": epoch, "step": step, "defense": self.defense.options.name}
             store.log({**named, **found})
 
-    def _train(self, link: Link, request: Message) -> None:
+    def _asked_for(self, request: Message, split: Split) -> Tensor:
+        """The positions that are asked for; refused where there is no such row."""
         ids = request.tensors["ids"].cpu()
+        if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < len(self.parts[split]):
+            raise WireError("request.ids", f"{self.active!r} asks for {split} rows that are not there")
+        return ids
+
+    def _train(self, link: Link, request: Message) -> None:
+        ids = self._asked_for(request, "train")
         step, steps = int(request.meta["at"]), int(request.meta["of"])
         options = self.job.training
         set_learning_rate(self.optimizer, learning_rate(step, steps, options.optimizer.lr, options.schedule))
@@ -152,7 +159,9 @@ class PassiveParty:
 
     def _infer(self, link: Link, request: Message) -> None:
         split: Split = request.meta["split"]  # type: ignore[assignment]
-        ids = request.tensors["ids"].cpu()
+        if split not in self.parts:
+            raise WireError("request.split", f"{self.active!r} asks for rows of a split that there is not")
+        ids = self._asked_for(request, split)
         payload = self.defense.infer(self._rows(split, ids), ids)
         link.send(self.active, self.payload_kind, self.exchange, {"payload": payload.to(self.dtype)})
 
