@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -10,7 +9,6 @@ from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal
 
 import torch
 
@@ -28,7 +26,7 @@ from veracausa.bench.wire_stations import (
     take_orders,
     wait_for_port,
 )
-from veracausa.federation.members import Member, Network, WireLimits
+from veracausa.federation.members import Network
 from veracausa.wire.credentials import Credentials
 
 RELAY, ASKS, ANSWERS = "relay", "a", "b"

@@ -51,8 +51,10 @@ class RawCell:
             auth_identity=self.identity,
             auth_identity_map={"server": self.server_identity},
         )
-        cell.register_request_cb(CHANNEL, "echo", lambda request: Message(payload=request.payload))
-        cell.register_request_cb(CHANNEL, "load", lambda request: Message())
+        cell.register_request_cb(CHANNEL, "echo", lambda request: Message(payload=_array(request.payload).tobytes()))
+        cell.register_request_cb(
+            CHANNEL, "load", lambda request: Message(payload=b"" if len(_array(request.payload)) else None)
+        )
         cell.start()
         return cell
 
@@ -81,23 +83,22 @@ def _cell_asks(cell: RawCell, target: str, secure: bool, pipe: Connection) -> No
     wait_for_port(cell.port)
     opened = cell.open()
 
-    def ask(topic: str, payload: bytes | memoryview, timeout: float = 60.0) -> Any:
+    def ask(topic: str, payload: bytes, timeout: float = 60.0) -> Any:
         reply = opened.send_request(CHANNEL, topic, target, Message(payload=payload), timeout, secure)
         return reply if reply.get_header(MessageHeaderKey.RETURN_CODE) == ReturnCode.OK else None
 
     @contextmanager
     def crossing(task: Task) -> Iterator[Callable[[int], object]]:
         array = np.random.default_rng(0).random(task.nbytes // 4, dtype=np.float32)
-        payload = memoryview(array).cast("B")
 
         def cross(step: int) -> None:
-            reply = ask("echo" if task.echo else "load", payload)
-            if reply is None or (task.echo and len(np.frombuffer(reply.payload, np.float32)) != len(array)):
+            reply = ask("echo" if task.echo else "load", array.tobytes())
+            if reply is None or (task.echo and len(_array(reply.payload)) != len(array)):
                 raise RuntimeError(f"{target} did not answer as it should")
 
         yield cross
 
-    while ask("echo", b"are you there", 1.0) is None:
+    while ask("echo", bytes(4), 1.0) is None:
         time.sleep(0.1)
     take_orders(pipe, crossing)
     opened.stop()
@@ -115,7 +116,8 @@ def _stream_answers(port: int, credentials: Credentials, pipe: Connection) -> No
     import grpc
 
     def echo(frames: Iterator[bytes], context: object) -> Iterator[bytes]:
-        yield from frames
+        for frame in frames:
+            yield _array(frame).tobytes()
 
     def load(frames: Iterator[bytes], context: object) -> Iterator[bytes]:
         whole, filled = bytearray(LARGE), 0
@@ -155,11 +157,10 @@ def _stream_asks(port: int, credentials: Credentials, pipe: Connection) -> None:
         replies = channel.stream_stream(method)(iter(outgoing.get, None), wait_for_ready=True)
 
         def cross(step: int) -> None:
-            view = memoryview(array).cast("B")
-            for start in range(0, len(view), FRAME):
-                outgoing.put(bytes(view[start : start + FRAME]))  # gRPC takes nothing but bytes
+            for part in np.array_split(array, max(1, task.nbytes // FRAME)):
+                outgoing.put(part.tobytes())
             reply = next(replies)
-            if task.echo and len(np.frombuffer(reply, np.float32)) != len(array):
+            if task.echo and len(_array(reply)) != len(array):
                 raise RuntimeError("the stream did not answer as it should")
 
         yield cross
@@ -168,6 +169,10 @@ def _stream_asks(port: int, credentials: Credentials, pipe: Connection) -> None:
 
     take_orders(pipe, crossing)
     channel.close()
+
+
+def _array(content: bytes | bytearray) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return np.frombuffer(content, np.float32)
 
 
 def _pems(credentials: Credentials) -> tuple[bytes, bytes, bytes]:

@@ -15,7 +15,8 @@ from multiprocessing.connection import Connection
 HOST = "localhost"
 SMALL, LARGE = 256 << 10, 16 << 20
 PATIENCE = 120.0
-"""Seconds that a process may take to start, or to end."""
+LEAVE = 5.0
+"""Seconds that a process may take to start, and to end."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def running(*stations: Station) -> Iterator[Way]:
         yield way
         way.end()
         for process, _ in started:
-            process.join(PATIENCE)
+            process.join(LEAVE)
     finally:
         for process, _ in started:
             process.kill()

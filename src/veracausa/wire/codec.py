@@ -39,6 +39,8 @@ MAX_RANK = 8
 SMALL_INDEX = 1 << 12
 """Bytes of an index up to which what was made of it is kept: a stranger must not fill the memory with large ones."""
 DEFAULT_MAX_BODY = 1 << 30
+ALIGNMENT = 64
+"""Where torch lets the memory of a new tensor begin."""
 
 
 Entries = Mapping[str, tuple[torch.dtype, tuple[int, ...], int, int]]
@@ -146,8 +148,12 @@ def decode(
     kinds: Mapping[str, Kind],
     max_body: int = DEFAULT_MAX_BODY,
     device: torch.device | None = None,
+    owned: bool = False,
 ) -> Message:
-    """The message, its tensors copied out of `data`; refused unless it is of a declared kind and shape."""
+    """The message, its tensors copied out of `data`; refused unless it is of a declared kind and shape.
+
+    With `owned` nobody else writes to `data`; what begins there where a tensor's memory would begin is not copied.
+    """
     view: memoryview = memoryview(data.numpy() if isinstance(data, Tensor) else data)  # type: ignore[arg-type]
     # Read once: in shared memory the sender could still change it after the check.
     prefix = bytes(view[: PREFIX.size])
@@ -163,10 +169,14 @@ def decode(
     entries, data_start = _index(view, start)
     described = {name: (entry[0], entry[1]) for name, entry in entries.items()}
     kinds[fields["kind"]].check(described, fields["meta"])
-    tensors = {
-        name: _copy_out(name, whole[data_start + begin : data_start + end], dtype, shape, device)
-        for name, (dtype, shape, begin, end) in entries.items()
-    }
+    tensors = {}
+    for name, (dtype, shape, begin, end) in entries.items():
+        raw = whole[data_start + begin : data_start + end]
+        # Elsewhere than a new tensor's memory would, a kernel may round differently.
+        if owned and len(raw) and dtype is not torch.bool and not raw.data_ptr() % ALIGNMENT:
+            tensors[name] = torch.frombuffer(view[data_start + begin : data_start + end], dtype=dtype).view(shape)
+        else:
+            tensors[name] = _copy_out(name, raw, dtype, shape, device)
     return Message(fields["sender"], fields["receiver"], fields["kind"], fields["step"], tensors, fields["meta"])
 
 

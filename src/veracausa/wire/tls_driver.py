@@ -13,6 +13,7 @@ import socket
 import threading
 from typing import Any
 
+import numpy as np
 from nvflare.fuel.f3.comm_error import CommError
 from nvflare.fuel.f3.communicator import driver_mgr
 from nvflare.fuel.f3.drivers.connector_info import ConnectorInfo, Mode
@@ -36,6 +37,9 @@ MAX_WAITING = 64 << 20
 """Bytes that may wait to be sent on one grpc connection; FLARE's queue has no end."""
 SEND_S = 30.0
 """How long a frame may wait for that; as long as FLARE lets it wait on a tcp connection."""
+_ALIGNMENT = 64
+_RECORD = 1 << 14
+"""Bytes of the largest record of TLS."""
 _EXPECTED = "grpc.ssl_target_name_override"
 _LIMIT = "grpc.max_receive_message_length"
 _log = logging.getLogger(__name__)
@@ -62,12 +66,28 @@ def _with_mutual_tls(connector: ConnectorInfo) -> dict[str, Any]:
 
 
 class _Connection(SocketConnection):  # type: ignore[misc, unused-ignore]
-    """A connection that makes room for no more than a frame may have."""
+    """A connection that makes room for no more than a frame may have, and copies none."""
 
-    def read_into(self, buffer: Any, offset: int, length: int) -> None:
-        super().read_into(buffer, offset, length)
-        if not offset and length == PREFIX_LEN and Prefix.from_bytes(buffer).length > MAX_FRAME:
-            raise CommError(CommError.BAD_DATA, "the announced frame is too large")
+    def read_frame(self) -> Any:
+        head = bytearray(PREFIX_LEN)
+        self.read_into(head, 0, PREFIX_LEN)
+        length = Prefix.from_bytes(head).length
+        if not PREFIX_LEN <= length <= MAX_FRAME:
+            raise CommError(CommError.BAD_DATA, "the announced frame is too small or too large")
+        # Not filled with zeros first, and its end aligned: there is a tensor's, which then needs no copy.
+        space = np.empty(length + _ALIGNMENT, np.uint8)
+        start = -(space.ctypes.data + length) % _ALIGNMENT
+        frame = memoryview(space)[start : start + length]  # type: ignore[arg-type, unused-ignore]
+        frame[:PREFIX_LEN] = head
+        self.read_into(frame, PREFIX_LEN, length - PREFIX_LEN)
+        return frame
+
+    def send_parts(self, head: bytearray, body: memoryview) -> None:
+        """A frame in two; the first part fills a record of TLS."""
+        share = max(0, _RECORD - len(head))
+        self.send_frame(head + body[:share])
+        if len(body) > share:
+            self.send_frame(body[share:])
 
 
 class _Handler(ConnectionHandler):  # type: ignore[misc, unused-ignore]

@@ -17,15 +17,17 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from veracausa.errors import WireError
-from veracausa.wire.codec import PREFIX, check_prefix
+from veracausa.wire.codec import ALIGNMENT, PREFIX, check_prefix
+from veracausa.wire.memory import copy_bytes
 
+Frame = bytes | bytearray | memoryview
 MAGIC = b"VCF1"
 HEADER = struct.Struct("<4sB3x16sQQQ")
 NO_SESSION = bytes(16)
@@ -53,12 +55,12 @@ class Sort(IntEnum):
     CONFIRM = 8
 
 
+_SORTS = {int(sort): sort for sort in Sort}
 NUMBERED = (Sort.PIECE, Sort.WORDS)
 OF_A_SESSION = (*NUMBERED, Sort.STATE, Sort.PROBE)
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(NamedTuple):
     """The head of a frame."""
 
     sort: Sort
@@ -78,9 +80,9 @@ def parse(frame: memoryview) -> tuple[Header, memoryview]:
     magic, sort, session, number, read, arrived = HEADER.unpack_from(frame)
     if magic != MAGIC or bytes(frame[5:8]) != bytes(3):
         raise WireError("frame", "is not one of ours")
-    if sort not in Sort.__members__.values():
+    if sort not in _SORTS:
         raise WireError("frame", f"is of the unknown sort {sort}")
-    return Header(Sort(sort), session, number, read, arrived), frame[HEADER.size :]
+    return Header(_SORTS[sort], session, number, read, arrived), frame[HEADER.size :]
 
 
 class Outgoing:
@@ -90,7 +92,7 @@ class Outgoing:
         self.next = 0
         self.nbytes = 0
         self._window = window
-        self._unread: deque[tuple[int, bytes | bytearray]] = deque()
+        self._unread: deque[tuple[int, Frame]] = deque()
 
     def has_room(self, size: int) -> bool:
         return not self._unread or self.nbytes + size + COST <= self._window
@@ -100,7 +102,7 @@ class Outgoing:
         self.next += 1
         return self.next - 1
 
-    def keep(self, number: int, frame: bytes | bytearray) -> None:
+    def keep(self, number: int, frame: Frame) -> None:
         self._unread.append((number, frame))
         self.nbytes += len(frame) + COST
 
@@ -113,7 +115,7 @@ class Outgoing:
             self.nbytes -= len(self._unread.popleft()[1]) + COST
         return len(self._unread) < before
 
-    def since(self, number: int) -> list[bytes | bytearray]:
+    def since(self, number: int) -> list[Frame]:
         """The frames from a number on."""
         return [frame for at, frame in self._unread if at >= number]
 
@@ -159,6 +161,19 @@ class Incoming:
         return before - self.nbytes
 
 
+def room(size: int) -> Tensor:
+    """Bytes that end where the memory of a tensor could begin: a tensor at the end of a message is aligned, too."""
+    start = -size % ALIGNMENT
+    return torch.empty(size + start, dtype=torch.uint8)[start:]
+
+
+def _writable(piece: memoryview) -> Tensor:
+    """A copy: a tensor must not be made of bytes that nobody may write."""
+    copied = room(len(piece))
+    memoryview(copied.numpy())[:] = piece  # type: ignore[arg-type]
+    return copied
+
+
 class Assembly:
     """The pieces of one message after the other."""
 
@@ -175,19 +190,18 @@ class Assembly:
         """The whole message once its last piece is here; refused before anything of its size is allocated."""
         if not len(piece):
             raise WireError("frame", "is a piece of nothing")
-        # A tensor must not be made of bytes that nobody may write.
-        part = torch.frombuffer(bytearray(piece) if piece.readonly else piece, dtype=torch.uint8)
+        part = _writable(piece) if piece.readonly else torch.frombuffer(piece, dtype=torch.uint8)
         if self._whole is None:
             total = check_prefix(bytes(piece[: PREFIX.size]), self._max_body)
             if len(part) > total:
                 raise WireError("body", f"{len(part)} bytes, {total} were announced")
             if len(part) == total:
                 return part
-            self._whole, self._filled = torch.empty(total, dtype=torch.uint8), 0
+            self._whole, self._filled = room(total), 0
         if self._filled + len(part) > len(self._whole):
             self._whole = None
             raise WireError("body", "has more bytes than were announced")
-        self._whole[self._filled : self._filled + len(part)] = part
+        copy_bytes(self._whole[self._filled : self._filled + len(part)], part)
         self._filled += len(part)
         if self._filled < len(self._whole):
             return None

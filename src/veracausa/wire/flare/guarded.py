@@ -6,21 +6,27 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
+import msgpack
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell
 from nvflare.fuel.f3.cellnet.defs import Encoding, MessageHeaderKey, MessagePropKey, MessageType, ReturnCode
 from nvflare.fuel.f3.cellnet.fqcn import FQCN
 from nvflare.fuel.f3.cellnet.identity import CellIdentityResolver
+from nvflare.fuel.f3.drivers.connector_info import Mode
+from nvflare.fuel.f3.message import Message
+from nvflare.fuel.f3.sfm.conn_manager import SfmFrameReceiver
 from nvflare.fuel.f3.sfm.constants import Types
+from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
+from nvflare.fuel.f3.sfm.sfm_conn import SfmConnection
+from nvflare.fuel.f3.stats_pool import StatsPoolManager
 
 STRAIGHT = "straight"
 """The header of a message that must not pass a relay."""
 IN_WORK = 64 << 20
 """Bytes of one connection that may wait for a thread; then nothing more is read from it for a while."""
 _COST = 1 << 10
-_SORT = 6
-"""Where in a frame of the engine its type stands."""
 
 Gate = Callable[[str, Any], bool]
 """Whether the engine may see a message that came over the connection of the cell named."""
@@ -51,9 +57,11 @@ class GuardedCell(CoreCell):  # type: ignore[misc, unused-ignore]
         self.logger.setLevel(logging.CRITICAL)  # named after this class, it would speak for this package
         for pool in [attribute for attribute in vars(self) if attribute.endswith("_pool")]:
             setattr(self, pool, _NoStatistics())
+        StatsPoolManager.pools.clear()  # or no third cell of this name could be made in this process
         connections = self.communicator.conn_manager
         connections.identity_resolver = _MembersOnly(members)
         self._workers = connections.process_frame = _Workers(connections)
+        connections.handle_new_connection = partial(_greet, connections)
 
     def process_message(self, endpoint: Any, connection: Any, app_id: int, message: Any) -> None:
         """In the thread that reads the connection: what is brief is done at once, the rest by the engine's threads.
@@ -120,6 +128,40 @@ class _MembersOnly(CellIdentityResolver):  # type: ignore[misc, unused-ignore]
             raise ValueError(f"{peer_desc} is not that of {fqcn!r}")
 
 
+class _Parted(SfmConnection):  # type: ignore[misc, unused-ignore]
+    """Sends the head of a frame and what it carries one after the other; FLARE makes one piece of them first."""
+
+    def send_frame(self, prefix: Prefix, headers: dict[str, Any] | None, payload: Any) -> None:
+        packed = msgpack.packb(headers) if headers else b""
+        head = bytearray(PREFIX_LEN)
+        prefix.header_len, prefix.sequence = len(packed), self.next_sequence()
+        prefix.length = PREFIX_LEN + len(packed) + len(payload or b"")
+        prefix.to_buffer(head, 0)
+        head += packed
+        send_parts = getattr(self.conn, "send_parts", None)
+        with self.lock:  # or frames of two threads would be mixed
+            with self.send_state_lock:
+                self.send_started_at = time.monotonic()
+            try:
+                if send_parts is None or not payload:
+                    self.conn.send_frame(b"".join((head, payload or b"")))
+                else:
+                    send_parts(head, memoryview(payload))
+            finally:
+                with self.send_state_lock:
+                    self.send_started_at = 0.0
+
+
+def _greet(connections: Any, connection: Any) -> None:
+    """What FLARE does with a new connection, with frames in parts."""
+    parted = _Parted(connection, connections.local_endpoint)
+    with connections.lock:
+        connections.sfm_conns[parted.get_name()] = parted
+    connection.register_frame_receiver(SfmFrameReceiver(connections, parted))
+    if connection.connector.mode == Mode.ACTIVE:
+        parted.send_handshake(Types.HELLO)
+
+
 class _NoStatistics:
     def record_value(self, category: str, value: float) -> None: ...
 
@@ -135,12 +177,16 @@ class _Workers:
 
     def __call__(self, connection: Any, frame: Any) -> None:
         """Every frame that was read; what is no message may be answered, and is not for the thread that reads."""
-        task = self._connections.process_frame_task
         view = memoryview(frame)  # its parts are then no copies
-        if len(view) > _SORT and view[_SORT] == Types.DATA:
-            task(connection, view)
-        else:
-            self.add(connection, len(view), task, connection, view)
+        prefix = Prefix.from_bytes(view)
+        if prefix.type != Types.DATA:
+            self.add(connection, len(view), self._connections.process_frame_task, connection, view)
+            return
+        start = PREFIX_LEN + prefix.header_len
+        receiver = self._connections.receivers.get(prefix.app_id)
+        if receiver is not None and connection.sfm_endpoint is not None:
+            message = Message(msgpack.unpackb(view[PREFIX_LEN:start]), view[start:])
+            receiver.process_message(connection.sfm_endpoint.endpoint, connection.conn, prefix.app_id, message)
 
     def add(self, connection: Any, size: int, work: Callable[..., object], *args: object) -> None:
         cost = size + _COST

@@ -18,15 +18,16 @@ from torch import Tensor
 
 from veracausa.errors import PeerLost, WireError
 from veracausa.wire.codec import Layout, decode
-from veracausa.wire.flare.frames import HEADER, NUMBERED, Assembly, Header, Incoming, Outgoing, Sort
+from veracausa.wire.flare.frames import HEADER, NUMBERED, Assembly, Frame, Header, Incoming, Outgoing, Sort
 from veracausa.wire.flare.session import Session
 from veracausa.wire.ledger import Ledger
 from veracausa.wire.link import Link, silent_party
+from veracausa.wire.memory import copy_bytes
 from veracausa.wire.message import Kind, Message, shown
 
 log = logging.getLogger(__name__)
 
-Transmit = Callable[[str, bytes | bytearray], bool]
+Transmit = Callable[[str, Frame], bool]
 """Gives a frame to the engine for a peer; whether it took it. What it did not take is sent again."""
 
 SMALL = 1 << 19
@@ -119,9 +120,9 @@ class FlareLink(Link):
         self.step = max(self.step, message.step)
         self._check_alive(peer)
         if plan.nbytes <= min(SMALL, self._chunk) and not self._queued[peer]:
-            frame = bytearray(HEADER.size + plan.nbytes)
-            plan.write(torch.frombuffer(frame, dtype=torch.uint8, offset=HEADER.size))
-            self._send_numbered(peer, Sort.PIECE, frame)
+            frame = torch.empty(HEADER.size + plan.nbytes, dtype=torch.uint8)
+            plan.write(frame[HEADER.size :])
+            self._send_numbered(peer, Sort.PIECE, memoryview(frame.numpy()))  # type: ignore[arg-type]
             return
         whole = torch.empty(plan.nbytes, dtype=torch.uint8)
         plan.write(whole)
@@ -138,16 +139,16 @@ class FlareLink(Link):
             try:
                 for start in range(0, len(whole), self._chunk):
                     piece = whole[start : start + self._chunk]
-                    frame = bytearray(HEADER.size + len(piece))
-                    torch.frombuffer(frame, dtype=torch.uint8, offset=HEADER.size)[:] = piece
-                    self._send_numbered(peer, Sort.PIECE, frame)
+                    frame = torch.empty(HEADER.size + len(piece), dtype=torch.uint8)
+                    copy_bytes(frame[HEADER.size :], piece)
+                    self._send_numbered(peer, Sort.PIECE, memoryview(frame.numpy()))  # type: ignore[arg-type]
             except PeerLost as lost:
                 self.lose(lost.peer, lost.reason)
             with self._changed:
                 self._queued[peer] -= 1
                 self._changed.notify_all()
 
-    def _send_numbered(self, peer: str, sort: Sort, frame: bytearray, wait: bool = True) -> None:
+    def _send_numbered(self, peer: str, sort: Sort, frame: bytearray | memoryview, wait: bool = True) -> None:
         """Number a frame whose head is still empty, keep it until it was read, and send it."""
         own = self._of[peer]
         if wait:
@@ -158,7 +159,7 @@ class FlareLink(Link):
                 head = Header(sort, own.session.id, number, own.incoming.read, own.incoming.arrived).pack()
                 own.unsaid = own.freed = 0
             if own.session.sealed:
-                ready: bytes | bytearray = head + own.session.seal(number, head, memoryview(frame)[HEADER.size :])
+                ready: Frame = own.session.seal_frame(number, head, memoryview(frame)[HEADER.size :])
             else:
                 frame[: HEADER.size] = head
                 ready = frame
@@ -255,7 +256,7 @@ class FlareLink(Link):
 
     def _readable(self, sender: str, whole: Tensor) -> Message | None:
         try:
-            message = decode(whole, self.kinds[sender], self.max_body, None)
+            message = decode(whole, self.kinds[sender], self.max_body, owned=True)
             if message.sender != sender:
                 raise WireError("sender", f"is {shown(message.sender)!r} in the session of {sender!r}")
             if message.receiver != self.me:
@@ -365,7 +366,7 @@ class FlareLink(Link):
             self._mark(newest)
 
     def _take_state(self, own: _Peer, peer: str, header: Header) -> None:
-        again: list[bytes | bytearray] = []
+        again: list[Frame] = []
         with self._changed:
             own.heard_at = time.monotonic()
             moved = self._acknowledged(own, header)
