@@ -162,6 +162,15 @@ def _greet(connections: Any, connection: Any) -> None:
         parted.send_handshake(Types.HELLO)
 
 
+def _headers(packed: memoryview) -> dict[str, Any] | None:
+    """What a peer sent as headers; none where it cannot be read, which the gate refuses and counts."""
+    try:
+        headers = msgpack.unpackb(packed)
+    except Exception:  # msgpack raises a family of its own on malformed bytes
+        return None
+    return headers if isinstance(headers, dict) else None
+
+
 class _NoStatistics:
     def record_value(self, category: str, value: float) -> None: ...
 
@@ -185,7 +194,7 @@ class _Workers:
         start = PREFIX_LEN + prefix.header_len
         receiver = self._connections.receivers.get(prefix.app_id)
         if receiver is not None and connection.sfm_endpoint is not None:
-            message = Message(msgpack.unpackb(view[PREFIX_LEN:start]), view[start:])
+            message = Message(_headers(view[PREFIX_LEN:start]), view[start:])
             receiver.process_message(connection.sfm_endpoint.endpoint, connection.conn, prefix.app_id, message)
 
     def add(self, connection: Any, size: int, work: Callable[..., object], *args: object) -> None:
