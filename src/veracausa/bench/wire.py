@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -13,29 +12,41 @@ from functools import partial
 import torch
 
 from veracausa.bench.rows import Row, alternate, median
+from veracausa.bench.wire_sides import DONE, FLOATS, KINDS, MORE, answer
+from veracausa.bench.wire_stations import LARGE, SMALL, timed
+from veracausa.errors import InputError
 from veracausa.wire.link import Link
-from veracausa.wire.message import Kind, TensorSpec
 from veracausa.wire.processes import ProcessLink, Wires, make_wires
 from veracausa.wire.threads import share_one_heap, thread_links
 
-FLOATS = Kind("floats", {"x": TensorSpec(torch.float32, (None,))})
-MORE = Kind("more", meta={"echo": int, "count": int})
-DONE = Kind("done")
-
-SMALL, LARGE = 256 << 10, 16 << 20
 TRIPS, LOADS = 200, 12
 """Messages in one measurement, so that one is long enough for the clock."""
 
 
-def run(repeats: int) -> list[Row]:
+LINKS = ("threads", "processes", "tcp", "grpc")
+"""Inside one machine, and between organisations over either transport."""
+
+
+def run(repeats: int, links: Sequence[str] = LINKS) -> list[Row]:
     """For each link: the round trip of 256 KiB and the throughput of 16 MiB one way plus an acknowledgement."""
+    if unknown := set(links) - set(LINKS):
+        raise InputError(f"--link {min(unknown)}: is not a link; there are {', '.join(LINKS)}")
+    rows = _on_one_machine(repeats, [name for name in links if name in _NEAR])
+    if far := [name for name in links if name not in _NEAR]:
+        from veracausa.bench.wire_flare import run as across
+
+        rows += across(repeats, far)
+    return rows
+
+
+def _on_one_machine(repeats: int, links: Sequence[str]) -> list[Row]:
     share_one_heap()
     rows = []
     before = torch.get_num_threads()
     torch.set_num_threads(1)  # else the copy that we compare with waits for a pool that finds no free core
     try:
-        for name, connect in (("threads", _threads), ("processes", _processes)):
-            with connect() as link:
+        for name in links:
+            with _NEAR[name]() as link:
                 rows += [_round_trip(name, link, repeats), _throughput(name, link, repeats)]
     finally:
         torch.set_num_threads(before)
@@ -78,13 +89,13 @@ class _Sides:
 
         def crossing() -> float:
             self.link.send("b", MORE, 0, echo=self.echo, count=self.count)
-            seconds = [_timed(partial(self.cross, step)) for step in range(self.count)]
+            seconds = [timed(partial(self.cross, step)) for step in range(self.count)]
             self.link.receive("b", DONE, 0)
             every.extend(seconds)
             return median(seconds)
 
         def copying() -> float:
-            return median([_timed(self.copy) for _ in range(self.count)])
+            return median([timed(self.copy) for _ in range(self.count)])
 
         seconds = alternate({"link": crossing, "copy": copying}, repeats)
         ours = median(seconds["link"])
@@ -97,24 +108,10 @@ class _Sides:
         return Row(case, ours, against, median(seconds["copy"]), extra)
 
 
-def _answer(link: Link) -> None:
-    """The other side: echo or acknowledge as often as asked, until asked for nothing."""
-    link.declare(FLOATS, MORE, DONE)
-    while count := (asked := link.receive("a", MORE, 0).meta)["count"]:
-        for step in range(int(count)):
-            message = link.receive("a", FLOATS, step)
-            if asked["echo"]:
-                link.send("a", FLOATS, step, message.tensors)
-            else:
-                link.send("a", DONE, step)
-        link.send("a", DONE, 0)
-    link.close()
-
-
 @contextmanager
 def _threads() -> Iterator[Link]:
     links = thread_links("ab")
-    other = threading.Thread(target=_answer, args=(links["b"],), daemon=True)
+    other = threading.Thread(target=answer, args=(links["b"], "a"), daemon=True)
     with _asking(links["a"], other.start, other.join) as link:
         yield link
 
@@ -135,7 +132,7 @@ def _processes() -> Iterator[Link]:
 
 @contextmanager
 def _asking(link: Link, start: Callable[[], None], join: Callable[[], None]) -> Iterator[Link]:
-    link.declare(FLOATS, MORE, DONE)
+    link.declare(*KINDS)
     start()
     yield link
     link.send("b", MORE, 0, echo=0, count=0)
@@ -144,10 +141,7 @@ def _asking(link: Link, start: Callable[[], None], join: Callable[[], None]) -> 
 
 def _answer_alone(wires: Wires) -> None:
     share_one_heap()
-    _answer(ProcessLink(wires))
+    answer(ProcessLink(wires), "a")
 
 
-def _timed(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
+_NEAR = {"threads": _threads, "processes": _processes}

@@ -24,6 +24,7 @@ from veracausa.bench.wire_stations import (
     running,
     stand_by,
     take_orders,
+    timed,
     wait_for_port,
 )
 from veracausa.federation.members import Network
@@ -34,7 +35,6 @@ MEMBERS = (RELAY, ASKS, ANSWERS)
 SCHEMES = ("tcp", "grpc")
 TRIPS, LOADS = 100, 8
 """Crossings in one measurement."""
-SEND = "send() returns"
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,7 @@ def comparisons(scheme: str) -> list[Comparison]:
         Comparison(f"{direct} sealed", "raw gRPC mTLS"),
         Comparison(f"flare {scheme} relayed sealed", f"{relayed} sealed by FLARE"),
         Comparison(f"flare {scheme} relayed sealed", f"{relayed} readable"),
+        Comparison(f"{direct}, send() returns", direct),
         Comparison(cell, "raw gRPC mTLS"),
         Comparison(f"{cell}, our transport", cell),
     ]
@@ -75,15 +76,18 @@ def run(repeats: int, schemes: Sequence[str] = SCHEMES, trips: int = TRIPS, load
     return rows
 
 
-def _measure(open_ways: Mapping[str, Callable[[Task], list[float]]], task: Task, repeats: int) -> Measured:
-    every: Measured = {name: [] for name in open_ways}
+def _measure(open_ways: Mapping[str, Way], task: Task, repeats: int) -> Measured:
+    every: Measured = {}
 
     def side(name: str) -> float:
-        every[name].append(open_ways[name](task))
+        seconds, sent = open_ways[name].measure(task)
+        every.setdefault(name, []).append(seconds)
+        if sent:
+            every.setdefault(f"{name}, send() returns", []).append(sent)
         return 0.0
 
     alternate({name: partial(side, name) for name in open_ways}, repeats)
-    return {name: rounds[1:] for name, rounds in every.items()}
+    return {name: rounds[1:] for name, rounds in every.items()}  # the first one warms up
 
 
 Measured = dict[str, list[list[float]]]
@@ -111,16 +115,17 @@ def build_rows(name: str, task: Task, every: Measured, compared: Sequence[Compar
 # ---- what is opened for a transport ----------------------------------------------------------------------------------
 
 
-def make_identities(folder: Path) -> dict[str, Credentials]:
+def make_identities(folder: Path, members: Sequence[str] = MEMBERS) -> dict[str, Credentials]:
     """Keys and certificates of all members, for this run alone."""
     from veracausa.federation.identity import make_authority, make_key, need_flare, sign
 
     need_flare()
+    folder.mkdir(parents=True, exist_ok=True)
     authority = make_authority(folder / "authority", "bench")
     identities = {}
-    for member in MEMBERS:
+    for member in members:
         identity = folder / member / "identity"
-        identity.parent.mkdir()
+        identity.parent.mkdir(parents=True)
         request = make_key(identity, member)
         (identity / "certificate.pem").write_bytes(sign(authority, request, member, [HOST], 1))
         (identity / "root.pem").write_bytes(authority.root.read_bytes())
@@ -129,7 +134,7 @@ def make_identities(folder: Path) -> dict[str, Credentials]:
 
 
 @contextmanager
-def ways(scheme: str, identities: Mapping[str, Credentials]) -> Iterator[dict[str, Callable[[Task], list[float]]]]:
+def ways(scheme: str, identities: Mapping[str, Credentials]) -> Iterator[dict[str, Way]]:
     """Every way to cross with a transport, by name, all of them open."""
     opened: dict[str, Way] = {}
     with ExitStack() as stack:
@@ -169,7 +174,7 @@ def ways(scheme: str, identities: Mapping[str, Credentials]) -> Iterator[dict[st
             enter(f"flare {scheme} {name}", *(station(net, m, identities[m], peer) for m in members))
         for way in opened.values():
             way.wait()
-        yield {name: way.measure for name, way in opened.items()}
+        yield opened
 
 
 def network(scheme: str, route: str, end_to_end: str) -> Network:
@@ -223,14 +228,16 @@ def _station(net: Network, me: str, credentials: Credentials, peer: str, pipe: C
         def crossing(task: Task) -> Iterator[Callable[[int], object]]:
             array = torch.rand(task.nbytes // 4)
             link.send(peer, MORE, 0, echo=int(task.echo), count=task.count)
+            returned.clear()
 
             def cross(step: int) -> None:
-                link.send(peer, FLOATS, step, {"x": array})
+                returned.append(timed(lambda: link.send(peer, FLOATS, step, {"x": array})))
                 link.receive(peer, FLOATS if task.echo else DONE, step)
 
             yield cross
             link.receive(peer, DONE, 0)
 
-        take_orders(pipe, crossing)
+        returned: list[float] = []
+        take_orders(pipe, crossing, returned)
         link.send(peer, MORE, 0, echo=0, count=0)
         link.close()

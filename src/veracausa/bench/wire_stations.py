@@ -37,13 +37,16 @@ Crossing = Callable[[Task], AbstractContextManager[Callable[[int], object]]]
 """For a task: what crosses once, given the number of the crossing."""
 
 
-def take_orders(pipe: Connection, crossing: Crossing) -> None:
-    """The asking process: does each task that comes, and reports the seconds of every crossing."""
+def take_orders(pipe: Connection, crossing: Crossing, beside: Sequence[float] = ()) -> None:
+    """The asking process: does each task that comes, and reports the seconds of every crossing.
+
+    `beside` are seconds that the crossings themselves write down.
+    """
     pipe.send("ready")
     while (task := pipe.recv()) is not None:
         with crossing(task) as cross:
             seconds = [timed(partial(cross, step)) for step in range(task.count)]
-        pipe.send(seconds)
+        pipe.send((seconds, list(beside)))
 
 
 def stand_by(pipe: Connection) -> None:
@@ -58,11 +61,17 @@ class Way:
     def __init__(self, pipes: Sequence[Connection]) -> None:
         self._pipes = pipes
 
-    def measure(self, task: Task) -> list[float]:
-        """The seconds of every crossing."""
+    def measure(self, task: Task) -> tuple[list[float], list[float]]:
+        """The seconds of every crossing, and those that stand beside them."""
         self._pipes[0].send(task)
-        seconds: list[float] = self._pipes[0].recv()
-        return seconds
+        measured: tuple[list[float], list[float]] = self._pipes[0].recv()
+        return measured
+
+    def together(self) -> list[list[float]]:
+        """Let every process begin at once; what each of them reports."""
+        for pipe in self._pipes:
+            pipe.send("go")
+        return [pipe.recv() for pipe in self._pipes]
 
     def wait(self) -> None:
         """Until every process is ready."""
@@ -76,13 +85,17 @@ class Way:
 
 
 @contextmanager
-def running(*stations: Station) -> Iterator[Way]:
-    """The processes, started at once; `wait` before they are measured. They end with the block."""
+def running(*stations: Station, apart: bool = True) -> Iterator[Way]:
+    """The processes, started at once; `wait` before they are measured. They end with the block.
+
+    With `apart` the one that asks has half of the cores and the others have the other half.
+    """
     context = multiprocessing.get_context("spawn")
     started = []
     for number, station in enumerate(stations):
         here, there = context.Pipe()
-        process = context.Process(target=_on_its_half, args=(number, station, there), daemon=True)
+        args = (number, station, there) if apart else (there,)
+        process = context.Process(target=_on_its_half if apart else station, args=args, daemon=True)
         process.start()
         there.close()
         started.append((process, here))

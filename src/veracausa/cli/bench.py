@@ -27,14 +27,27 @@ class Precision(StrEnum):
 
 
 @app.command()
-def wire(json: Json = False, out: Out = None, repeats: Repeats = 5) -> None:
-    """What a message costs between threads and between processes, beside a copy in memory."""
+def wire(
+    json: Json = False,
+    out: Out = None,
+    repeats: Repeats = 5,
+    link: Annotated[
+        list[str] | None,
+        typer.Option("--link", metavar="NAME", help="Only threads, processes, tcp or grpc; may be repeated."),
+    ] = None,
+    epoch: Annotated[
+        bool, typer.Option("--epoch", help="An epoch of MNIST across three sites, beside one process, instead.")
+    ] = False,
+) -> None:
+    """What a message costs between threads, processes and organisations, beside a copy, bare FLARE and bare gRPC."""
+    from veracausa.bench import wire as messages
+    from veracausa.bench import wire_epoch
     from veracausa.bench.rows import print_rows, write_rows
-    from veracausa.bench.wire import run
 
-    rows = run(repeats)
-    write_rows("wire", rows, out)
-    print_rows("wire", rows, json)
+    name = "wire-epoch" if epoch else "wire"
+    rows = wire_epoch.run(repeats) if epoch else messages.run(repeats, link or messages.LINKS)
+    write_rows(name, rows, out)
+    print_rows(name, rows, json)
 
 
 @app.command()
