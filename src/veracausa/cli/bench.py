@@ -45,7 +45,7 @@ def wire(
     from veracausa.bench.rows import print_rows, write_rows
 
     name = "wire-epoch" if epoch else "wire"
-    rows = wire_epoch.run(repeats) if epoch else messages.run(repeats, link or messages.LINKS)
+    rows = wire_epoch.run(repeats) if epoch else messages.run(repeats, link or ())
     write_rows(name, rows, out)
     print_rows(name, rows, json)
 
