@@ -57,7 +57,6 @@ class Validator:
         self.others = {party: plan.foreign(party) for party in plan.parties}
         self.epoch = 0
         """So many stretches of the plan are done."""
-        self.loss = 0.0
         self.found: Fit | None = None
         """The likeliest of the searches that are over."""
         self._begin(plan.searches[0])
@@ -69,7 +68,7 @@ class Validator:
             self.structure.penalty = NoisyPenalty(self.structure.penalty, plan.laplace, len(plan.parties), self.noise)
         self.strengths = np.zeros((plan.d, plan.d))
         self.exchange = protocol.first_exchange(search.number)
-        self.threshold, self.held_out_loss = 0.0, float("nan")
+        self.loss, self.threshold, self.held_out_loss = 0.0, 0.0, float("nan")
 
     @property
     def step(self) -> int:
