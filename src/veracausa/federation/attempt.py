@@ -25,6 +25,8 @@ from veracausa.wire.link import Link
 Notify = Callable[[Mapping[str, Any]], None]
 Approve = Callable[[Agreement], bool]
 """Shows a person what is agreed, and brings back the answer; may take as long as the person does."""
+LINGER = 20.0
+"""Seconds for which a serving member stays after all are done, until the others have left."""
 ROUND = 1.0
 """Seconds between two rounds of asking whether all have said yes."""
 
@@ -74,7 +76,7 @@ def run_site(site: Site, prepared: Prepared, approve: Approve, notify: Notify = 
             status.link = link
             try:
                 _once(link, prepared, site, memory, approve, tell)
-                _leave(link, site)
+                _leave(link, site, cell)
                 tell({"event": "finished_here"})
                 return
             except (PeerLost, WireError) as error:
@@ -143,10 +145,15 @@ class _Answer:
         return self._said
 
 
-def _leave(link: FlareLink, site: Site) -> None:
+def _leave(link: FlareLink, site: Site, cell: FlareSite) -> None:
     """Go only when all are done: one that falls at the last moment needs the others to go on from a checkpoint."""
     link.close()
-    link.wait_for_others(site.network.wire.return_s)
+    link.wait_for_others(site.network.wire.patience_s)
+    if site.me == site.network.server:
+        # What the others say to each other last goes through here.
+        deadline = time.monotonic() + LINGER
+        while set(link.peers) & set(cell.here()) and time.monotonic() < deadline:
+            time.sleep(0.1)
 
 
 @contextmanager
@@ -159,7 +166,7 @@ def connected(site: Site, peers: tuple[str, ...], purpose: str, notify: Notify =
         except BaseException as error:
             link.give_up(error)
             raise
-        _leave(link, site)
+        _leave(link, site, cell)
 
 
 def serve(site: Site, notify: Notify = lambda event: None, until: threading.Event | None = None) -> None:

@@ -481,11 +481,16 @@ class FlareLink(Link):
         self._end(min(self.timeout, 30.0))
 
     def wait_for_others(self, patience: float) -> None:
-        """Stay until every peer has finished; `PeerLost` names one that fell before."""
-        with self._changed:
-            self._changed.wait_for(lambda: all(own.finished for own in self._of.values()) or self._lost, patience)
-            if self._lost is not None:
-                raise PeerLost(self._lost.peer, self._lost.reason)
+        """Stay until every peer has finished, or has been silent for so long; `PeerLost` names one that fell before."""
+        while True:
+            with self._changed:
+                if self._changed.wait_for(lambda: all(own.finished for own in self._of.values()) or self._lost, 1.0):
+                    break
+                heard = [own.heard_at for own in self._of.values() if not own.finished]
+                if time.monotonic() - max(heard) > patience:
+                    return  # it may have left with its last words lost: all that this party had to say has arrived
+        if self._lost is not None:
+            raise PeerLost(self._lost.peer, self._lost.reason)
 
     def _end(self, patience: float) -> None:
         """Wait until what was said last has arrived."""
@@ -493,7 +498,7 @@ class FlareLink(Link):
         self._large.put(None)
         with self._changed:
             self._changed.wait_for(
-                lambda: all(own.finished or own.arrived_there >= own.out.next for own in self._of.values()), patience
+                lambda: all(own.arrived_there >= own.out.next for own in self._of.values()), patience
             )
 
 
