@@ -40,7 +40,7 @@ class Store:
         self.start_step: int | None = None
         """The step of the checkpoint to go on from; None: from the beginning."""
         self.marked: int | None = None
-        """The newest step that all parties are known to hold: only older ones go. None: one process sees all folders."""
+        """The newest step that all parties are known to hold: only older ones go. None: one process sees all."""
         self.after_save: Callable[[int, Callable[[int], None]], None] | None = None
 
     def log(self, record: Mapping[str, Any]) -> None:
