@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import socket
+import time
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from federation.sites import Federation, Site, federation
+from federation.fabric import Proxy
+from federation.sites import Federation, Loopback, Site, federation
+from veracausa.federation.members import Member, Network, WireLimits
 
 pytest.importorskip("nvflare")
 pytestmark = [pytest.mark.federation]
@@ -47,6 +51,7 @@ def test_strangers_are_kept_out(tmp_path: Path, scheme: str) -> None:
         eve = made.start("eve", "strangers")
         eve.wait_for("done")
         tried = {event["way"]: event["outcome"] for event in eve.events if event["event"] == "tried"}
+        assert not [event for event in eve.events if event["event"] == "error"]
         assert tried.pop("as it should be") == "let in"
         assert len(tried) == 8
         assert set(tried.values()) == {"kept out"}, tried
@@ -75,7 +80,8 @@ def test_bytes_beneath_the_engine_stop_nobody(tmp_path: Path) -> None:
     with federation(tmp_path, "tcp") as made:
         sites = start_honest(made)
         made.start("eve", "beneath").wait_for("done")
-        finish(sites)
+        outcome = finish(sites)
+        assert outcome["bank"]["refused"]["eve"] >= 2  # type: ignore[index, operator]
 
 
 @schemes
@@ -105,6 +111,34 @@ def test_a_relay_would_read_what_is_not_sealed(tmp_path: Path) -> None:
         bank.tell("behave")
         assert bank.wait_for("carried")["readable"] > 30
         finish(sites)
+
+
+@schemes
+def test_what_is_not_sealed_never_takes_the_relay(tmp_path: Path, scheme: str) -> None:
+    """Hospital and lab talk directly, in TLS alone. When that is cut the engine would go over bank without a word."""
+    with closing(Proxy()) as proxy:
+        members = {
+            "bank": Member(address=f"localhost:{free_port()}"),
+            "hospital": Member(address=proxy.address),
+            "lab": Member(),
+        }
+        limits = WireLimits(patience_s=90.0, chunk_kib=64)
+        network = Network(name="t", server="bank", scheme=scheme, route="direct", members=members, wire=limits)  # type: ignore[arg-type]
+        with Federation(tmp_path, Loopback(), network) as made:
+            bank = made.start("bank", "relay", "reads")
+            hospital = made.start("hospital", "honest", "without-bank", f"listen={proxy.listen}")
+            sites = {"hospital": hospital, "lab": made.start("lab", "honest", "without-bank")}
+            for site in sites.values():
+                assert not any(site.wait_for("connected")["sealed"].values())
+                site.wait_for("under way")
+            proxy.cut("")
+            time.sleep(5)
+            bank.tell("behave")
+            carried = bank.wait_for("carried")
+            assert carried["frames"] > 0
+            assert carried["readable"] == 0
+            proxy.heal("")
+            finish(sites)
 
 
 @schemes
