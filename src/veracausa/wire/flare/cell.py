@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -149,18 +150,17 @@ class FlareSite:
         return not problem
 
     def _problem(self, came_from: str, message: Any) -> str:
-        from nvflare.fuel.f3.cellnet.defs import Encoding, MessageHeaderKey, MessageType
-
-        header = message.get_header
-        origin, to = header(MessageHeaderKey.ORIGIN), header(MessageHeaderKey.DESTINATION)
+        engine = _engine()
+        key, header = engine.MessageHeaderKey, message.get_header
+        origin, to = header(key.ORIGIN), header(key.DESTINATION)
         size = len(message.payload or b"")
-        if header(MessageHeaderKey.CHANNEL) != CHANNEL or header(MessageHeaderKey.TOPIC) != TOPIC:
+        if header(key.CHANNEL) != CHANNEL or header(key.TOPIC) != TOPIC:
             return "is nothing that members send"
-        if header(MessageHeaderKey.MSG_TYPE) != MessageType.REQ or header(MessageHeaderKey.REPLY_EXPECTED):
+        if header(key.MSG_TYPE) != engine.MessageType.REQ or header(key.REPLY_EXPECTED):
             return "asks for a reply or is one"
-        if header(MessageHeaderKey.PAYLOAD_ENCODING) != Encoding.BYTES or header(MessageHeaderKey.SECURE):
+        if header(key.PAYLOAD_ENCODING) != engine.Encoding.BYTES or header(key.SECURE):
             return "is not plain bytes"
-        if header(MessageHeaderKey.CONN_URL):
+        if header(key.CONN_URL):
             return "asks to be dialled elsewhere"
         if not {origin, to, came_from} <= self._cells or origin == to:
             return "is not between members"
@@ -175,9 +175,7 @@ class FlareSite:
     @staticmethod
     def _came_from(message: Any) -> str:
         """The cell at the other end of the connection; its certificate was checked when it was opened."""
-        from nvflare.fuel.f3.cellnet.defs import MessagePropKey
-
-        return str(message.get_prop(MessagePropKey.ENDPOINT).name)
+        return str(message.get_prop(_engine().MessagePropKey.ENDPOINT).name)
 
     def _brief(self, message: Any) -> bool:
         """Whether to take a message costs less than to hand it to another thread: small pieces of messages."""
@@ -185,9 +183,7 @@ class FlareSite:
         return len(payload) <= BRIEF and payload[4] == Sort.PIECE
 
     def _hear(self, message: Any) -> None:
-        from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
-
-        cell = message.get_header(MessageHeaderKey.ORIGIN)
+        cell = message.get_header(_engine().MessageHeaderKey.ORIGIN)
         peer = self.network.member(cell)
         direct = self._came_from(message) == cell
         try:
@@ -331,3 +327,11 @@ class FlareSite:
                 names = ("life",) if sort is Sort.POKE else ("key", "life")
                 if unpack(body, names)["life"] != session.life:
                     self._came_anew(link, peer, direct)
+
+
+@cache
+def _engine() -> Any:
+    """What FLARE calls the parts of a message; not there in every installation, and looked up for every frame."""
+    from nvflare.fuel.f3.cellnet import defs
+
+    return defs

@@ -84,7 +84,8 @@ class GuardedCell(CoreCell):  # type: ignore[misc, unused-ignore]
     ) -> dict[str, str]:
         """To one cell, over its own connection or the server's; FLARE's own does much that frames do not need."""
         agent = self.agents.get(targets) or self.agents.get(FQCN.ROOT_SERVER)
-        if agent is None:
+        # When a direct connection is down FLARE would go over the server without a word.
+        if agent is None or (agent.endpoint.name != targets and message.get_header(STRAIGHT)):
             return {targets: str(ReturnCode.TARGET_UNREACHABLE)}
         me = self.my_info.fqcn
         message.add_headers(
@@ -100,13 +101,11 @@ class GuardedCell(CoreCell):  # type: ignore[misc, unused-ignore]
                 MessageHeaderKey.ROUTE: [(me, time.time())],
             }
         )
-        return {targets: self._send_to_endpoint(agent.endpoint, message)}
-
-    def _send_to_endpoint(self, to_endpoint: Any, message: Any) -> str:
-        # When a direct connection is down FLARE goes over the server without a word.
-        if message.get_header(STRAIGHT) and to_endpoint.name != message.get_header(MessageHeaderKey.DESTINATION):
-            return str(ReturnCode.TARGET_UNREACHABLE)
-        return str(super()._send_to_endpoint(to_endpoint, message))
+        try:
+            self.communicator.send(agent.endpoint, self.APP_ID, message)
+        except Exception:  # the connection broke, of which there are many signs; the frame is sent again
+            return {targets: str(ReturnCode.COMM_ERROR)}
+        return {targets: ""}
 
     def stop(self) -> None:
         self.agents.clear()  # nobody is asked to answer a farewell: that the connection closes says it
