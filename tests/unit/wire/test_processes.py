@@ -287,10 +287,12 @@ def outcomes() -> Iterator[dict[str, dict[str, dict[str, object]]]]:
 Outcomes = dict[str, dict[str, dict[str, object]]]
 
 
+@pytest.mark.xdist_group("other process")
 def test_messages_between_processes(outcomes: Outcomes) -> None:
     assert {name: outcome["says"] for name, outcome in outcomes["exchange"].items()} == dict.fromkeys("abc", "done")
 
 
+@pytest.mark.xdist_group("other process")
 def test_an_undeclared_kind_is_refused_in_the_other_process(outcomes: Outcomes) -> None:
     said = outcomes["undeclared"]
     assert said["b"]["says"] == "WireError"
@@ -300,6 +302,7 @@ def test_an_undeclared_kind_is_refused_in_the_other_process(outcomes: Outcomes) 
 
 
 @pytest.mark.parametrize(("scene", "victim"), [("raises", "e"), ("killed", "d"), ("stopped", "c")])
+@pytest.mark.xdist_group("other process")
 def test_every_process_names_the_one_that_is_gone(outcomes: Outcomes, scene: str, victim: str) -> None:
     said = {name: outcome for name, outcome in outcomes[scene].items() if name != victim}
     assert {name: outcome["peer"] for name, outcome in said.items()} == {
@@ -310,5 +313,6 @@ def test_every_process_names_the_one_that_is_gone(outcomes: Outcomes, scene: str
     assert all(float(str(outcome["seconds"])) < longest for outcome in said.values())
 
 
+@pytest.mark.xdist_group("other process")
 def test_the_kind_of_a_failure_travels_but_not_its_words(outcomes: Outcomes) -> None:
     assert "ZeroDivisionError" in str(outcomes["raises"]["a"]["why"])
