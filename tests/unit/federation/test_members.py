@@ -46,7 +46,7 @@ def test_it_comes_back_as_it_was_written(tmp_path: Path):
 def test_what_is_wrong_is_named(tmp_path: Path, change: tuple[str, str], words: str):
     path = tmp_path / "federation.toml"
     path.write_text(GOOD.replace(*change))
-    with pytest.raises(InputError, match="federation.toml") as error:
+    with pytest.raises(InputError, match=r"federation\.toml") as error:
         read_network(path)
     assert words in str(error.value)
 
