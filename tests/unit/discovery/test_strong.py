@@ -318,7 +318,7 @@ def kill_at(step: int) -> Callable[[Any], None]:
     return kill
 
 
-@pytest.mark.parametrize("seed", [1, None])
+@pytest.mark.parametrize("seed", [1, pytest.param(None, marks=pytest.mark.slow)])
 def test_a_run_that_was_killed_goes_on_with_new_masks_to_where_its_twin_goes_on(
     tmp_path: Path, record: Record, seed: int | None
 ) -> None:
@@ -352,6 +352,7 @@ def test_a_run_that_was_killed_goes_on_with_new_masks_to_where_its_twin_goes_on(
     assert (first.judge.strengths != second.judge.strengths).any()
 
 
+@pytest.mark.slow
 def test_an_estimator_resumes_it_and_neither_mode_goes_on_with_the_others_run(tmp_path: Path) -> None:
     method = VFedCD(strong=True, seed=1, epochs=12, refit_epochs=2, width=2, searches=[])
     asked, out = {"a": [0, 1], "b": [2]}, tmp_path / "run"
