@@ -13,8 +13,7 @@ parties = {"hospital": ["x0", "x1", "x2"], "lab": ["x3", "x4", "x5"]}
 
 # Every party and a validator run as programs of their own. Nothing is encrypted here: it is a simulation.
 # Fewer epochs than the default, and one search, because it is an example.
-short = {"epochs": 20, "refit_epochs": 20, "searches": []}
-run = veracausa.discover(people, parties, truth=data.truth, name="two_parties", **short)
+run = veracausa.discover(people, parties, truth=data.truth, epochs=20, refit_epochs=20, searches=[], name="two_parties")
 
 summary = run.summary
 shd, empty = summary["shd"], summary["empty_graph_shd"]
