@@ -11,6 +11,8 @@ from __future__ import annotations
 import logging
 import socket
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -195,6 +197,12 @@ class _Queue(QQ):  # type: ignore[misc, unused-ignore]
             self._changed.notify_all()
 
 
+def _end(context: Any, close: Callable[[], None]) -> None:
+    """Close a connection that was dialled; FLARE waits until the dialler has said one thing more."""
+    context.cancel()
+    close()
+
+
 class MutualGrpcDriver(GrpcDriver):  # type: ignore[misc, unused-ignore]
     """gRPC streaming over TLS; the dialler verifies the member's name instead of the host's."""
 
@@ -224,6 +232,8 @@ class MutualGrpcDriver(GrpcDriver):  # type: ignore[misc, unused-ignore]
 
     def add_connection(self, conn: Any) -> None:
         conn.oq = _Queue()
+        if conn.context is not None:
+            conn.close = partial(_end, conn.context, conn.close)
         if conn.connector.mode == Mode.ACTIVE:
             # TLS has compared the names; FLARE is told so that it holds the peer to what it calls itself.
             conn.conn_props[DriverParams.PEER_CN.value] = conn.connector.params[PEER]
