@@ -192,7 +192,7 @@ def beneath(me: str, network: Network, folder: str) -> None:
 
     def frame(sort: int, body: bytes, header: bytes = b"", length: int | None = None) -> bytes:
         size = 16 + len(header) + len(body) if length is None else length
-        return struct.pack(">IHBBHHHH", size, len(header), sort, 0, 0, 2, 17, 1) + header + body
+        return struct.pack(">IHBBHHHH", size, len(header), sort, 0, 0, CoreCell.APP_ID, 17, 1) + header + body
 
     import msgpack
 
