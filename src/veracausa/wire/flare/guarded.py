@@ -184,11 +184,14 @@ class _Workers:
         self._changed = threading.Condition()
 
     def __call__(self, connection: Any, frame: Any) -> None:
-        """Every frame that was read; what is no message may be answered, and is not for the thread that reads."""
+        """Every frame that was read; greetings at once, as what follows one belongs to whom it names."""
         view = memoryview(frame)  # its parts are then no copies
         prefix = Prefix.from_bytes(view)
-        if prefix.type != Types.DATA:
+        if prefix.type == Types.PING:
             self.add(connection, len(view), self._connections.process_frame_task, connection, view)
+            return
+        if prefix.type != Types.DATA:
+            self._connections.process_frame_task(connection, view)
             return
         start = PREFIX_LEN + prefix.header_len
         receiver = self._connections.receivers.get(prefix.app_id)
