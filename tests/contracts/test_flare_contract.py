@@ -173,11 +173,11 @@ def test_there_are_no_statistics_that_a_peer_could_fill(guarded: Any) -> None:
 def test_what_must_not_pass_a_relay_does_not(guarded: Any, monkeypatch: Any) -> None:
     sent: list[str] = []
     monkeypatch.setattr(guarded.cell.communicator, "send", lambda to, app, what: sent.append(to.name))
-    to_lab = {MessageHeaderKey.DESTINATION: "lab"}
-    for to, straight in (("server", False), ("lab", True), ("server", True)):
-        headers = {**to_lab, STRAIGHT: True} if straight else to_lab
-        guarded.cell._send_to_endpoint(Endpoint(to), message(**headers))
-    assert sent == ["server", "lab"]
+    for connected in (("server",), ("server", "lab")):
+        guarded.cell.agents = {name: SimpleNamespace(endpoint=Endpoint(name)) for name in connected}
+        for headers in ({}, {STRAIGHT: True}):
+            guarded.cell.fire_and_forget("channel", "topic", "lab", Message(dict(headers), b"content"))
+    assert sent == ["server", "lab", "lab"]
 
 
 def test_adhoc_connections_are_off(guarded: Any) -> None:
