@@ -64,7 +64,7 @@ def honest(me: str, network: Network, folder: str, *words: str) -> None:
     parties = [name for name in PARTIES if name in network.members and f"without-{name}" not in words]
     others, told = [name for name in parties if name != me], heard()
     with cells.FlareSite(me, network, credentials(folder, me), listen=listen_of(words)) as site:
-        link = site.connect(others, "test", 90)
+        link = site.connect(others, "test", 390)
         link.declare(FLOATS, NOTE)
         say("connected", sealed={peer: link.session_of(peer).sealed for peer in others})  # type: ignore[union-attr]
         step, more = 0, 1

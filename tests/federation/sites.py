@@ -19,7 +19,7 @@ from federation.fabric import Fabric, make_fabric
 from veracausa.federation.members import Member, Network, WireLimits
 
 HERE = Path(__file__).parent
-PATIENCE = 180.0
+PATIENCE = 400.0
 """Seconds until something must have happened; a busy machine takes its time to start three interpreters."""
 
 
@@ -135,7 +135,7 @@ def federation(
     fabric = make_fabric("bank", clients)
     try:
         members = {"bank": Member(address=fabric.address), **{name: Member() for name in clients}}
-        limits = WireLimits(**{"patience_s": 60.0, "chunk_kib": 64, **wire})
+        limits = WireLimits(**{"patience_s": 300.0, "chunk_kib": 64, **wire})
         network = Network(name="t", server="bank", scheme=scheme, members=members, wire=limits)  # type: ignore[arg-type]
         with Federation(folder, fabric, network) as made:
             yield made

@@ -87,7 +87,7 @@ def test_bytes_beneath_the_engine_stop_nobody(tmp_path: Path) -> None:
 @schemes
 def test_a_relay_reads_nothing_and_breaks_nothing(tmp_path: Path, scheme: str) -> None:
     """Bank carries what hospital and lab send each other; it changes, drops, doubles, replays and forges."""
-    with federation(tmp_path, scheme, patience_s=90.0) as made:
+    with federation(tmp_path, scheme) as made:
         bank = made.start("bank", "relay")
         sites = start_honest(made, "without-bank", members=("hospital", "lab"))
         bank.tell("behave")
@@ -122,7 +122,7 @@ def test_what_is_not_sealed_never_takes_the_relay(tmp_path: Path, scheme: str) -
             "hospital": Member(address=proxy.address),
             "lab": Member(),
         }
-        limits = WireLimits(patience_s=90.0, chunk_kib=64)
+        limits = WireLimits(patience_s=300.0, chunk_kib=64)
         network = Network(name="t", server="bank", scheme=scheme, route="direct", members=members, wire=limits)  # type: ignore[arg-type]
         with Federation(tmp_path, Loopback(), network) as made:
             bank = made.start("bank", "relay", "reads")
