@@ -197,7 +197,7 @@ def test_too_few_rows_are_refused() -> None:
 
 
 def test_a_federated_fit_does_not_depend_on_where_columns_stand() -> None:
-    method = VFedCD(epochs=2, refit_epochs=1)
+    method = VFedCD(epochs=2, refit_epochs=1, searches=[])
     mixed = clone(method).fit(FEW, parties=PARTIES)
     assert mixed.engine_ == "federated"
     assert any("nothing in them was encrypted" in note for note in mixed.notes_)
