@@ -95,8 +95,12 @@ Measured = dict[str, list[list[float]]]
 
 
 def build_rows(name: str, task: Task, every: Measured, compared: Sequence[Comparison]) -> list[Row]:
-    """The comparisons between ways that were measured; of each round the median, of the rounds the median."""
-    typical = {way: median([median(round_) for round_ in rounds]) for way, rounds in every.items()}
+    """The comparisons between ways that were measured; of each round the median, of the rounds the median.
+
+    `quiet_ratio` compares the fastest round of each: what a machine shows that others use meanwhile.
+    """
+    by_round = {way: [median(round_) for round_ in rounds] for way, rounds in every.items()}
+    typical = {way: median(rounds) for way, rounds in by_round.items()}
     rows = []
     for comparison in compared:
         if comparison.way not in typical or comparison.against not in typical:
@@ -107,6 +111,7 @@ def build_rows(name: str, task: Task, every: Measured, compared: Sequence[Compar
             "p50_ms": median(pooled) * 1e3,
             "p99_ms": pooled[int(0.99 * len(pooled))] * 1e3,
             "mib_per_second": (1 + task.echo) * task.nbytes / 2**20 / ours,
+            "quiet_ratio": min(by_round[comparison.way]) / min(by_round[comparison.against]),
         }
         rows.append(Row(f"{comparison.way} {name}", ours, comparison.against, typical[comparison.against], extra))
     return rows

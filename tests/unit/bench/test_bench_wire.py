@@ -15,6 +15,7 @@ def test_of_each_round_the_median_counts_and_of_the_rounds_the_median() -> None:
     (row,) = build_rows("16 MiB", Task(False, 3), every, [Comparison("ours", "theirs")])
     assert (row.case, row.against) == ("ours 16 MiB", "theirs")
     assert (row.seconds, row.against_seconds, row.ratio) == (4.0, 2.0, 2.0)
+    assert row.extra["quiet_ratio"] == 1.0
     assert row.extra["p50_ms"] == 5000.0
     assert row.extra["p99_ms"] == 9000.0
     assert row.extra["mib_per_second"] == pytest.approx(LARGE / 2**20 / 4.0)

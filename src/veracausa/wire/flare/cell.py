@@ -178,9 +178,15 @@ class FlareSite:
         return str(message.get_prop(_engine().MessagePropKey.ENDPOINT).name)
 
     def _brief(self, message: Any) -> bool:
-        """Whether to take a message costs less than to hand it to another thread: small pieces of messages."""
-        payload = message.payload
-        return len(payload) <= BRIEF and payload[4] == Sort.PIECE
+        """Whether to take a message costs less than to hand it to another thread, and nothing is sent by it.
+
+        That is so of small pieces of messages, in a session that is open; others are answered.
+        """
+        payload, link = message.payload, self._link
+        if link is None or len(payload) > BRIEF or payload[4] != Sort.PIECE:
+            return False
+        session = link.session_of(self.network.member(message.get_header(_engine().MessageHeaderKey.ORIGIN)))
+        return session is not None and payload[8:24] == session.id
 
     def _hear(self, message: Any) -> None:
         cell = message.get_header(_engine().MessageHeaderKey.ORIGIN)
