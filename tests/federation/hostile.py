@@ -270,7 +270,7 @@ def relay(me: str, network: Network, folder: str, *words: str) -> None:
     chance, told, carried = random.Random(0), heard(), bytearray()
     kept: list[Any] = []
     seen = {"frames": 0, "changed": 0, "dropped": 0, "replayed": 0, "forged": 0}
-    hostile = "reads" not in words
+    hostile, said = "reads" not in words, list[str]()
     site = FlareSite(me, network, credentials(folder, me), listen=listen_of(words)).open()
     forward: Callable[..., None] = site._cell._forward
 
@@ -281,7 +281,11 @@ def relay(me: str, network: Network, folder: str, *words: str) -> None:
             carried.extend(content)
         if len(kept) < 300:
             kept.append((endpoint, origin, to, sort, dict(message.headers), content))
-        luck = chance.random() if hostile and not stopped else 1.0
+        active = hostile and not stopped
+        luck = chance.random() if active else 0.5
+        if active and min(seen.values()) > 2 and "busy" not in said:
+            said.append("busy")
+            say("busy")
         if luck < 0.1:
             seen["dropped"] += 1
             return
@@ -291,11 +295,11 @@ def relay(me: str, network: Network, folder: str, *words: str) -> None:
             changed[chance.randrange(4, len(changed))] ^= 1 << chance.randrange(8)
             message.payload = bytes(changed)
         forward(endpoint, origin, to, sort, message)
-        if luck > 0.8 and hostile and kept:
+        if luck > 0.8:
             seen["replayed"] += 1
             there, name, target, kind, headers, old = chance.choice(kept)
             forward(there, name, target, kind, Message(dict(headers), old))
-        if luck > 0.9 and hostile:
+        if luck > 0.9:
             forge(origin, to)
 
     def forge(origin: str, to: str) -> None:

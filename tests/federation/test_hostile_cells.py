@@ -90,6 +90,7 @@ def test_a_relay_reads_nothing_and_breaks_nothing(tmp_path: Path, scheme: str) -
     with federation(tmp_path, scheme) as made:
         bank = made.start("bank", "relay")
         sites = start_honest(made, "without-bank", members=("hospital", "lab"))
+        bank.wait_for("busy")
         bank.tell("behave")
         carried = bank.wait_for("carried")
         assert carried["readable"] == 0
@@ -135,7 +136,6 @@ def test_what_is_not_sealed_never_takes_the_relay(tmp_path: Path, scheme: str) -
             time.sleep(5)
             bank.tell("behave")
             carried = bank.wait_for("carried")
-            assert carried["frames"] > 0
             assert carried["readable"] == 0
             proxy.heal("")
             finish(sites)
