@@ -12,7 +12,6 @@ from veracausa.discovery.federated import run as federation
 from veracausa.discovery.job import DiscoveryJob
 from veracausa.discovery.run import run_job
 from veracausa.discovery.vfedcd import VFedCD
-from veracausa.errors import InputError
 
 SMALL = {"width": 3, "batch": 10, "epochs": 2, "refit_epochs": 1, "threshold": 0.1, "held_out": 0.0}
 PARTIES = {"a": [0, 1], "b": [2]}
