@@ -335,8 +335,8 @@ class VFedCD(CausalDiscovery):
             notes.append("validator M1: it was sent all weights, and with any one party's help it can read all columns")
         if engine == "federated" and self.settings().threshold == "held_out_graphs":
             notes.append(
-                "threshold held_out_graphs: rows kept apart were opened under every candidate graph, and differences of "
-                "these show single columns"
+                "threshold held_out_graphs: rows kept apart were opened under every candidate graph, and differences "
+                "of these show single columns"
             )
         if engine == "floating" and count > 1:
             notes.append("engine floating: all columns were in one place, and no party was protected from another")
