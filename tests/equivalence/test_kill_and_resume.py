@@ -124,13 +124,13 @@ def undisturbed(tmp_path_factory):
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the parties' processes through /proc")
-# Processes start slowly: their kills are in the slow suite (`make test-slow`), where a minute more does not matter.
+# By default two kills across organisations are tested (tests/federation/test_faults.py): these go with `make test-slow`.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("link", "kills"),
     [
-        ("threads", 2),
-        pytest.param("threads", 8, marks=pytest.mark.slow),
-        pytest.param("processes", 4, marks=pytest.mark.slow),
+        ("threads", 8),
+        ("processes", 4),
     ],
 )
 def test_killed_runs_end_with_the_same_weights(link, kills, undisturbed, tmp_path, record_property):

@@ -33,7 +33,7 @@ def test_every_example_is_run() -> None:
     assert {path.name for path in (ROOT / "examples").glob("*.py")} == set(EXAMPLES)
 
 
-SLOW = {"label_inference.py"}
+SLOW = {"causshield_own_loop.py", "label_inference.py", "own_defense.py", "own_model.py"}
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def check(result: dict, kills: int, partitions: int) -> None:
 
 @pytest.mark.xdist_group("processes")
 def test_two_kills_and_a_partition(tmp_path: Path) -> None:
-    check(fault_run(tmp_path, 2, 1, "tcp", seed=0, epochs=8, limit=200.0), 2, 1)
+    check(fault_run(tmp_path, 2, 1, "tcp", seed=0, epochs=5, limit=300.0), 2, 1)
 
 
 @pytest.mark.federation
