@@ -124,7 +124,7 @@ def undisturbed(tmp_path_factory):
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the parties' processes through /proc")
-# By default two kills across organisations are tested (tests/federation/test_faults.py): these go with `make test-slow`.
+# By default two kills across organisations are tested (tests/federation/test_faults.py): these are `make test-slow`.
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("link", "kills"),
