@@ -9,9 +9,8 @@ import queue
 import struct
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -19,6 +18,7 @@ from torch import Tensor
 from veracausa.errors import PeerLost, WireError
 from veracausa.wire.codec import Layout, decode
 from veracausa.wire.flare.frames import HEADER, NUMBERED, Assembly, Frame, Header, Incoming, Outgoing, Sort
+from veracausa.wire.flare.peer import Peer, read_words
 from veracausa.wire.flare.session import Session
 from veracausa.wire.ledger import Ledger
 from veracausa.wire.link import Link, silent_party
@@ -36,39 +36,7 @@ DOUBT = 1.5
 """Seconds in which a peer must answer that is said to have begun anew."""
 IMPATIENT = 1.0
 """Seconds without a sign of the peer having read more, after which it is asked."""
-_WORDS = 1 << 14
 _STEP = struct.Struct("<Q")
-_HELD = 64
-
-
-@dataclass
-class _Peer:
-    """All about one peer in this attempt."""
-
-    session: Session
-    out: Outgoing
-    incoming: Incoming
-    assembly: Assembly
-    inbox: deque[tuple[Tensor, int]] = field(default_factory=deque)
-    """Whole messages as bytes, and how many frames have been read with each."""
-    unsaid: int = 0
-    """Frames that were read and that the peer does not know to be."""
-    freed: int = 0
-    """Bytes of frames that were read as they came and that the peer does not know to be."""
-    doubted: float = 0.0
-    """Since when it is said to have begun anew."""
-    arrived_there: int = 0
-    asked_at: float = 0.0
-    moved_at: float = 0.0
-    stuck: int = -1
-    """What had arrived there when it was asked last."""
-    probe: int = 0
-    latency: float | None = None
-    heard_at: float = 0.0
-    finished: bool = False
-    held: set[int] = field(default_factory=set)
-    """Steps of which it said that it holds a checkpoint."""
-    step: int = 0
 
 
 class FlareLink(Link):
@@ -98,7 +66,7 @@ class FlareLink(Link):
         self._transmit, self._chunk, self._window, self._device = transmit, chunk, window, device
         now = time.monotonic()
         self._of = {
-            peer: _Peer(session, Outgoing(window), Incoming(window), Assembly(max_body), moved_at=now, heard_at=now)
+            peer: Peer(session, Outgoing(window), Incoming(window), Assembly(max_body), moved_at=now, heard_at=now)
             for peer, session in sessions.items()
         }
         self._lost: PeerLost | None = None
@@ -169,7 +137,7 @@ class FlareLink(Link):
                 own.out.keep(number, ready)
         self._transmit(peer, ready)
 
-    def _wait_for_room(self, own: _Peer, peer: str, size: int) -> None:
+    def _wait_for_room(self, own: Peer, peer: str, size: int) -> None:
         """Until the peer has read enough; nothing is locked meanwhile, so that words still go out."""
         start, told = time.monotonic(), False
         with self._changed:
@@ -301,10 +269,10 @@ class FlareLink(Link):
         except WireError as error:
             self.refuse(peer, error)
 
-    def _take(self, own: _Peer, peer: str, header: Header, body: memoryview) -> None:
+    def _take(self, own: Peer, peer: str, header: Header, body: memoryview) -> None:
         with self._changed:
             own.heard_at = time.monotonic()
-            self._acknowledged(own, header)
+            own.acknowledge(header)
             for at, part in list(own.incoming.take(header, body)):
                 try:
                     if at.sort is Sort.WORDS:
@@ -323,23 +291,14 @@ class FlareLink(Link):
             # Not by this thread: it may be the one that reads the connection.
             threading.Thread(target=self.tell, args=(peer, Sort.STATE), daemon=True).start()
 
-    def _take_words(self, own: _Peer, peer: str, body: memoryview) -> None:
-        try:
-            if len(body) > _WORDS:
-                raise ValueError
-            words = json.loads(bytes(body))
-            if not isinstance(words, dict) or not all(isinstance(word, str) for word in words.values()):
-                raise ValueError
-        except (ValueError, RecursionError):
-            raise WireError("words", "cannot be read") from None
+    def _take_words(self, own: Peer, peer: str, body: memoryview) -> None:
+        words = read_words(body)
         if "awaits" in words:
             self._waits.pop(peer, None)
             if words["awaits"] in (self.me, *self.peers):
                 self._waits[peer] = words["awaits"]
         elif "holds" in words:
-            if not words["holds"].isdecimal() or len(words["holds"]) > 15:
-                raise WireError("words", "hold no step")
-            own.held = {*sorted(own.held)[-_HELD:], int(words["holds"])}
+            own.holds(words["holds"])
             self._mark_common()
         elif "finished" in words:
             own.finished = True
@@ -365,11 +324,11 @@ class FlareLink(Link):
                 steps -= {step for step in steps if step <= newest}
             self._mark(newest)
 
-    def _take_state(self, own: _Peer, peer: str, header: Header) -> None:
+    def _take_state(self, own: Peer, peer: str, header: Header) -> None:
         again: list[Frame] = []
         with self._changed:
             own.heard_at = time.monotonic()
-            moved = self._acknowledged(own, header)
+            moved = own.acknowledge(header)
             if header.sort is Sort.STATE and header.number == own.probe and own.probe:
                 own.latency = time.monotonic() - own.asked_at
                 if own.doubted:
@@ -385,15 +344,6 @@ class FlareLink(Link):
         for frame in again:
             if not self._transmit(peer, frame):
                 break
-
-    def _acknowledged(self, own: _Peer, header: Header) -> bool:
-        moved = own.out.was_read(header.read, header.arrived)
-        if header.arrived > own.arrived_there:
-            own.arrived_there = header.arrived
-            moved = True
-        if moved:
-            own.moved_at = time.monotonic()
-        return moved
 
     # ---- what goes wrong -------------------------------------------------------------------------------------------
 
@@ -446,7 +396,7 @@ class FlareLink(Link):
             elif unsaid:
                 self.tell(peer, Sort.STATE)
 
-    def _ask(self, own: _Peer, peer: str) -> None:
+    def _ask(self, own: Peer, peer: str) -> None:
         with self._changed:
             own.probe += 1
             own.asked_at = time.monotonic()
