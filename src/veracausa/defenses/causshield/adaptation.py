@@ -21,12 +21,14 @@ from veracausa.defenses.causshield.two_views import TwoViews
 from veracausa.models.dropout import bind_dropout
 
 PLATEAU = 3
+SIZES = 64
+"""So many sizes of a batch are captured; a party that lacks some ids has another size in every batch."""
 
 
 class Adaptation:
     """G starts as a copy of the bottom; each inner iteration moves G, then ω, on one batch and its surrogates.
 
-    On a GPU the iteration is captured once for the training batch's shape and replayed: launching its few hundred
+    On a GPU the iteration is captured once for every size of a training batch and replayed: launching its few hundred
     kernels from Python takes several times as long as running them.
     """
 
@@ -84,7 +86,7 @@ class Adaptation:
             self._compile()
         self.loss = torch.zeros((), device=self.device)
         self._graphs = graphs and self.device.type == "cuda"
-        self._captured: Captured | None = None
+        self._captured: dict[int, Captured] = {}
 
     def _compile(self) -> None:
         """Fuse what lies between the convolutions; both views pass at once where their statistics can be kept apart."""
@@ -144,10 +146,10 @@ class Adaptation:
 
     def iterate(self, x: Tensor, surrogate: Tensor) -> None:
         """One inner iteration; `loss` is the generator's before it."""
-        if self._graphs and len(x) == self.rows:
-            if self._captured is None:
-                self._captured = Captured(self, x, surrogate)
-            self._captured.iterate(x, surrogate)
+        if self._graphs and len(x) not in self._captured and len(self._captured) < SIZES:
+            self._captured[len(x)] = Captured(self, x, surrogate, next(iter(self._captured.values()), None))
+        if len(x) in self._captured:
+            self._captured[len(x)].iterate(x, surrogate)
         else:
             self.loss.copy_(self.iteration(x, surrogate))
 
@@ -217,8 +219,8 @@ class Adaptation:
     def payload(self, x: Tensor) -> Tensor:
         """G's output for the rows, in the mode of the inner loop; detached."""
         self._set_mode(True)
-        if self._captured is not None and x.shape == self._captured.x.shape:
-            return self._captured.payload(x)
+        if len(x) in self._captured:
+            return self._captured[len(x)].payload(x)
         with torch.no_grad(), self.precision():
             return self.generator(x)  # type: ignore[no-any-return]
 

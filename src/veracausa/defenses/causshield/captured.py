@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,22 +17,27 @@ WARM_UP = 3
 
 
 class Captured:
-    """One inner iteration and one pass of G as CUDA graphs over buffers of their own."""
+    """One inner iteration and one pass of G as CUDA graphs over buffers of their own.
 
-    def __init__(self, owner: Adaptation, x: Tensor, surrogate: Tensor) -> None:
+    Graphs of further sizes take their memory from the first one's pool: nothing of a replay is needed after it but
+    what was copied out. They are replayed too rarely to pay for a trial of convolution algorithms.
+    """
+
+    def __init__(self, owner: Adaptation, x: Tensor, surrogate: Tensor, first: Captured | None = None) -> None:
         self.x, self.surrogate, self.owner = x.clone(), surrogate.clone(), owner
-        with owner.borrowed(), fastest_convolutions():
-            side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
+        self.side: torch.cuda.Stream = first.side if first else torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self.iteration, self.passing = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        with owner.borrowed(), nullcontext() if first else fastest_convolutions():
+            self.side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self.side):
                 for _ in range(WARM_UP):
                     owner.iteration(self.x, self.surrogate)
                     self._pass()
-            torch.cuda.current_stream().wait_stream(side)
-            self.iteration, self.passing = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+            torch.cuda.current_stream().wait_stream(self.side)
             self.iteration.register_generator_state(owner.draws)
             self.passing.register_generator_state(owner.draws)
-            with torch.cuda.graph(self.iteration, capture_error_mode="thread_local"):
+            pool = first.iteration.pool() if first else None
+            with torch.cuda.graph(self.iteration, pool=pool, capture_error_mode="thread_local"):
                 owner.loss.copy_(owner.iteration(self.x, self.surrogate))
             with torch.cuda.graph(self.passing, pool=self.iteration.pool(), capture_error_mode="thread_local"):
                 self.output = self._pass()

@@ -283,6 +283,8 @@ class CausShield(Defense):
     def _build(self, shape: tuple[int, ...], rows: int) -> None:
         precision = getattr(self.run_bottom, "precision", nullcontext)
         graphs, compiled = (getattr(self.run_bottom, name, default) for name, default in _HOW.items())
+        # Compiled is one size of a batch, and a party that lacks some ids has another size in every batch.
+        compiled = compiled and (self.data is None or self.data.present_count() == len(self.data))
         self.adaptation = Adaptation(self.bottom, shape, rows, self.options, self.seed, precision, graphs, compiled)
 
     def _draw(self) -> int:
