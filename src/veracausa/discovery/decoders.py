@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Activation = Literal["tanh", "sigmoid", "leaky_relu"]
-Likelihood = Literal["gaussian", "bernoulli", "mse"]
+Likelihood = Literal["gaussian", "heteroscedastic", "mse"]
 
 LEAK = 0.01
 
@@ -101,10 +101,7 @@ class Decoders:
         """One step of gradient descent on a batch; `features` are (R, m, n, h), `target` is (R, m, n)."""
         values = self.values
         outputs, mean = self._forward(features)
-        losses, error, log_variance = self._loss(mean, target[..., None])
-        gradients = {"log_variance": log_variance, "offset": error.sum(2, keepdims=True)}
-        gradients["readout"] = outputs[-1].swapaxes(2, 3) @ error
-        back = error * values["readout"].swapaxes(2, 3)
+        losses, gradients, back = self._head(outputs[-1], mean, target[..., None])
         for layer in reversed(range(self.depth)):
             back = back * self.slope(outputs[layer + 1])
             gradients[f"bias_{layer}"] = back.sum(2, keepdims=True)
@@ -117,6 +114,16 @@ class Decoders:
                 gradient = gradient + decay * values[name]
             values[name] -= rate * gradient
         return Step(losses, back)
+
+    def observe(self, rows: Array) -> None:
+        """Take note of what the training rows (R, n, m) of the targets say before the first step."""
+
+    def _head(self, last: Array, mean: Array, target: Array) -> tuple[Array, dict[str, Array], Array]:
+        """The losses, the gradients of all that follows the last layer, and the gradient of its output."""
+        losses, error, log_variance = self._loss(mean, target)
+        gradients = {"log_variance": log_variance, "offset": error.sum(2, keepdims=True)}
+        gradients["readout"] = last.swapaxes(2, 3) @ error
+        return losses, gradients, error * self.values["readout"].swapaxes(2, 3)
 
     def _loss(self, mean: Array, target: Array) -> tuple[Array, Array, Array]:
         """The losses, and their gradients by the mean and by the log-variance."""

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veracausa.discovery import threshold as rules
-from veracausa.discovery.decoders import Decoders
 from veracausa.discovery.graphs import greedy_cut
+from veracausa.discovery.heteroscedastic import decoders_for
 from veracausa.discovery.settings import Settings
 from veracausa.discovery.structure import Structure
 from veracausa.errors import RunError
@@ -37,6 +37,9 @@ class Fit:
     that were trained on can judge it, and there are more of these than of rows kept apart."""
     search: NDArray[np.int_]
     """(R,): which search it was."""
+    apart: Array
+    """(R,): the loss of rows kept apart with all edges that the order leaves; nan where there are none. Likelihoods are
+    compared by it: the one that can say more always makes the rows that it was trained on likelier."""
     history: list[dict[str, float]] = field(default_factory=list)
 
     @property
@@ -68,7 +71,7 @@ class FloatModel:
         self.structure = Structure(settings, np.repeat(allowed[None], replicates, 0), self.required)
         h = settings.width
         self.weights = rng.uniform(-1, 1, (replicates, d, d, h)) / (d * np.sqrt(h)) * allowed[None, :, :, None]
-        self.decoders = Decoders(
+        self.decoders = decoders_for(settings.likelihood)(
             replicates, d, h, settings.depth, settings.activation, binary, settings.likelihood, rng
         )
         self.history: list[dict[str, float]] = []
@@ -107,6 +110,7 @@ class FloatModel:
             self.sets = self.rng.permutation(train.shape[1])[: steps * n].reshape(steps, n)
         self.resumed = False
         batches = [np.ascontiguousarray(train[:, rows]) for rows in self.sets]
+        self.decoders.observe(train)
         for epoch in range(len(self.history), settings.epochs + settings.refit_epochs):
             if epoch == settings.epochs:
                 self.structure.settle(self.strengths)
@@ -125,7 +129,9 @@ class FloatModel:
                 break
         score = np.mean(self.losses[-settings.compared :], axis=0)
         search = np.zeros(len(self.weights), dtype=int)
-        return Fit(self.strengths, self.structure.allowed, *self._threshold(held_out), score, search, self.history)
+        apart = self.held_out_loss(held_out) if held_out.shape[1] else np.full(len(self.weights), np.nan)
+        found = self._threshold(held_out)
+        return Fit(self.strengths, self.structure.allowed, *found, score, search, apart, self.history)
 
     def state(self) -> dict[str, Any]:
         """All that the next epoch depends on, as arrays and plain values."""

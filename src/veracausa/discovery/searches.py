@@ -2,12 +2,13 @@
 
 A search ends in an order of the attributes, and which one it finds depends on the form of the acyclicity term, on how
 fast that grows, and on the first weights. Each search has a refit and a threshold of its own; which to keep is said by
-the likelihood of the rows that were trained on. No true graph is looked at.
+the likelihood of the rows that were trained on; where likelihoods themselves differ, that of rows kept apart. No true
+graph is looked at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,17 @@ from veracausa.discovery.settings import Settings
 Array = NDArray[np.float64]
 
 
-def likelier(kept: Fit | None, found: Fit) -> Fit:
-    """Of two searches the one that makes the data likelier, for each replicate on its own; in doubt the earlier."""
+def likelier(kept: Fit | None, found: Fit, each: Sequence[Settings]) -> Fit:
+    """Of two searches the one that makes the data likelier, for each replicate on its own; in doubt the earlier.
+
+    `each` has the settings of all searches: two of one likelihood are compared on the rows that were trained on, two of
+    different ones on rows kept apart.
+    """
     if kept is None:
         return found
-    better = found.score < kept.score
+    likelihood = np.array([one.likelihood for one in each])
+    alike = likelihood[kept.search] == likelihood[found.search]
+    better = np.where(alike, found.score < kept.score, found.apart < kept.apart)
     arrays = {
         name: np.where(better.reshape(-1, *[1] * (array.ndim - 1)), getattr(found, name), array)
         for name, array in kept.arrays.items()
@@ -67,7 +74,7 @@ class Searches:
             ended = len(records) == own
             # A search that was cut off has cycles, which make data likely: it only counts where there is no other.
             if ended or self.kept is None:
-                self.kept = likelier(self.kept, found)
+                self.kept = likelier(self.kept, found, self.each)
             if not ended or time_is_up() or self.number + 1 == len(self.each):
                 self.kept.history = self.history
                 return self.kept

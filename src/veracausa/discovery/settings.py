@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from veracausa.discovery.decoders import Likelihood
 from veracausa.discovery.threshold import BY_LIKELIHOOD
 from veracausa.profiles import over_profile
 
@@ -34,6 +35,7 @@ class Search(BaseModel):
     ceiling: float | None = Field(None, gt=0)
     halt: float | None = Field(None, gt=0)
     acyclicity: Acyclicity | None = None
+    likelihood: Literal["gaussian", "heteroscedastic"] | None = None
 
 
 class Settings(BaseModel):
@@ -47,7 +49,8 @@ class Settings(BaseModel):
     depth: int = Field(1, ge=0)
     """Layers between the first one and the read-out."""
     activation: Literal["tanh", "sigmoid", "leaky_relu"] = "tanh"
-    likelihood: Literal["gaussian", "mse"] = "gaussian"
+    likelihood: Likelihood = "gaussian"
+    """gaussian: one variance an attribute; heteroscedastic: a variance a row, which the causes say, too."""
     bernoulli: bool = True
     """Attributes with two values get a Bernoulli likelihood."""
     rate: float = Field(0.01, gt=0)
@@ -77,8 +80,9 @@ class Settings(BaseModel):
     held_out: float = Field(0.2, ge=0, lt=1)
     """The share of rows that is kept for the held-out likelihood."""
     searches: tuple[Search, ...] = Field((), max_length=MOST_SEARCHES)
-    """Several searches, each with a refit of its own; the one that makes the training rows likeliest is kept. Each says
-    what it has of its own. None: one search, as set above."""
+    """Several searches, each with a refit of its own; the one that makes the training rows likeliest is kept; of two
+    likelihoods, the one that makes rows kept apart likelier. Each says what it has of its own. None: one search, as set
+    above."""
     open_parts: bool | None = None
     """Between three parties or more: whether a target opens each source's part of its features; else only the sum."""
     bottleneck: int | None = Field(None, ge=1)
@@ -100,6 +104,8 @@ class Settings(BaseModel):
             raise ValueError(f"threshold: {self.threshold} needs rows that were kept apart; set held_out to 0.2 or so")
         if len(self.searches) > 1 and not self.refit_epochs:
             raise ValueError("searches: their refits are compared; set refit_epochs to 200 or so, or searches to []")
+        if len({one.likelihood for one in self.each}) > 1 and not self.held_out:
+            raise ValueError("searches: likelihoods are compared on rows kept apart; set held_out to 0.2 or so")
         if self.bottleneck is not None and self.bottleneck > self.width:
             raise ValueError(f"bottleneck: {self.bottleneck} is more than the {self.width} hidden units; give fewer")
         return self
@@ -131,5 +137,7 @@ def _left(searches: Sequence[Mapping[str, Any]], given: Mapping[str, Any]) -> li
     left: list[dict[str, Any]] = []
     for search in searches:
         own = {name: value for name, value in search.items() if name not in given}
+        if "likelihood" in own and not given.get("held_out", 1):
+            continue
         left += [] if own in left else [own]
     return left

@@ -18,6 +18,7 @@ from veracausa.discovery.bootstrap import Rows, bootstrap_graphs, chosen_graph
 from veracausa.discovery.columns import prepare, without_missing
 from veracausa.discovery.constraints import edge_constraints
 from veracausa.discovery.data.parties import owners
+from veracausa.discovery.decoders import Likelihood
 from veracausa.discovery.edges import edge_rows, revealed
 from veracausa.discovery.engines import Outcome, federated, floating
 from veracausa.discovery.graphs import is_acyclic, thresholded
@@ -57,7 +58,7 @@ class VFedCD(CausalDiscovery):
     width: int | None = None
     depth: int | None = None
     activation: Literal["tanh", "sigmoid", "leaky_relu"] | None = None
-    likelihood: Literal["gaussian", "mse"] | None = None
+    likelihood: Likelihood | None = None
     bernoulli: bool | None = None
     rate: float | None = None
     batch: int | None = None
@@ -253,7 +254,7 @@ class VFedCD(CausalDiscovery):
         )
         fitted = ready.values.copy()
         two = np.array([len(np.unique(column)) == 2 for column in ready.values.T])
-        binary = two & (settings.bernoulli and settings.likelihood == "gaussian")
+        binary = two & (settings.bernoulli and settings.likelihood != "mse")
         odds = fitted[:, binary]
         fitted[:, binary] = odds > (odds.min(axis=0) + odds.max(axis=0)) / 2
         chances = {f"{name}: discrete, 2 different values, fitted as a number" for name in ready.names}

@@ -24,7 +24,7 @@ SEVERAL: list[dict[str, Any]] = [{}, {"epochs": 3, "growth": 0.05}, {"acyclicity
 SHORT: dict[str, Any] = {"epochs": 4, "refit_epochs": 3, "searches": SEVERAL}
 
 
-def fit_of(scores: list[float], search: int) -> Fit:
+def fit_of(scores: list[float], search: int, apart: list[float] | None = None) -> Fit:
     count = len(scores)
     numbers = np.full(count, float(search))
     return Fit(
@@ -34,16 +34,27 @@ def fit_of(scores: list[float], search: int) -> Fit:
         held_out_loss=-numbers,
         score=np.array(scores),
         search=np.full(count, search),
+        apart=-numbers if apart is None else np.array(apart),
     )
 
 
 def test_each_replicate_keeps_its_own_likeliest_search_whole():
-    kept = likelier(likelier(None, fit_of([1.0, 2.0, 3.0], 0)), fit_of([2.0, 1.0, 3.0], 1))
+    each = Settings(searches=[{}, {"growth": 0.1}]).each
+    kept = likelier(likelier(None, fit_of([1.0, 2.0, 3.0], 0), each), fit_of([2.0, 1.0, 3.0], 1), each)
     assert kept.search.tolist() == [0, 1, 0], "in doubt the earlier one"
     assert kept.score.tolist() == [1.0, 1.0, 3.0]
     assert kept.strengths[:, 0, 0].tolist() == [0.5, 1.5, 0.5]
     assert kept.allowed[:, 0, 0].tolist() == [False, True, False]
     assert kept.thresholds.tolist() == [0.0, 1.0, 0.0]
+
+
+def test_two_likelihoods_are_compared_on_rows_kept_apart():
+    each = Settings(searches=[{}, {"likelihood": "heteroscedastic"}, {"likelihood": "heteroscedastic"}]).each
+    kept = likelier(fit_of([1.0, 1.0], 0, [5.0, 5.0]), fit_of([0.0, 2.0], 1, [6.0, 4.0]), each)
+    assert kept.search.tolist() == [0, 1]
+    assert kept.apart.tolist() == [5.0, 4.0]
+    kept = likelier(kept, fit_of([9.0, 1.0], 2, [4.0, 4.5]), each)
+    assert kept.search.tolist() == [2, 2], "of one likelihood, the rows that were trained on decide"
 
 
 def test_what_a_search_does_not_name_is_as_in_the_settings():

@@ -21,6 +21,7 @@ from veracausa.discovery.federated.plan import VALIDATOR, Plan, Search
 from veracausa.discovery.federated.preparation import Preparation
 from veracausa.discovery.federated.protocol import LOSSES, tensor
 from veracausa.discovery.federated.workshop import WorkshopOrder
+from veracausa.discovery.heteroscedastic import decoders_for
 from veracausa.discovery.privacy import laplace, output
 from veracausa.runs.store import Store
 from veracausa.wire.link import Link
@@ -68,10 +69,12 @@ class AttributeParty:
 
     def draw(self, *search: int) -> None:
         """First weights that are the party's own alone; for a search after the first one, by its number."""
-        settings, rng = self.plan.settings, self.draws.generator("decoders", *search)
-        self.decoders = Decoders(
+        settings = self.plan.searches[search[0] if search else 0].settings
+        rng = self.draws.generator("decoders", *search)
+        self.decoders = decoders_for(settings.likelihood)(
             1, self.count, self.h, settings.depth, settings.activation, self.binary, settings.likelihood, rng
         )
+        self.decoders.observe(np.concatenate(self.values[: self.steps])[None])
         self.inner_allowed = self.allowed[self.own, self.own, None]
         shape = (self.count, self.count, self.h)
         self.inner = rng.uniform(-1, 1, shape) / (self.plan.d * np.sqrt(self.h)) * self.inner_allowed
@@ -223,6 +226,8 @@ class AttributeParty:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         self.epoch, self.loss = state["epoch"], state["loss"]
+        if number := self.plan.left(self.epoch)[0].number:
+            self.draw(number)  # of the likelihood of that search
         self.holder.load_state(state["holder"])
         self.preparation.used_keys = list(state["used_keys"])
         self.decoders.values = {name: value.numpy() for name, value in state["decoders"].items()}

@@ -68,7 +68,7 @@ class Validator:
             self.structure.penalty = NoisyPenalty(self.structure.penalty, plan.laplace, len(plan.parties), self.noise)
         self.strengths = np.zeros((plan.d, plan.d))
         self.exchange = protocol.first_exchange(search.number)
-        self.loss, self.threshold, self.held_out_loss = 0.0, 0.0, float("nan")
+        self.loss, self.threshold, self.held_out_loss, self.apart = 0.0, 0.0, float("nan"), float("nan")
 
     @property
     def step(self) -> int:
@@ -211,10 +211,11 @@ class Validator:
                 raise WireError("losses.losses", f"holds {len(scored)} numbers, {count} are expected (from {party!r})")
             losses += scored
             empty += float(message.meta["empty"])
+        self.apart = float(losses[0])  # the first choice leaves all edges
         return losses, empty
 
     def _compare(self, search: Search) -> None:
-        """Keep this search if it makes the training rows likelier than those before it did."""
+        """Keep this search if it makes the data likelier than those before it did."""
         recent = [record.get("loss", 0.0) for record in self.history[-search.settings.compared :]]
         found = Fit(
             self.strengths[None],
@@ -223,9 +224,10 @@ class Validator:
             held_out_loss=np.array([self.held_out_loss]),
             score=np.array([np.mean(recent)]),
             search=np.array([search.number]),
+            apart=np.array([self.apart]),
             history=self.history,
         )
-        self.found = likelier(self.found, found)
+        self.found = likelier(self.found, found, self.plan.settings.each)
 
     def _tell(self, link: Link) -> None:
         """Each party its part of the graph, by the output policy."""
