@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -19,6 +20,8 @@ from veracausa.defenses.causshield.options import CausShieldOptions
 from veracausa.defenses.causshield.sampling import gumbel, iterative_softmax, top_k, upper_count
 from veracausa.defenses.causshield.two_views import TwoViews
 from veracausa.models.dropout import bind_dropout
+
+log = logging.getLogger(__name__)
 
 PLATEAU = 3
 SIZES = 64
@@ -157,15 +160,26 @@ class Adaptation:
         with torch.enable_grad():
             if self._views is not None:
                 self._views.apart(2)
-            objective = self.objective if len(x) == self.rows else self.plain_objective  # compiled for one size
-            loss, both = objective(x, surrogate, self._noise(len(x)))
-            gradients = torch.autograd.grad(both, self.trained, allow_unused=True)
+            loss, gradients = self._slopes(x, surrogate, self._noise(len(x)))
             if self._views is not None:
                 self._views.apart(1)
         for parameter, gradient in zip(self.trained, gradients, strict=True):
             parameter.grad = _laid_like(gradient, parameter)
         self.optimizer.step()
         return loss.detach()
+
+    def _slopes(self, x: Tensor, surrogate: Tensor, noise: Tensor | None) -> tuple[Tensor, tuple[Tensor | None, ...]]:
+        """The generator's loss and the gradients of both players, compiled where there is such a size."""
+        objective = self.objective if len(x) == self.rows else self.plain_objective  # compiled for one size
+        try:
+            loss, both = objective(x, surrogate, noise)
+            return loss, torch.autograd.grad(both, self.trained, allow_unused=True)
+        except RuntimeError as error:
+            if objective == self.plain_objective or not _of_the_compiler(error):
+                raise
+            log.warning("causshield: this bottom cannot be compiled here and runs uncompiled (%s)", _first_line(error))
+            self.objective = self.plain_objective
+            return self._slopes(x, surrogate, noise)
 
     def plain_objective(self, x: Tensor, surrogate: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
         """The generator's loss (Eq. 19), and its sum with the masker's (Eqs. 17-18).
@@ -295,6 +309,15 @@ class Adaptation:
         training = training and self.options.batch_norm != "eval"
         if self.generator.training != training:
             self.generator.train(training)
+
+
+def _of_the_compiler(error: Exception) -> bool:
+    """Whether compiling failed, not what was compiled."""
+    return any(kind.__module__.startswith(("torch._dynamo", "torch._inductor")) for kind in type(error).__mro__)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
 def _laid_like(gradient: Tensor | None, parameter: Tensor) -> Tensor | None:

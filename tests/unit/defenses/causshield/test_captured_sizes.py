@@ -82,3 +82,33 @@ class _Compiled:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         out: torch.Tensor = self.model(x)
         return out
+
+
+def test_a_bottom_that_the_compiler_fails_at_runs_uncompiled(monkeypatch, caplog):
+    from torch._inductor.exc import InductorError
+
+    def fails(*_):
+        raise InductorError(AssertionError("512 v.s. 1024"), None)
+
+    monkeypatch.setattr(torch, "compile", lambda function, **_: fails)
+    x = torch.rand(24, 3, 8, 6, generator=seeding.generator(4))
+    payloads = []
+    for compiled in (True, False):
+        made = Adaptation(bottom(), (8, 8, 6), 24, CausShieldOptions(), seed=3, compiled=compiled)
+        made.draws.manual_seed(1)
+        made.restart()
+        made.adapt(x, 1 - x, 2)
+        payloads.append(made.payload(x))
+    torch.testing.assert_close(*payloads, rtol=1e-4, atol=1e-5)
+    assert [record.message for record in caplog.records if "runs uncompiled" in record.message] != []
+
+
+def test_an_error_of_the_model_itself_is_not_taken_for_the_compilers(monkeypatch):
+    def fails(*_):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(torch, "compile", lambda function, **_: fails)
+    made = Adaptation(bottom(), (8, 8, 6), 24, CausShieldOptions(), seed=3, compiled=True)
+    x = torch.rand(24, 3, 8, 6, generator=seeding.generator(4))
+    with pytest.raises(RuntimeError, match="out of memory"):
+        made.adapt(x, 1 - x, 1)
