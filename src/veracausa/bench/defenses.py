@@ -48,7 +48,7 @@ VARIANTS: Mapping[str, Mapping[str, Variant]] = {
         "M = 30": _causshield(iterations=30),
         "M = 20": _causshield(long=True, iterations=20),
         "M = 1": _causshield(iterations=1),
-        "scope offset, M = 5 (recommended)": _causshield(iterations=5, scope="offset"),
+        "scope offset, M = 10 (recommended)": _causshield(iterations=10, scope="offset"),
         "scope epoch, M = 30": _causshield(long=True, iterations=30, scope="epoch"),
     },
     "soteria": {
