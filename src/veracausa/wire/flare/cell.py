@@ -224,7 +224,8 @@ class FlareSite:
         if now - self._told_unknown.get(peer, 0.0) > 1.0:
             self._told_unknown[peer] = now
             self._transmit(peer, Header(Sort.UNKNOWN).pack() + header.session)
-        raise WireError("frame", f"of {peer!r} belongs to no session that is open")
+        left_over = "after a restart these are left over from before"
+        raise WireError("frame", f"of {peer!r} is of a session that is not open here; {left_over}")
 
     def _refuse(self, name: str, error: WireError) -> None:
         link = self._link
