@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -122,18 +123,28 @@ def _marked(label: str, *values: Value) -> str:
     return f"{label} {NOT_WORKING}" if any(value.works is False for value in values) else label
 
 
-def _lines(figure: Figure, table: PanelTable) -> dict[str, list[tuple[float, float]]]:
-    curves: dict[str, list[tuple[float, float]]] = {}
+@dataclass(frozen=True)
+class _Point:
+    x: float
+    y: float
+    spread: float | None = None
+
+
+def _lines(figure: Figure, table: PanelTable) -> dict[str, list[_Point]]:
+    """A line a row; where a cell is not finished it is broken, so that nothing is drawn that was not measured."""
+    curves: dict[str, list[_Point]] = {}
     for line in table.lines:
         value = line.values.get(figure.y)
-        if value is not None and value.mean is not None and line.at is not None:
-            curves.setdefault(line.label, []).append((line.at, value.mean))
-    return curves
+        if value is not None and line.at is not None:
+            y = math.nan if value.mean is None else value.mean
+            curves.setdefault(line.label, []).append(_Point(line.at, y, value.over_seeds))
+    return {label: points for label, points in curves.items() if any(math.isfinite(point.y) for point in points)}
 
 
-def _curves(figure: Figure, table: PanelTable) -> dict[str, list[tuple[float, float]]]:
+def _curves(figure: Figure, table: PanelTable) -> dict[str, list[_Point]]:
     labels = {line.row: line.label for line in table.lines}
-    return {labels[row]: scores[figure.y] for row, scores in table.curves.items() if figure.y in scores}
+    scores = {labels[row]: of[figure.y] for row, of in table.curves.items() if figure.y in of}
+    return {label: [_Point(*point) for point in points] for label, points in scores.items()}
 
 
 def _scatter(axes: Axes, ink: Ink, title: str, figure: Figure, marks: Sequence[_Mark]) -> None:
@@ -182,24 +193,28 @@ def _draw_lines(
     ink: Ink,
     title: str,
     figure: Figure,
-    curves: Mapping[str, Sequence[tuple[float, float]]],
+    curves: Mapping[str, Sequence[_Point]],
     across: str,
 ) -> None:
     _frame(axes, ink, title)
     for number, (label, points) in enumerate(curves.items()):
+        colour = ink.series[number % len(ink.series)]
         axes.plot(
-            [x for x, _ in points],
-            [y for _, y in points],
-            color=ink.series[number % len(ink.series)],
+            [point.x for point in points],
+            [point.y for point in points],
+            color=colour,
             linestyle=("-", (0, (4, 2)), (0, (1, 1.5)))[number // len(ink.series) % 3],
             marker=MARKERS[number % len(MARKERS)] if len(points) <= 15 else None,
             markersize=3.6,
             linewidth=1.6,
             label=plain(label),
         )
+        for point in points:
+            if point.spread:
+                axes.errorbar([point.x], [point.y], yerr=[point.spread], fmt="none", ecolor=colour, elinewidth=1)
     _threshold(axes, ink, figure.threshold)
     axes.grid(axis="y", color=ink.rule, linewidth=0.8)
-    places = sorted({x for points in curves.values() for x, _ in points})
+    places = sorted({point.x for points in curves.values() for point in points})
     if len(places) <= 12:
         axes.set_xticks(places, [f"{place:g}" for place in places])
     else:
