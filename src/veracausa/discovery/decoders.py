@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Activation = Literal["tanh", "sigmoid", "leaky_relu"]
-Likelihood = Literal["gaussian", "heteroscedastic", "mse"]
+Likelihood = Literal["gaussian", "heteroscedastic", "mse", "auto"]
+"""auto is for settings only: their searches have one of the first two each."""
 
 LEAK = 0.01
 

@@ -35,7 +35,6 @@ class Search(BaseModel):
     ceiling: float | None = Field(None, gt=0)
     halt: float | None = Field(None, gt=0)
     acyclicity: Acyclicity | None = None
-    likelihood: Literal["gaussian", "heteroscedastic"] | None = None
 
 
 class Settings(BaseModel):
@@ -50,7 +49,8 @@ class Settings(BaseModel):
     """Layers between the first one and the read-out."""
     activation: Literal["tanh", "sigmoid", "leaky_relu"] = "tanh"
     likelihood: Likelihood = "gaussian"
-    """gaussian: one variance an attribute; heteroscedastic: a variance a row, which the causes say, too."""
+    """gaussian: one variance an attribute; heteroscedastic: a variance a row, which the causes say, too; auto: every
+    search is made with both, and rows kept apart say which of the two."""
     bernoulli: bool = True
     """Attributes with two values get a Bernoulli likelihood."""
     rate: float = Field(0.01, gt=0)
@@ -80,9 +80,8 @@ class Settings(BaseModel):
     held_out: float = Field(0.2, ge=0, lt=1)
     """The share of rows that is kept for the held-out likelihood."""
     searches: tuple[Search, ...] = Field((), max_length=MOST_SEARCHES)
-    """Several searches, each with a refit of its own; the one that makes the training rows likeliest is kept; of two
-    likelihoods, the one that makes rows kept apart likelier. Each says what it has of its own. None: one search, as set
-    above."""
+    """Several searches, each with a refit of its own; the one that makes the training rows likeliest is kept. Each says
+    what it has of its own. None: one search, as set above."""
     open_parts: bool | None = None
     """Between three parties or more: whether a target opens each source's part of its features; else only the sum."""
     bottleneck: int | None = Field(None, ge=1)
@@ -104,17 +103,24 @@ class Settings(BaseModel):
             raise ValueError(f"threshold: {self.threshold} needs rows that were kept apart; set held_out to 0.2 or so")
         if len(self.searches) > 1 and not self.refit_epochs:
             raise ValueError("searches: their refits are compared; set refit_epochs to 200 or so, or searches to []")
-        if len({one.likelihood for one in self.each}) > 1 and not self.held_out:
-            raise ValueError("searches: likelihoods are compared on rows kept apart; set held_out to 0.2 or so")
+        if self.likelihood == "auto" and not (self.held_out and self.refit_epochs):
+            raise ValueError(
+                "likelihood: auto compares refits on rows kept apart; set held_out to 0.2 or so and refit_epochs to 200"
+            )
         if self.bottleneck is not None and self.bottleneck > self.width:
             raise ValueError(f"bottleneck: {self.bottleneck} is more than the {self.width} hidden units; give fewer")
         return self
 
     @property
     def each(self) -> tuple[Settings, ...]:
-        """The settings of every search in turn, each of one search."""
-        own = (search.model_dump(exclude_none=True) for search in self.searches)
-        return tuple(self.model_copy(update={"searches": (), **changes}) for changes in own) or (self,)
+        """The settings of every search in turn, each of one search and one likelihood."""
+        own = [search.model_dump(exclude_none=True) for search in self.searches]
+        made = tuple(self.model_copy(update={"searches": (), **changes}) for changes in own) or (self,)
+        if self.likelihood != "auto":
+            return made
+        # The simpler one first: what its searches find does not depend on the others.
+        both = ("gaussian", "heteroscedastic")
+        return tuple(one.model_copy(update={"likelihood": likelihood}) for likelihood in both for one in made)
 
     @property
     def compared(self) -> int:
@@ -137,7 +143,5 @@ def _left(searches: Sequence[Mapping[str, Any]], given: Mapping[str, Any]) -> li
     left: list[dict[str, Any]] = []
     for search in searches:
         own = {name: value for name, value in search.items() if name not in given}
-        if "likelihood" in own and not given.get("held_out", 1):
-            continue
         left += [] if own in left else [own]
     return left

@@ -193,7 +193,10 @@ class VFedCD(CausalDiscovery):
             self.confidence_ = np.zeros((d, d))
             self.confidence_[inside] = graphs.mean(axis=0)
         count = len(settings.each)
-        chosen_of = (f"of {count} searches the one numbered {found.search + 1} was kept",) if count > 1 else ()
+        chosen_of = [f"of {count} searches the one numbered {found.search + 1} was kept"] if count > 1 else []
+        if settings.likelihood == "auto":
+            likelihood = settings.each[found.search].likelihood
+            chosen_of.append(f"likelihood {likelihood}: rows kept apart are likelier under it")
         self.notes_ = (*notes, *chosen_of, *self._what_is_protected(engine, len(held)))
         return self
 

@@ -20,8 +20,6 @@ from veracausa.discovery.settings import Search, Settings
 from veracausa.discovery.vfedcd import VFedCD
 from veracausa.errors import InputError, RunError
 
-OTHER = {"likelihood": "heteroscedastic"}
-
 
 def decoders_and_rows(**changes: float) -> tuple[HeteroscedasticDecoders, np.ndarray, np.ndarray]:
     """Three targets, the last one binary, and eight rows."""
@@ -76,27 +74,28 @@ def test_no_row_is_surer_than_rounding_and_the_bound_allow():
     assert np.array_equal(decoders.values["log_variance"], frozen), "what is sure enough does not become surer"
 
 
-SHORT: dict[str, Any] = {"epochs": 40, "refit_epochs": 40, "engine": "floating"}
+SHORT: dict[str, Any] = {"epochs": 40, "refit_epochs": 40, "engine": "floating", "searches": []}
 
 
 def test_rows_kept_apart_leave_additive_noise_its_one_variance_and_every_bit_of_the_fit():
     data = load_causal("synthetic", attributes=5, edges=7, rows=400, seed=100)
-    before = VFedCD(**SHORT, searches=[{}]).fit(data.values)
-    after = VFedCD(**SHORT, searches=[{}, OTHER]).fit(data.values)
+    before = VFedCD(**SHORT).fit(data.values)
+    after = VFedCD(**SHORT, likelihood="auto").fit(data.values)
     assert after.search_ == 0
+    assert "likelihood gaussian: rows kept apart are likelier under it" in after.notes_
     assert np.array_equal(before.strengths_, after.strengths_)
     assert (before.threshold_, before.held_out_log_likelihood_) == (after.threshold_, after.held_out_log_likelihood_)
 
 
 def test_rows_kept_apart_choose_it_where_noise_is_multiplied():
     data = load_causal("synthetic", attributes=5, edges=7, rows=400, seed=100, violation="multiplicative")
-    found = VFedCD(**SHORT, searches=[{}, OTHER]).fit(data.values)
+    found = VFedCD(**SHORT, likelihood="auto").fit(data.values)
     assert found.search_ == 1
-    assert "of 2 searches the one numbered 2 was kept" in found.notes_
+    assert "likelihood heteroscedastic: rows kept apart are likelier under it" in found.notes_
 
 
 SMALL = Settings(width=3, batch=8, epochs=2, refit_epochs=1, structure_every=2, candidates=3, searches=())
-BOTH = SMALL.model_copy(update={"searches": (Search(), Search(likelihood="heteroscedastic"))})
+BOTH = SMALL.model_copy(update={"likelihood": "auto"})
 
 
 def parties() -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
@@ -126,11 +125,21 @@ def test_parties_learn_it_as_the_whole_does_and_go_on_in_it_after_a_kill(tmp_pat
 
 def test_where_it_can_not_be_had_is_said():
     columns, names = parties()
-    settings = SMALL.model_copy(update=OTHER)
-    with pytest.raises(InputError, match="likelihood: the strong mode has no heteroscedastic one"):
-        discover_strongly(columns, names, settings)
+    settings = SMALL.model_copy(update={"likelihood": "heteroscedastic"})
+    for strong in (settings, BOTH):
+        with pytest.raises(InputError, match="likelihood: the strong mode has no heteroscedastic one"):
+            discover_strongly(columns, names, strong)
     hidden = settings.model_copy(update={"held_out": 0.0, "threshold": 0.1})
     with pytest.raises(InputError, match="not built for a heteroscedastic likelihood"):
         discover(columns, names, hidden, privacy=Privacy(epsilon=10.0))
-    with pytest.raises(InputError, match="likelihoods are compared on rows kept apart; set held_out"):
-        VFedCD(held_out=0.0, threshold=0.1, searches=[{}, OTHER]).settings()
+    for lacking in ({"held_out": 0.0, "threshold": 0.1}, {"refit_epochs": 0}):
+        with pytest.raises(InputError, match="likelihood: auto compares refits on rows kept apart; set held_out"):
+            VFedCD(likelihood="auto", **lacking).settings()
+
+
+def test_auto_makes_every_search_with_both_and_the_simpler_ones_first():
+    each = Settings(likelihood="auto").each
+    plain = Settings().each
+    assert each[: len(plain)] == plain
+    assert [one.model_copy(update={"likelihood": "gaussian"}) for one in each[len(plain) :]] == list(plain)
+    assert {one.likelihood for one in each[len(plain) :]} == {"heteroscedastic"}

@@ -47,7 +47,7 @@ def check_privacy(plan: Plan) -> None:
         raise InputError("privacy: noise is added to the shares of two holders; use shares = 'two'")
     if plan.settings.bottleneck is not None:
         raise InputError("privacy: it is not built for a bottleneck; leave one of the two out")
-    if plan.settings.likelihood == "heteroscedastic":
+    if plan.settings.likelihood in ("heteroscedastic", "auto"):
         raise InputError("privacy: it is not built for a heteroscedastic likelihood; set likelihood to 'gaussian'")
     if len(plan.searches) > 1:
         raise InputError("privacy: no losses are sent to choose one of several searches by; set searches to []")
