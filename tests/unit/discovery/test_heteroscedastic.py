@@ -77,7 +77,7 @@ def test_no_row_is_surer_than_rounding_and_the_bound_allow():
 SHORT: dict[str, Any] = {"epochs": 40, "refit_epochs": 40, "engine": "floating", "searches": []}
 
 
-def test_rows_kept_apart_leave_additive_noise_its_one_variance_and_every_bit_of_the_fit():
+def test_where_rows_kept_apart_prefer_one_variance_every_bit_is_that_of_a_fit_without_the_choice():
     data = load_causal("synthetic", attributes=5, edges=7, rows=400, seed=100)
     before = VFedCD(**SHORT).fit(data.values)
     after = VFedCD(**SHORT, likelihood="auto").fit(data.values)
