@@ -84,6 +84,9 @@ def write_result(site: DiscoverySite, result: Result, noise: Mapping[str, Any] |
         method.held_out_log_likelihood_ = -result.held_out_loss - 0.5 * math.log(2 * math.pi) * numeric
         if len(method.settings().each) > 1:
             notes.append(f"of {len(method.settings().each)} searches the one numbered {result.search + 1} was kept")
+            if method.settings().likelihood == "auto":
+                chosen = method.settings().each[result.search].likelihood
+                notes.append(f"likelihood {chosen}: rows kept apart are likelier under it")
     else:
         assert result.told is not None
         method.strengths_[inside] = np.nan_to_num(result.told)

@@ -64,7 +64,7 @@ def _split(settings: Settings, table: Table, seed: int) -> tuple[Array, Array, N
     order = np.random.default_rng(derive(seed, "discovery", "kept apart")).permutation(len(values))
     train = len(values) - round(settings.held_out * len(values))
     ready = prepare(values[order], table.data.names, train_rows=train, missing="median")
-    binary = np.array(ready.binary) & settings.bernoulli & (settings.likelihood == "gaussian")
+    binary = np.array(ready.binary) & settings.bernoulli & (settings.likelihood != "mse")
     fitted = ready.values.copy()
     low, high = fitted.min(axis=0), fitted.max(axis=0)
     fitted[:, binary] = (fitted > (low + high) / 2)[:, binary]
