@@ -119,3 +119,21 @@ def test_other_errors_of_the_system_are_not_hidden(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(cli, "app", fail)
     with pytest.raises(OSError, match="Input/output"):
         cli.main()
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["--version"], 0), (["predict", "no-such-run"], 2)])
+def test_a_program_with_the_engine_loaded_leaves_at_once_and_in_order(arguments: list[str], code: int) -> None:
+    program = (
+        "import atexit, sys, threading, time, types\n"
+        "sys.modules['nvflare'] = types.ModuleType('nvflare')\n"
+        "threading.Thread(target=time.sleep, args=(300,)).start()\n"
+        "atexit.register(print, 'tidied up')\n"
+        f"sys.argv = ['veracausa', *{arguments!r}]\n"
+        "from veracausa.cli.main import program\n"
+        "program()"
+    )
+    left = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert left.returncode == code
+    assert "tidied up" in left.stdout
+    assert (__version__ in left.stdout) is (code == 0)
+    assert ("no-such-run" in left.stderr) is (code == 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
 import sys
@@ -95,5 +96,22 @@ def _leave(sentence: str, exit_code: int) -> NoReturn:
     sys.exit(exit_code)
 
 
+def program() -> None:
+    """The command line as a program of its own.
+
+    The engine between organisations leaves threads inside its libraries, and an interpreter that is taken down under
+    them may crash after all is done: then it is left at once, with everything written.
+    """
+    try:
+        main()
+    except SystemExit as end:
+        if "nvflare" not in sys.modules or not isinstance(end.code, int | None):
+            raise
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(end.code or 0)
+
+
 if __name__ == "__main__":
-    main()
+    program()
