@@ -119,8 +119,9 @@ def test_the_twin_finds_the_chain_that_the_floats_find() -> None:
 
 @pytest.mark.slow
 def test_over_several_graphs_the_twin_is_as_near_to_the_truth_as_the_floats() -> None:
-    # The mean over six fits: single ones differ by several edges with another seed, in floats as well.
+    # The mean over six fits: single ones differ by several edges with another seed, in floats as well, and the mean of
+    # six still by one or two to either side. To be nearer is no fault; results/vfedcd/twin has the mean of many.
     rows = [compare(10, 40, graph, seed, Settings(searches=[])) for graph in (200, 201, 202) for seed in range(2)]
     found = means(rows)["10/40"]
-    assert abs(found["difference"]) <= 1.5
+    assert found["difference"] <= 1.5
     assert found["twin"] < 20  # the empty graph has 40
