@@ -38,6 +38,15 @@ def likelier(kept: Fit | None, found: Fit, each: Sequence[Settings]) -> Fit:
     return Fit(**arrays, history=found.history)
 
 
+def choice_in_words(settings: Settings, kept: int) -> list[str]:
+    """Notes on which search was kept, and of which likelihood, where there was a choice."""
+    each = settings.each
+    notes = [f"of {len(each)} searches the one numbered {kept + 1} was kept"] if len(each) > 1 else []
+    if settings.likelihood == "auto":
+        notes.append(f"likelihood {each[kept].likelihood}: rows kept apart are likelier under it")
+    return notes
+
+
 class Searches:
     """The searches that settings ask for, one after the other; each is a model of its own, with weights drawn anew."""
 

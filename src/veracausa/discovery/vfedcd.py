@@ -24,6 +24,7 @@ from veracausa.discovery.engines import Outcome, federated, floating
 from veracausa.discovery.graphs import is_acyclic, thresholded
 from veracausa.discovery.privacy.chosen import chosen
 from veracausa.discovery.privacy.mechanism import said
+from veracausa.discovery.searches import choice_in_words
 from veracausa.discovery.settings import Acyclicity, Settings
 from veracausa.errors import InputError
 from veracausa.seeding import derive
@@ -192,11 +193,7 @@ class VFedCD(CausalDiscovery):
             graphs = self._resampled(settings, rows, learn, tell, file, resume)
             self.confidence_ = np.zeros((d, d))
             self.confidence_[inside] = graphs.mean(axis=0)
-        count = len(settings.each)
-        chosen_of = [f"of {count} searches the one numbered {found.search + 1} was kept"] if count > 1 else []
-        if settings.likelihood == "auto":
-            likelihood = settings.each[found.search].likelihood
-            chosen_of.append(f"likelihood {likelihood}: rows kept apart are likelier under it")
+        chosen_of = choice_in_words(settings, found.search)
         self.notes_ = (*notes, *chosen_of, *self._what_is_protected(engine, len(held)))
         return self
 

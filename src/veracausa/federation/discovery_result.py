@@ -18,6 +18,7 @@ from veracausa.discovery.graphs import is_acyclic, thresholded
 from veracausa.discovery.job import load_columns
 from veracausa.discovery.privacy.mechanism import said
 from veracausa.discovery.record import write_found
+from veracausa.discovery.searches import choice_in_words
 from veracausa.federation.columns import all_names
 
 if TYPE_CHECKING:
@@ -82,11 +83,7 @@ def write_result(site: DiscoverySite, result: Result, noise: Mapping[str, Any] |
         adjacency = chosen_graph(method.strengths_, allowed, result.threshold, site.must)
         numeric = sum(int((~theirs.binary).sum()) for theirs in site.said.values())
         method.held_out_log_likelihood_ = -result.held_out_loss - 0.5 * math.log(2 * math.pi) * numeric
-        if len(method.settings().each) > 1:
-            notes.append(f"of {len(method.settings().each)} searches the one numbered {result.search + 1} was kept")
-            if method.settings().likelihood == "auto":
-                chosen = method.settings().each[result.search].likelihood
-                notes.append(f"likelihood {chosen}: rows kept apart are likelier under it")
+        notes += choice_in_words(method.settings(), result.search)
     else:
         assert result.told is not None
         method.strengths_[inside] = np.nan_to_num(result.told)
