@@ -23,7 +23,11 @@ from veracausa.models.dropout import bind_dropout
 
 log = logging.getLogger(__name__)
 
+Objective = Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
+
 PLATEAU = 3
+CAREFUL: dict[str, str | int | bool | Callable[..., Any]] = {"triton.mix_order_reduction": False}
+"""Tried where the compiler fails: fusing reductions over different axes ends it at deep cuts (torch 2.11)."""
 SIZES = 64
 """So many sizes of a batch are captured; a party that lacks some ids has another size in every batch."""
 
@@ -80,9 +84,11 @@ class Adaptation:
             self.optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         self.momenta = [self._momentum(parameter) for parameter in self.parameters]
         self.masker_momenta = [self._momentum(parameter) for parameter in scoring]
-        self._one_pass = not _has_batch_statistics(self.generator)
+        self._statistics = _has_batch_statistics(self.generator)
         self._views: TwoViews | None = None
-        self.objective = self.plain_objective
+        self._apart = False
+        self.objective: Objective = self.plain_objective
+        self._simpler: list[Objective] = []
         # Compiled, the products of a reading with more dimensions than samples end at a misaligned address (H200).
         narrow = self.reading == "channel" or self.count <= rows
         if compiled and narrow and options.sampler == "gumbel_topk_st":
@@ -93,11 +99,12 @@ class Adaptation:
 
     def _compile(self) -> None:
         """Fuse what lies between the convolutions; both views pass at once where their statistics can be kept apart."""
-        if self.options.batch_norm == "train_separate" and not self._one_pass:
+        if self.options.batch_norm == "train_separate" and self._statistics:
             views = TwoViews(self.generator)
-            if views.possible:
-                self._views, self._one_pass = views, True
+            self._views = views if views.possible else None
         self.objective = torch.compile(self.plain_objective, dynamic=False)
+        careful = torch.compile(self.plain_objective, dynamic=False, options=CAREFUL)
+        self._simpler = [careful, self.plain_objective]
 
     def _momentum(self, parameter: nn.Parameter) -> Tensor:
         momentum: Tensor = self.optimizer.state[parameter]["momentum_buffer"]
@@ -158,11 +165,7 @@ class Adaptation:
 
     def iteration(self, x: Tensor, surrogate: Tensor) -> Tensor:
         with torch.enable_grad():
-            if self._views is not None:
-                self._views.apart(2)
             loss, gradients = self._slopes(x, surrogate, self._noise(len(x)))
-            if self._views is not None:
-                self._views.apart(1)
         for parameter, gradient in zip(self.trained, gradients, strict=True):
             parameter.grad = _laid_like(gradient, parameter)
         self.optimizer.step()
@@ -172,14 +175,32 @@ class Adaptation:
         """The generator's loss and the gradients of both players, compiled where there is such a size."""
         objective = self.objective if len(x) == self.rows else self.plain_objective  # compiled for one size
         try:
-            loss, both = objective(x, surrogate, noise)
-            return loss, torch.autograd.grad(both, self.trained, allow_unused=True)
+            with self._views_of(objective):
+                loss, both = objective(x, surrogate, noise)
+                return loss, torch.autograd.grad(both, self.trained, allow_unused=True)
         except RuntimeError as error:
             if objective == self.plain_objective or not _of_the_compiler(error):
                 raise
-            log.warning("causshield: this bottom cannot be compiled here and runs uncompiled (%s)", _first_line(error))
-            self.objective = self.plain_objective
+            self.objective = self._simpler.pop(0)
+            if not self._simpler:
+                log.warning(
+                    "causshield: this bottom runs uncompiled, the compiler fails at it (%s)", _first_line(error)
+                )
             return self._slopes(x, surrogate, noise)
+
+    @contextmanager
+    def _views_of(self, objective: Objective) -> Iterator[None]:
+        """Both views in one pass while what is compiled runs; as separate operations that costs more than it saves."""
+        if self._views is None or objective == self.plain_objective:
+            yield
+            return
+        self._views.apart(2)
+        self._apart = True
+        try:
+            yield
+        finally:
+            self._views.apart(1)
+            self._apart = False
 
     def plain_objective(self, x: Tensor, surrogate: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
         """The generator's loss (Eq. 19), and its sum with the masker's (Eqs. 17-18).
@@ -211,7 +232,7 @@ class Adaptation:
 
     def _both(self, x: Tensor, surrogate: Tensor) -> tuple[Tensor, Tensor]:
         """G of the rows and of their surrogates; batch statistics are each view's own unless the reading joins them."""
-        if self.options.batch_norm == "train_separate" and not self._one_pass:
+        if self.options.batch_norm == "train_separate" and self._statistics and not self._apart:
             return self.generator(x), self.generator(surrogate)
         r, other = self.generator(torch.cat([x, surrogate])).chunk(2)
         return r, other
