@@ -11,7 +11,7 @@ from torch import Tensor
 
 from veracausa.attacks import attacks
 from veracausa.attacks.base import AdversaryView, Grant
-from veracausa.attacks.fitting import batch_size, one_cycle, reconstruction_loss
+from veracausa.attacks.fitting import batch_size, kept_as, one_cycle, reconstruction_loss
 from veracausa.attacks.inverse import InverseNetwork, InverseOptions, linear_is_affordable
 from veracausa.errors import InputError, RunError
 from veracausa.metrics.leakage import blind_guesses, blind_mse, leakage, table_leakage
@@ -47,6 +47,29 @@ def test_it_reads_a_payload_that_holds_the_picture(vector: bool) -> None:
     network = InverseNetwork(options()).fit(payloads[:300], rows[:300], rng())
     assert leaked(network, payloads, rows) > 0.7
     assert network.reconstruct(payloads).shape == rows.shape
+
+
+@pytest.mark.parametrize(("scale", "offset"), [(1e-6, 0.0), (1e6, 0.0), (1.0, 1000.0), (1e-3, 1.0)])
+def test_another_scale_or_offset_hides_nothing(scale: float, offset: float, monkeypatch) -> None:
+    monkeypatch.setattr("veracausa.attacks.inverse.linear_is_affordable", lambda *_: False)
+    rows = pictures()
+    mixed = rows.flatten(1) @ torch.randn(32, 64, generator=rng(2))
+    payloads = offset + scale * mixed.view(-1, 8, 4, 2)
+    network = InverseNetwork(options()).fit(payloads[:300], rows[:300], rng())
+    assert leaked(network, payloads, rows) > 0.7
+
+
+def test_payloads_are_halved_only_where_no_digits_are_lost() -> None:
+    gpu, varied = torch.device("cuda"), torch.randn(64, 4, 3, 3, generator=rng(3))
+    assert kept_as(varied, gpu) is torch.bfloat16
+    assert kept_as(torch.relu(1e-6 * varied), gpu) is torch.bfloat16
+    assert kept_as((1 + 1e-3 * varied).bfloat16(), gpu) is torch.bfloat16
+    assert kept_as(1 + 1e-3 * varied, gpu) is torch.float32
+    one = varied.clone()
+    one[:, 2] += 100
+    assert kept_as(one, gpu) is torch.float32
+    assert kept_as(one.flatten(1), gpu) is torch.float32
+    assert kept_as(varied, torch.device("cpu")) is torch.float32
 
 
 def test_it_reads_nothing_from_noise() -> None:
