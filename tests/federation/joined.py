@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -110,7 +111,7 @@ class Pipes:
 
     def force(self, sender: str, receiver: str, sort: Sort, body: bytes) -> None:
         """Send what the link would not, with the number that comes next."""
-        self.links[sender]._send_numbered(receiver, sort, bytearray(HEADER.size) + body, wait=False)
+        self.links[sender]._out._numbered(receiver, sort, bytearray(HEADER.size) + body, wait=False)
 
 
 class Sites:
@@ -190,3 +191,49 @@ class _Cell:
         return {target: ""}
 
     def stop(self) -> None: ...
+
+
+def two(who: dict[str, Identity], **options: float) -> Pipes:
+    return Pipes({name: who[name] for name in ("bank", "lab")}, **options)  # type: ignore[arg-type]
+
+
+def send_all(pipes: Pipes, sizes: list[int]) -> None:
+    for step, size in enumerate(sizes):
+        pipes.links["bank"].send("lab", FLOATS, step, {"x": torch.arange(size, dtype=torch.float32)})
+    wait_until(lambda: pipes.links["bank"]._out.idle)
+
+
+def took_all(pipes: Pipes, sizes: list[int]) -> None:
+    for step, size in enumerate(sizes):
+        x = pipes.links["lab"].receive("bank", FLOATS, step).tensors["x"]
+        assert torch.equal(x, torch.arange(size, dtype=torch.float32))
+    assert not pipes.links["lab"]._of["bank"].inbox
+
+
+def still_works(pipes: Pipes, step: int = 1000) -> None:
+    """Honest traffic goes on, in both directions."""
+    for one, other in (("bank", "lab"), ("lab", "bank")):
+        pipes.links[one].send(other, NOTE, step, n=step)
+        pipes.deliver()
+        assert pipes.links[other].receive(one, NOTE, step).meta == {"n": step}
+
+
+def wait_until(true: Callable[[], bool], patience: float = 10.0) -> None:
+    deadline = time.monotonic() + patience
+    while not true():
+        assert time.monotonic() < deadline, "it never came about"
+        time.sleep(0.005)
+
+
+def in_thread(program: Callable[[], object]) -> list[object]:
+    """What the program returns or raises, once it does."""
+    outcome: list[object] = []
+
+    def run() -> None:
+        try:
+            outcome.append(program())
+        except Exception as error:
+            outcome.append(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return outcome

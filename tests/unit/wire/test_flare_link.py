@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections.abc import Callable
 
 import pytest
@@ -12,7 +11,19 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from federation.joined import FLOATS, NOTE, Frame, Pipes, identities
+from federation.joined import (
+    FLOATS,
+    NOTE,
+    Frame,
+    Pipes,
+    identities,
+    in_thread,
+    send_all,
+    still_works,
+    took_all,
+    two,
+    wait_until,
+)
 from veracausa.errors import PeerLost, WireError
 from veracausa.wire.codec import MAGIC, PREFIX, encode
 from veracausa.wire.flare import link as links
@@ -33,52 +44,6 @@ def who(tmp_path_factory: pytest.TempPathFactory) -> Who:
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every tick asks: what a second brings about in earnest comes at once."""
     monkeypatch.setattr(links, "IMPATIENT", -1.0)
-
-
-def two(who: Who, **options: float) -> Pipes:
-    return Pipes({name: who[name] for name in ("bank", "lab")}, **options)  # type: ignore[arg-type]
-
-
-def send_all(pipes: Pipes, sizes: list[int]) -> None:
-    for step, size in enumerate(sizes):
-        pipes.links["bank"].send("lab", FLOATS, step, {"x": torch.arange(size, dtype=torch.float32)})
-    wait_until(lambda: not any(pipes.links["bank"]._queued.values()))
-
-
-def took_all(pipes: Pipes, sizes: list[int]) -> None:
-    for step, size in enumerate(sizes):
-        x = pipes.links["lab"].receive("bank", FLOATS, step).tensors["x"]
-        assert torch.equal(x, torch.arange(size, dtype=torch.float32))
-    assert not pipes.links["lab"]._of["bank"].inbox
-
-
-def still_works(pipes: Pipes, step: int = 1000) -> None:
-    """Honest traffic goes on, in both directions."""
-    for one, other in (("bank", "lab"), ("lab", "bank")):
-        pipes.links[one].send(other, NOTE, step, n=step)
-        pipes.deliver()
-        assert pipes.links[other].receive(one, NOTE, step).meta == {"n": step}
-
-
-def wait_until(true: Callable[[], bool], patience: float = 10.0) -> None:
-    deadline = time.monotonic() + patience
-    while not true():
-        assert time.monotonic() < deadline, "it never came about"
-        time.sleep(0.005)
-
-
-def in_thread(program: Callable[[], object]) -> list[object]:
-    """What the program returns or raises, once it does."""
-    outcome: list[object] = []
-
-    def run() -> None:
-        try:
-            outcome.append(program())
-        except Exception as error:
-            outcome.append(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return outcome
 
 
 # ---- the network ---------------------------------------------------------------------------------------------------
@@ -344,109 +309,3 @@ def test_who_carries_a_sealed_session_sees_nothing_of_it(who: Who) -> None:
             b"floats" in carried,
         )
     assert seen == {True: (False, False), False: (True, True)}
-
-
-# ---- the window ----------------------------------------------------------------------------------------------------
-
-
-def test_a_slow_reader_holds_up_the_sender_until_it_reads(who: Who) -> None:
-    pipes = two(who, window=1 << 16)
-    sent = in_thread(lambda: send_all(pipes, [1000] * 60))
-    time.sleep(0.2)
-    waiting = len(pipes.links["lab"]._of["bank"].inbox)
-    assert not sent
-    assert 5 < waiting < 20
-    for step in range(60):
-        assert len(pipes.links["lab"].receive("bank", FLOATS, step).tensors["x"]) == 1000
-        pipes.tick()
-    wait_until(lambda: sent == [None])
-
-
-def test_a_message_larger_than_the_window_passes(who: Who) -> None:
-    pipes = two(who, window=1 << 16)
-    sizes = [100_000, 3, 120_000]
-    sent = in_thread(lambda: send_all(pipes, sizes))
-    took_all(pipes, sizes)
-    wait_until(lambda: sent == [None])
-
-
-def test_who_is_not_read_blames_the_one_that_all_wait_for(who: Who) -> None:
-    """Bank cannot send because lab does not read; lab waits for hospital. Lab is not to blame."""
-    pipes = Pipes(who, timeout=1.0, window=1 << 14)
-    fast = in_thread(
-        lambda: [pipes.links["bank"].send("lab", FLOATS, step, {"x": torch.ones(900)}) for step in range(40)]
-    )
-    slow = in_thread(lambda: pipes.links["lab"].receive("hospital", FLOATS, 0))
-    wait_until(lambda: bool(fast and slow))
-    assert [outcome[0].peer for outcome in (fast, slow)] == ["hospital", "hospital"]  # type: ignore[attr-defined]
-
-
-def test_who_waits_for_one_that_waits_blames_the_last_of_the_chain(who: Who) -> None:
-    pipes = Pipes(who, timeout=0.6)
-    first = in_thread(lambda: pipes.links["bank"].receive("hospital", FLOATS, 0))
-    second = in_thread(lambda: pipes.links["hospital"].receive("lab", FLOATS, 0))
-    wait_until(lambda: bool(first and second))
-    assert [outcome[0].peer for outcome in (first, second)] == ["lab", "lab"]  # type: ignore[attr-defined]
-
-
-# ---- how it ends ---------------------------------------------------------------------------------------------------
-
-
-def test_last_words_reach_everybody(who: Who) -> None:
-    pipes = Pipes(who)
-    start = time.monotonic()
-    pipes.links["lab"].abort("its disk is full")
-    for peer in ("bank", "hospital"):
-        with pytest.raises(PeerLost, match="its disk is full") as lost:
-            pipes.links[peer].receive("lab", NOTE, 0)
-        assert lost.value.peer == "lab"
-    assert time.monotonic() - start < 2
-
-
-def test_who_gives_up_is_not_held_by_a_reader_that_does_not_read(who: Who) -> None:
-    pipes = two(who, window=1 << 14)
-    in_thread(lambda: send_all(pipes, [5000] * 20))
-    time.sleep(0.1)
-    start = time.monotonic()
-    pipes.links["bank"].abort("enough")
-    assert time.monotonic() - start < 3
-    assert pipes.links["lab"]._lost is not None
-
-
-def test_nobody_hangs_on_a_peer_that_is_gone(who: Who) -> None:
-    pipes = two(who, timeout=0.5)
-    pipes.alter = lambda frame: []
-    pipes.links["bank"].send("lab", NOTE, 0, n=1)
-    start = time.monotonic()
-    pipes.links["bank"].close()
-    pipes.links["bank"].abort("over")
-    assert time.monotonic() - start < 4
-
-
-def test_who_has_finished_is_waited_for_no_longer(who: Who) -> None:
-    pipes = two(who)
-    pipes.links["bank"].send("lab", NOTE, 0, n=1)
-    pipes.links["bank"].close()
-    assert pipes.links["lab"].receive("bank", NOTE, 0).meta == {"n": 1}
-    for fails in (
-        lambda: pipes.links["lab"].receive("bank", NOTE, 1),
-        lambda: pipes.links["lab"].send("bank", NOTE, 1, n=1),
-    ):
-        with pytest.raises(PeerLost, match="already finished"):
-            fails()
-
-
-def test_a_relays_word_that_a_peer_began_anew_is_checked(who: Who, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(links, "DOUBT", 0.2)
-    pipes = two(who)
-    pipes.links["bank"].doubt("lab")  # lab answers at once
-    time.sleep(0.25)
-    pipes.tick()
-    assert pipes.links["bank"].refused == {"lab": 1}
-    still_works(pipes)
-    pipes.alter = lambda frame: [frame] if frame[0] == "bank" else []
-    pipes.links["bank"].doubt("lab")  # lab is silent
-    time.sleep(0.25)
-    pipes.links["bank"].tick()
-    with pytest.raises(PeerLost, match="began anew"):
-        pipes.links["bank"].receive("lab", NOTE, 0)

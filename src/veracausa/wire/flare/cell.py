@@ -299,8 +299,7 @@ class FlareSite:
         with self._lock:
             self._link, self._meeting = link, None
         meeting.hand_over(link)
-        for peer in peers:
-            link.tell(peer, Sort.STATE)
+        link.greet()
         return link
 
     def sealed(self, peer: str) -> bool:

@@ -1,0 +1,71 @@
+"""What a party knows of all its peers in one attempt."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+
+from veracausa.errors import PeerLost, WireError
+from veracausa.wire.flare.frames import Assembly, Incoming, Outgoing
+from veracausa.wire.flare.peer import Peer
+from veracausa.wire.flare.session import Session
+from veracausa.wire.link import silent_party
+
+log = logging.getLogger(__name__)
+
+
+class Peers:
+    """All peers of an attempt, who is lost and who waits for whom; `changed` guards it and wakes those who wait."""
+
+    def __init__(self, me: str, sessions: Mapping[str, Session], timeout: float, window: int, max_body: int) -> None:
+        self.me, self.timeout, self.window = me, timeout, window
+        now = time.monotonic()
+        self.of = {
+            peer: Peer(session, Outgoing(window), Incoming(window), Assembly(max_body), moved_at=now, heard_at=now)
+            for peer, session in sessions.items()
+        }
+        self.changed = threading.Condition()
+        self.lost: PeerLost | None = None
+        self.waits: dict[str, str] = {}
+        """For each party whom it has said to wait for."""
+        self.refused: Counter[str] = Counter()
+        """How often each peer sent something that could not be taken."""
+        self._last_refusal: dict[str, str] = {}
+        self.step = 0
+        """The furthest step that this party has sent something of."""
+
+    def refuse(self, peer: str, error: WireError) -> None:
+        """Count and log what was not taken; the party goes on."""
+        with self.changed:
+            self.refused[peer] += 1
+            count = self.refused[peer]
+            self._last_refusal[peer] = problem = str(error).removeprefix("message refused: ")
+        if count <= 20 or count % 1000 == 0:
+            log.warning("refused from %s (%d so far): %s", peer, count, problem)
+
+    def lose(self, peer: str, reason: str) -> None:
+        """From now on every wait ends with this peer's loss."""
+        with self.changed:
+            self.lost = self.lost or PeerLost(peer, reason)
+            self.changed.notify_all()
+
+    def check_alive(self, peer: str) -> None:
+        """Raises `PeerLost` where somebody is lost, or this peer has left."""
+        if self.lost is not None:
+            raise PeerLost(self.lost.peer, self.lost.reason)
+        if self.of[peer].finished:
+            raise PeerLost(peer, "it had already finished")
+
+    def blamed_for(self, awaited: str) -> str:
+        """Who keeps this party waiting: the last of the chain of those who wait for each other."""
+        return silent_party(awaited, {**self.waits, self.me: awaited})
+
+    def silence_of(self, lost: str) -> PeerLost:
+        """The loss of a peer that said nothing in time, with what it said that was refused."""
+        why = f"silent for {self.timeout:g} s"
+        if lost in self._last_refusal:
+            why += f"; {self.refused[lost]} of its frames were refused, the last one: {self._last_refusal[lost]}"
+        return PeerLost(lost, why)
