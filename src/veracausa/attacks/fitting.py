@@ -21,6 +21,7 @@ from veracausa.attacks.captured import captured, forget
 from veracausa.attacks.stepping import precision
 from veracausa.errors import RunError
 from veracausa.metrics.images import ssim
+from veracausa.models.levelled import Levelled
 from veracausa.registry import Options
 
 _SSIM_WEIGHT = 0.1
@@ -96,6 +97,8 @@ def fit_decoder(
     batch = batch_size(len(learnt), options.batch_size)
     steps_an_epoch = len(learnt) // batch
     steps = options.epochs * steps_an_epoch
+    if (level := Levelled.of(decoder)) is not None:
+        level.fit(payloads[learnt.to(payloads.device)].to(device))
     kind = kept_as(payloads, device)
     pairs = _Pairs(payloads.to(device, kind, copy=fresh is not None), rows.to(device, torch.float32))
     # Another draw than the one learnt from first: what a draw has in common must not help on the held-out pairs.

@@ -18,6 +18,7 @@ from veracausa.attacks.fitting import FitOptions, Fitted, fit_decoder
 from veracausa.errors import InputError
 from veracausa.metrics.ridge import Ridge, best_penalty, fit_ridge
 from veracausa.models.decoders import strong_decoder
+from veracausa.models.levelled import Levelled
 from veracausa.seeding import drawing_from
 
 _ROWS_AT_ONCE = 512
@@ -79,7 +80,7 @@ class InverseNetwork(Attack):
         for part in torch.split(payload.to(self.device, torch.float32), _ROWS_AT_ONCE):
             guess = self._decoded(part)
             if self.linear is not None and self.linear_share:
-                guess = torch.lerp(guess, self._bounded(self.linear(part)), self.linear_share)
+                guess = torch.lerp(guess, self._bounded(self.linear(self._level(part))), self.linear_share)
             parts.append(guess)
         return torch.cat(parts)
 
@@ -96,12 +97,21 @@ class InverseNetwork(Attack):
         With a few hundred pairs it reads more than any network does; with thousands its share is nearly nothing.
         """
         learnt, held = self.fitted.learnt, self.fitted.held
+        decoded = self._decoded(other[held])
+        payloads, other = self._level(payloads), self._level(other)
         penalty, _ = best_penalty(payloads[learnt], rows[learnt], other[held], rows[held])
         self.linear = fit_ridge(payloads[learnt], rows[learnt], penalty)
-        decoded, read = self._decoded(other[held]), self._bounded(self.linear(other[held]))
+        read = self._bounded(self.linear(other[held]))
         errors = {share: float((torch.lerp(decoded, read, share) - rows[held]).square().mean()) for share in _SHARES}
         self.linear_share = min(errors, key=lambda share: errors[share])
         self.held_out_mse = errors[self.linear_share]
+
+    def _level(self, payloads: Tensor) -> Tensor:
+        level = Levelled.of(self.decoder)
+        assert level is not None
+        with torch.no_grad():
+            levelled: Tensor = level(level.shaped(payloads))
+        return levelled
 
     def _decoded(self, payloads: Tensor) -> Tensor:
         with torch.no_grad():

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from veracausa.models.levelled import Levelled
+
 _VECTOR_CHANNELS = 128
 
 Size = tuple[int, int]
@@ -98,7 +100,7 @@ def strong_decoder(
     not bounded.
     """
     if len(row) == 1:
-        return table_decoder(payload, row, blocks, 4 * channels)
+        return table_decoder(payload, row, blocks, 4 * channels, levelled=True)
 
     def block() -> list[nn.Module]:
         return [ResidualBlock(channels, channels)]
@@ -106,14 +108,17 @@ def strong_decoder(
     def after() -> list[nn.Module]:
         return [ResidualBlock(channels, channels) for _ in range(per_upsampling)]
 
-    return _picture_decoder(payload, row, channels, blocks, block, after, final_norm=False)
+    return _picture_decoder(payload, row, channels, blocks, block, after, final_norm=False, levelled=True)
 
 
-def table_decoder(payload: Sequence[int], row: Sequence[int], blocks: int = 4, width: int = 512) -> nn.Sequential:
+def table_decoder(
+    payload: Sequence[int], row: Sequence[int], blocks: int = 4, width: int = 512, levelled: bool = False
+) -> nn.Sequential:
     """An MLP of residual blocks with a linear end, for rows of a table."""
     features = math.prod(payload)
     return nn.Sequential(
         nn.Flatten(),
+        *([Levelled(features)] if levelled else []),
         nn.BatchNorm1d(features, affine=False),
         nn.Linear(features, width),
         *(LinearResidualBlock(width) for _ in range(blocks)),
@@ -138,15 +143,18 @@ def _picture_decoder(
     block: Callable[[], list[nn.Module]],
     after_upsampling: Callable[[], list[nn.Module]],
     final_norm: bool,
+    levelled: bool = False,
 ) -> nn.Sequential:
     outputs, height, width = row
     layers: list[nn.Module] = []
     if len(payload) == 3:
         arriving, start = payload[0], (payload[1], payload[2])
+        layers += [Levelled(arriving)] if levelled else []
     else:
         arriving, start = _VECTOR_CHANNELS, (-(-height // 4), -(-width // 4))
-        layers += [nn.Flatten(), nn.BatchNorm1d(math.prod(payload), affine=False)]
-        layers += [VectorToMap(math.prod(payload), start)]
+        features = math.prod(payload)
+        layers += [nn.Flatten(), *([Levelled(features)] if levelled else [])]
+        layers += [nn.BatchNorm1d(features, affine=False), VectorToMap(features, start)]
     # Payloads come in any scale; a decoder must not depend on it.
     layers += [nn.BatchNorm2d(arriving, affine=False), *_activated(nn.Conv2d(arriving, channels, 3, padding=1))]
     for _ in range(blocks):

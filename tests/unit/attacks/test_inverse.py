@@ -15,6 +15,7 @@ from veracausa.attacks.fitting import batch_size, kept_as, one_cycle, reconstruc
 from veracausa.attacks.inverse import InverseNetwork, InverseOptions, linear_is_affordable
 from veracausa.errors import InputError, RunError
 from veracausa.metrics.leakage import blind_guesses, blind_mse, leakage, table_leakage
+from veracausa.models.levelled import Levelled
 
 
 def rng(seed: int = 0) -> torch.Generator:
@@ -57,6 +58,34 @@ def test_another_scale_or_offset_hides_nothing(scale: float, offset: float, monk
     payloads = offset + scale * mixed.view(-1, 8, 4, 2)
     network = InverseNetwork(options()).fit(payloads[:300], rows[:300], rng())
     assert leaked(network, payloads, rows) > 0.7
+
+
+@pytest.mark.parametrize("vector", [False, True])
+def test_a_few_huge_rows_do_not_hide_the_others(vector: bool, monkeypatch) -> None:
+    rows = pictures()
+    mixed = rows.flatten(1) @ torch.randn(32, 64, generator=rng(2))
+    payloads = mixed if vector else mixed.view(-1, 8, 4, 2)
+    payloads = (
+        torch.where(torch.rand(400, generator=rng(7)).view(-1, *[1] * (payloads.ndim - 1)) < 0.04, 1e5, 1) * payloads
+    )
+    leaks = {}
+    for heavy in (0.75, 2.0):  # at 2 nothing is ever levelled
+        monkeypatch.setattr("veracausa.models.levelled.HEAVY", heavy)
+        network = InverseNetwork(options()).fit(payloads[:300], rows[:300], rng())
+        leaks[heavy] = leaked(network, payloads, rows)
+    assert leaks[0.75] > 0.6
+    assert leaks[2.0] < 0.3
+
+
+def test_ordinary_payloads_are_left_as_they_are() -> None:
+    rows = pictures()
+    mixed = (rows.flatten(1) @ torch.randn(32, 64, generator=rng(2))).view(-1, 8, 4, 2)
+    sparse = torch.relu(mixed - mixed.std())
+    for payloads in (mixed, torch.relu(mixed), sparse, (mixed / mixed.std()).exp()):
+        level = Levelled(8)
+        level.fit(payloads)
+        assert not level.needed
+        assert level(payloads) is payloads
 
 
 def test_payloads_are_halved_only_where_no_digits_are_lost() -> None:

@@ -1,0 +1,62 @@
+"""Payloads of which a few rows are huge, made readable for a decoder."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+ORDINARY = 0.9
+"""The share of rows that is taken for ordinary."""
+HEAVY = 0.75
+"""Where the others hold more of the squared deviations, payloads are levelled. Usual: 0.15; sparse ones: up to 0.65."""
+
+
+class Levelled(nn.Module):
+    """Nothing at all, unless a few rows outweigh all others: then asinh of what ordinary rows would be standardised to.
+
+    A normalisation sees nothing but the few rows, and all others look alike to the layers behind it. A defense need
+    not intend that: lowering the distance correlation of rows and payloads brings it about.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.centre: Tensor
+        self.scale: Tensor
+        self.register_buffer("centre", torch.zeros(channels))
+        self.register_buffer("scale", torch.ones(channels))
+        self.needed = False
+
+    @classmethod
+    def of(cls, decoder: nn.Module) -> Levelled | None:
+        """The one that a decoder begins with."""
+        return next((module for module in decoder.modules() if isinstance(module, cls)), None)
+
+    def fit(self, payloads: Tensor) -> None:
+        """Look at the payloads that a decoder will learn from."""
+        values = self.shaped(payloads).float()
+        by_channel = values.transpose(0, 1).flatten(1)
+        centre = by_channel.median(1).values
+        around = self._like(centre, values)
+        spread = (values - around).square().transpose(0, 1).flatten(1).mean(1).clamp_min(1e-30)
+        weight = ((values - around).square() / self._like(spread, values)).flatten(1).sum(1)
+        order = weight.argsort()
+        kept = order[: max(1, int(ORDINARY * len(order)))]
+        self.needed = bool(weight[order[len(kept) :]].sum() > HEAVY * weight.sum())
+        if self.needed:
+            ordinary = values[kept].transpose(0, 1).flatten(1)
+            self.centre.copy_(ordinary.mean(1))
+            scale = ordinary.std(1, correction=0)
+            self.scale.copy_(torch.where(scale > 0, scale, 1.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.needed:
+            return x
+        return torch.asinh((x - self._like(self.centre, x)) / self._like(self.scale, x))
+
+    def shaped(self, payloads: Tensor) -> Tensor:
+        """Maps as they are where their channels are levelled, else all their values in a row."""
+        return payloads if payloads.shape[1] == len(self.centre) else payloads.flatten(1)
+
+    @staticmethod
+    def _like(by_channel: Tensor, x: Tensor) -> Tensor:
+        return by_channel.view(1, -1, *[1] * (x.ndim - 2))
