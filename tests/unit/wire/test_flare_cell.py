@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -202,6 +203,9 @@ def test_a_relay_can_not_end_what_two_parties_have(sites: Sites, sort: Sort) -> 
 
 
 def test_offers_and_answers_that_a_relay_makes_up_do_not_keep_two_apart(sites: Sites) -> None:
+    """A relay that also holds back the true ones keeps them apart, whatever is done; one that only adds does not."""
+    forged: Counter[Sort] = Counter()
+
     def forge(frame: Frame) -> list[Frame]:
         sender, receiver, content = frame
         if "bank" in frame[:2]:
@@ -211,14 +215,17 @@ def test_offers_and_answers_that_a_relay_makes_up_do_not_keep_two_apart(sites: S
             Sort.POKE: pack(life=os.urandom(8)),
             Sort.ANSWER: pack(key=os.urandom(32), life=os.urandom(8), pem=b"", signature=b""),
             Sort.CONFIRM: pack(key=os.urandom(32), life=os.urandom(8), pem=b"", signature=b""),
-        }.get(Sort(content[4]))
-        return [frame] if made_up is None else [frame, (sender, receiver, content[: HEADER.size] + made_up)]
+        }.get(sort := Sort(content[4]))
+        if made_up is None:
+            return [frame]
+        forged[sort] += 1
+        return [frame, (sender, receiver, content[: HEADER.size] + made_up)]
 
     sites.alter = forge
     parties = sites.connect()
     talk(parties)
-    assert sites.sites["hospital"].refused + parties["hospital"].refused
-    assert sites.sites["lab"].refused + parties["lab"].refused
+    assert {Sort.OFFER, Sort.ANSWER} <= forged.keys()
+    assert parties["hospital"].session_of("lab") is not None
 
 
 def test_offers_are_remembered_and_signed_sparingly(sites: Sites) -> None:
