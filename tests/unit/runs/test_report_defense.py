@@ -20,6 +20,7 @@ from veracausa.runs.tree import encode_tree
 
 EXAMPLE = Path(__file__).parents[2] / "cli" / "example_run"
 EPOCHS = 5
+pytestmark = pytest.mark.xdist_group("report_defense")
 
 
 def defended(tmp_path: Path, name: str = "defended", **gates: bool) -> Path:
@@ -69,8 +70,14 @@ def plain(page: Path) -> str:
     return re.sub(r"\s+", " ", page.read_text(encoding="utf-8"))
 
 
-def test_every_diagnostic_has_a_chart_and_a_sentence(tmp_path: Path) -> None:
-    text = plain(write_report(defended(tmp_path)))
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of such a run; drawing its charts takes seconds."""
+    return write_report(defended(tmp_path_factory.mktemp("runs")))
+
+
+def test_every_diagnostic_has_a_chart_and_a_sentence(page: Path) -> None:
+    text = plain(page)
     for name, sentence in DIAGNOSTICS.items():
         assert f">{'CKA' if name == 'cka' else name.replace('_', ' ').capitalize()}<" in text
         assert sentence.replace("'", "&#39;") in text
@@ -82,19 +89,19 @@ def test_every_diagnostic_has_a_chart_and_a_sentence(tmp_path: Path) -> None:
     assert "After training, in all directions of 8 rows, InvRE at passive_1 is 0.20." in text
 
 
-def test_bad_surrogates_are_warned_of(tmp_path: Path) -> None:
-    text = plain(write_report(defended(tmp_path)))
+def test_bad_surrogates_are_warned_of(page: Path, tmp_path: Path) -> None:
+    text = plain(page)
     assert "At passive_2 the surrogates have lost the structure of the rows" in text
     assert "At passive_1 the surrogates have" not in text
     both = plain(write_report(defended(tmp_path, "both", colour_kept=True)))
     assert "At passive_1 the surrogates have kept most of the colour" in both
 
 
-def test_rows_and_surrogates_are_shown_in_pairs(tmp_path: Path) -> None:
-    run = defended(tmp_path)
+def test_rows_and_surrogates_are_shown_in_pairs(page: Path) -> None:
+    run = page.parent
     strip = example_strip(run, "passive_1")
     assert strip is not None
-    assert strip in write_report(run).read_text()
+    assert strip in page.read_text()
     image = Image.open(io.BytesIO(base64.b64decode(strip.partition("base64,")[2])))
     assert image.size == (6 * (8 * 5 - 1), 6 * 17)  # eight pairs, a gap of a pixel, six times as large
     assert image.convert("RGBA").getpixel((0, 0)) == (0, 3, 7, 255)
@@ -102,8 +109,8 @@ def test_rows_and_surrogates_are_shown_in_pairs(tmp_path: Path) -> None:
     assert example_strip(run, "active") is None
 
 
-def test_what_an_audit_found_leads(tmp_path: Path) -> None:
-    text = plain(write_report(defended(tmp_path)))
+def test_what_an_audit_found_leads(page: Path) -> None:
+    text = plain(page)
     assert "The strongest attack, inverse, reads 62 % of what a blind guess misses." in text
     assert "<dt>leakage</dt><dd>62 %</dd>" in text
     assert text.count('<th scope="row">inverse</th>') == 3
