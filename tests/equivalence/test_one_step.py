@@ -88,9 +88,9 @@ def cases(passive: int):
     ("passive", "link"),
     [
         (1, "threads"),
-        (2, "threads"),
         (3, "threads"),
         (2, "processes"),
+        pytest.param(2, "threads", marks=pytest.mark.slow),
         pytest.param(1, "processes", marks=pytest.mark.slow),
         pytest.param(3, "processes", marks=pytest.mark.slow),
     ],
