@@ -28,6 +28,8 @@ _SSIM_WEIGHT = 0.1
 _STEPS_AN_EPOCH = 32
 _SMALLEST_BATCH = 16
 _ROWS_AT_ONCE = 512
+_LOOKED_AT = 1024
+"""Rows that show whether a few outweigh the others; all of them would take a GPU's memory several times over."""
 _MOST_LOST = 1e-4
 """Of the variance of a channel over rows: what rounding it may cost."""
 
@@ -98,7 +100,7 @@ def fit_decoder(
     steps_an_epoch = len(learnt) // batch
     steps = options.epochs * steps_an_epoch
     if (level := Levelled.of(decoder)) is not None:
-        level.fit(payloads[learnt.to(payloads.device)].to(device))
+        level.fit(payloads[learnt[:_LOOKED_AT].to(payloads.device)].to(device))
     kind = kept_as(payloads, device)
     pairs = _Pairs(payloads.to(device, kind, copy=fresh is not None), rows.to(device, torch.float32))
     # Another draw than the one learnt from first: what a draw has in common must not help on the held-out pairs.

@@ -34,11 +34,10 @@ class Levelled(nn.Module):
     def fit(self, payloads: Tensor) -> None:
         """Look at the payloads that a decoder will learn from."""
         values = self.shaped(payloads).float()
-        by_channel = values.transpose(0, 1).flatten(1)
-        centre = by_channel.median(1).values
-        around = self._like(centre, values)
-        spread = (values - around).square().transpose(0, 1).flatten(1).mean(1).clamp_min(1e-30)
-        weight = ((values - around).square() / self._like(spread, values)).flatten(1).sum(1)
+        centre = values.transpose(0, 1).flatten(1).median(1).values
+        away = (values - self._like(centre, values)).square()
+        spread = away.transpose(0, 1).flatten(1).mean(1).clamp_min(1e-30)
+        weight = (away / self._like(spread, values)).flatten(1).sum(1)
         order = weight.argsort()
         kept = order[: max(1, int(ORDINARY * len(order)))]
         self.needed = bool(weight[order[len(kept) :]].sum() > HEAVY * weight.sum())
