@@ -27,6 +27,10 @@ def gated(found: Mapping[str, Mapping[str, Any]], undefended: Mapping[str, Mappi
         entries[name] = {**entry, "works": works(twin)}
         if twin is not None:
             entries[name]["undefended"] = {score: twin[score] for score in HEADLINE if score in twin}
+            entries[name]["undefended"]["parties"] = {
+                party: {split: own[split]["leakage"] for split in ("train", "test") if split in own}
+                for party, own in twin["parties"].items()
+            }
     return entries
 
 

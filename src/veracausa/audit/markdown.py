@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from veracausa.runs.audit_twin import undefended_leakage
+
 _HEAD = (
     "attack",
     "granted",
@@ -30,13 +32,12 @@ def audit_table(name: str, found: Mapping[str, Any], summary: Mapping[str, Any])
     lines += [_row(_HEAD), _row(["---"] * len(_HEAD))]
     for attack, entry in found["attacks"].items():
         works = {True: "yes", False: "no", None: "not known"}[entry.get("works")]
-        without = entry.get("undefended", {}).get("leakage")
         seconds = entry.get("seconds")
         for party, own in entry["parties"].items():
             for split in ("train", "test"):
                 if split in own:
                     scores = own[split]
-                    beside = _percent(without) if party == entry["party"] and split == "train" else ""
+                    beside = _percent(undefended_leakage(entry, party, split))
                     cells = [attack, ", ".join(entry.get("granted", ())), works, party, f"{scores['samples']} {split}"]
                     cells += [_percent(scores["leakage"]), beside]
                     cells += [f"{scores['mse']:.4f}", f"{scores['blind_mse']:.4f} ({scores['blind']})"]

@@ -132,17 +132,17 @@ def print_audit(run: Run, found: Mapping[str, Any]) -> None:
     from rich.table import Table
 
     from veracausa.cli import console
+    from veracausa.runs.audit_twin import undefended_leakage
 
     several = len(found["attacks"]) > 1
     table = Table(*(["attack"] if several else []), "party", box=None, pad_edge=False)
     for name in ("samples", "leakage", "undefended", "mse", "blind", "ssim"):
         table.add_column(name, justify="right", no_wrap=True)
     for attack, entry in found["attacks"].items():
-        without = entry.get("undefended", {}).get("leakage")
         for party, own in entry["parties"].items():
             for split in ("train", "test"):
                 if split in own:
-                    beside = without if party == entry["party"] and split == "train" else None
+                    beside = undefended_leakage(entry, party, split)
                     table.add_row(*([attack] if several else []), party, *_cells(split, own[split], beside))
     console.out.print(table)
 

@@ -46,6 +46,7 @@ def _print_one(path: Path) -> None:
     from rich.table import Table
 
     from veracausa.cli import console
+    from veracausa.runs.defense_figures import defense_warnings
     from veracausa.runs.record import read_run
     from veracausa.runs.report import headline, key_numbers
 
@@ -61,6 +62,8 @@ def _print_one(path: Path) -> None:
         table.add_row(name, escape(value))
     console.out.print(headline(run), markup=False, soft_wrap=True)
     console.out.print(table)
+    for warning in defense_warnings(run):
+        console.out.print(warning, markup=False, soft_wrap=True)
 
 
 def _print_several(rows: list[dict[str, Any]]) -> None:

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from veracausa.errors import InputError
 from veracausa.runs.audit_figures import frontier_svg, moments_svg, point_of
 from veracausa.runs.audit_pictures import wall
-from veracausa.runs.audit_twin import twin_folder
+from veracausa.runs.audit_twin import twin_folder, undefended_leakage
 from veracausa.runs.record import RunRecord, mapping, number, numbers, read_run
 
 _SCORES = ("mse", "psnr", "ssim", "lpips")
@@ -77,8 +77,7 @@ def attack_rows(run: RunRecord) -> list[dict[str, Any]]:
             scores = numbers(told)
             if not scores:
                 continue
-            worst = split == "train" and party == entry.get("party", party)
-            without = numbers(entry.get("undefended")).get("leakage") if worst else None
+            without = undefended_leakage(entry, party, split)
             guess = scores.get("blind_mse", blind)
             sort: dict[str, float | None] = {**scores, "blind": guess, "undefended": without}
             shown = {name: f"{value:.3g}" for name, value in scores.items()}

@@ -1,13 +1,16 @@
-"""Where the undefended twin of an audited run lies: in the run's own folder, or where an audit was pointed at."""
+"""The undefended twin of an audited run: where it lies (in the run's folder, or elsewhere), and what it leaked."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from veracausa.runs.folder import write_json
+from veracausa.runs.record import mapping, numbers
 
 FOLDER = "twin"
 _POINTER = "twin.json"
@@ -24,3 +27,9 @@ def twin_folder(run: Path) -> Path | None:
 def point_at_twin(run: Path, twin: Path) -> None:
     """Let the run be compared with this twin from now on; the path is relative, so that both can move together."""
     write_json(run / _POINTER, {"path": os.path.relpath(twin.resolve(), run.resolve())})
+
+
+def undefended_leakage(entry: Mapping[str, Any], party: str, split: str) -> float | None:
+    """What this attack reads of the same party's rows in the twin; None where nobody tried."""
+    by_party = mapping(mapping(entry.get("undefended")).get("parties"))
+    return numbers(by_party.get(party)).get(split)

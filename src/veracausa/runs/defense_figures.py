@@ -69,6 +69,8 @@ WARNINGS = {
     "task needs",
     "colour_kept": "the surrogates have kept most of the colour, so the defense has little to learn to hide",
 }
+ALIKE_FROM = 0.5
+"""Where a party's CKA was lower at the end of training, accuracy was 7 to 50 points below undefended (CIFAR-10)."""
 _MAX_EXAMPLES = 8
 _STRIP_SCALE = 48
 
@@ -112,13 +114,18 @@ def gate_rows(run: RunRecord) -> list[tuple[str, list[str]]]:
     ]
 
 
-def gate_warnings(run: RunRecord) -> list[str]:
-    """A sentence for every gate that says that what was prepared is no good."""
+def defense_warnings(run: RunRecord) -> list[str]:
+    """A sentence for every gate that says that what was prepared is no good, and for a party that was moved too far."""
     return [
         f"At {party} {what}."
         for party, record in run.prepared.items()
         for name, what in WARNINGS.items()
         if mapping(record.get("gates")).get(name) is True
+    ] + [
+        f"What {party} sends has little left of what its bottom model learnt (CKA {cka:.2f}), so accuracy suffers: "
+        "take fewer iterations or a lower lr_generator, or cut earlier."
+        for party, records in run.measured.items()
+        if records and (cka := numbers(records[-1].get("diagnostics")).get("cka")) is not None and cka < ALIKE_FROM
     ]
 
 

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from veracausa.runs.atomic import write_whole
 from veracausa.runs.audit_section import audit_section
-from veracausa.runs.defense_figures import defense_figures, example_strip, gate_rows, gate_warnings, risk_notes
+from veracausa.runs.defense_figures import defense_figures, defense_warnings, example_strip, gate_rows, risk_notes
 from veracausa.runs.figures import (
     SCORES,
     SHARES,
@@ -171,7 +171,7 @@ def _defense(run: RunRecord) -> dict[str, Any] | None:
         "parties": list(run.measured),
         "gated": list(run.prepared),
         "gates": gate_rows(run),
-        "warnings": gate_warnings(run),
+        "warnings": defense_warnings(run),
         "notes": risk_notes(run),
         "strips": {party: strip for party, strip in strips.items() if strip},
     }

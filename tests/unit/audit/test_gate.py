@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from veracausa.audit.gate import gated, percent, strongest_of, verdict, works
+from veracausa.runs.audit_twin import undefended_leakage
 
 
 def entry(leakage: float) -> dict[str, Any]:
-    return {"leakage": leakage, "mse": 0.05, "party": "bank"}
+    return {"leakage": leakage, "mse": 0.05, "party": "bank", "parties": {"bank": {"train": {"leakage": leakage}}}}
 
 
 def entries(found: dict[str, float], undefended: dict[str, float]) -> dict[str, Any]:
@@ -27,7 +28,7 @@ def test_an_attack_works_if_it_beats_the_blind_guess_without_a_defense() -> None
 def test_the_failure_of_an_attack_that_does_not_work_is_no_protection() -> None:
     found = entries({"unsplit": 0.0}, {"unsplit": 0.0})
     assert found["unsplit"]["works"] is False
-    assert found["unsplit"]["undefended"] == {"mse": 0.05, "leakage": 0.0}
+    assert found["unsplit"]["undefended"] == {"mse": 0.05, "leakage": 0.0, "parties": {"bank": {"train": 0.0}}}
     assert "cannot say what causshield protects from" in verdict(found, "causshield")
 
 
@@ -72,3 +73,22 @@ def test_a_share_is_never_rounded_to_all_or_nothing() -> None:
         "over 99 %",
         "100 %",
     ]
+
+
+def test_every_party_is_compared_with_itself() -> None:
+    """The party that leaks most may be another one without the defense: its figure belongs in its own row."""
+
+    def both(bank: float, shop: float) -> dict[str, Any]:
+        by_party = {"bank": {"train": {"leakage": bank}}, "shop": {"train": {"leakage": shop}}}
+        return {
+            "leakage": max(bank, shop),
+            "mse": 0.05,
+            "party": "bank" if bank > shop else "shop",
+            "parties": by_party,
+        }
+
+    found = gated({"inverse": both(0.6, 0.0)}, {"inverse": both(0.7, 0.9)})["inverse"]
+    assert undefended_leakage(found, "bank", "train") == 0.7
+    assert undefended_leakage(found, "shop", "train") == 0.9
+    assert undefended_leakage(found, "bank", "test") is None
+    assert undefended_leakage(entry(0.6), "bank", "train") is None

@@ -30,11 +30,15 @@ def entry(leakage: float, **more: Any) -> dict[str, Any]:
     return {**scores, "party": "passive_1", "granted": ["auxiliary"], "parties": {"passive_1": party}, **more}
 
 
+def twin(leakage: float) -> dict[str, Any]:
+    return {"leakage": leakage, "parties": {"passive_1": {"train": leakage}}}
+
+
 def audited(tmp_path: Path, name: str = "run", **status: Any) -> Path:
     run = Path(shutil.copytree(EXAMPLE, tmp_path / name))
     attacks = {
-        "inverse": entry(0.6, works=True, undefended={"leakage": 0.9}, settings={"epochs": 12, "channels": 16}),
-        "unsplit": entry(0.0, works=False, undefended={"leakage": 0.0}),
+        "inverse": entry(0.6, works=True, undefended=twin(0.9), settings={"epochs": 12, "channels": 16}),
+        "unsplit": entry(0.0, works=False, undefended=twin(0.0)),
     }
     summary = json.loads((run / "summary.json").read_text())
     summary |= {"attacks": attacks, "strongest": {"attack": "inverse", "leakage": 0.6}}

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from veracausa.runs.compare import compare, write_comparison
-from veracausa.runs.defense_figures import DIAGNOSTICS, OWN, RISK, example_strip
+from veracausa.runs.defense_figures import DIAGNOSTICS, OWN, RISK, defense_warnings, example_strip
 from veracausa.runs.report import read_run, write_report
 from veracausa.runs.tree import encode_tree
 
@@ -95,6 +95,19 @@ def test_bad_surrogates_are_warned_of(page: Path, tmp_path: Path) -> None:
     assert "At passive_1 the surrogates have" not in text
     both = plain(write_report(defended(tmp_path, "both", colour_kept=True)))
     assert "At passive_1 the surrogates have kept most of the colour" in both
+
+
+def test_a_party_that_was_moved_too_far_is_warned_of(tmp_path: Path) -> None:
+    run = defended(tmp_path)
+    metrics = run / "metrics.jsonl"
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    for line in lines:
+        if line.get("event") == "defense":  # one party comes back in the end, the other one does not
+            line["diagnostics"]["cka"] = 0.17 if line["party"] == "passive_2" or line["epoch"] < EPOCHS else 0.82
+    metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    moved = [warning for warning in defense_warnings(read_run(run)) if "CKA" in warning]
+    assert len(moved) == 1
+    assert "What passive_2 sends has little left of what its bottom model learnt (CKA 0.17)" in moved[0]
 
 
 def test_rows_and_surrogates_are_shown_in_pairs(page: Path) -> None:
