@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -33,13 +34,24 @@ def test_every_example_is_run() -> None:
     assert {path.name for path in (ROOT / "examples").glob("*.py")} == set(EXAMPLES)
 
 
-SLOW = {"causshield_own_loop.py", "label_inference.py", "own_defense.py", "own_model.py"}
+ALONE = ["causshield_own_loop.py", "label_inference.py", "own_defense.py", "own_model.py"]
+HERE = [name for name in EXAMPLES if name not in ALONE]
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in EXAMPLES]
-)
-def test_example(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", HERE)
+def test_example(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VERACAUSA_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(sys, "argv", [name])
+    runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
+    said = capsys.readouterr().out
+    assert re.search(EXAMPLES[name], said), said
+
+
+@pytest.mark.parametrize("name", [HERE[1], *(pytest.param(name, marks=pytest.mark.slow) for name in ALONE)])
+def test_example_in_an_interpreter_of_its_own(name: str, tmp_path: Path) -> None:
     path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / name)],
