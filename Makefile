@@ -1,8 +1,8 @@
 # `make demo` and `make test` do all the set-up themselves: a .venv in the clone, the install, the run.
 BIN := .venv/bin
 READY := .venv/.ready
-# Two workers, because two cores are what the suite is planned for.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
+# Two workers of one thread, because two cores are what the suite is planned for.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 
 .PHONY: demo test test-slow test-federation fuzz smoke lint format clean
 

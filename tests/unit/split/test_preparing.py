@@ -63,8 +63,8 @@ def test_a_silent_preparation_is_a_lost_party(tmp_path):
 
 
 def test_processes_prepare_too_and_one_that_dies_is_named(tmp_path):
-    settings = job(timeout=20, link="processes", passive_1=1.5)
-    settings["party"]["passive_2"] = {"defense": {"name": "slow", "seconds": 3.0, "dies": True}}
+    settings = job(timeout=20, link="processes", passive_1=0.5)
+    settings["party"]["passive_2"] = {"defense": {"name": "slow", "seconds": 1.0, "dies": True}}
     with pytest.raises(PeerLost, match="lost party 'passive_2'"):
         veracausa.train(settings, tmp_path / "run")
 
