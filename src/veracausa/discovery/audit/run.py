@@ -183,7 +183,12 @@ def train(
     # What a party sees of a further search is the same again, with weights drawn anew: one is watched.
     method.searches = []
     frame = pl.DataFrame(data.values, schema=list(data.names))
-    method.fit(frame, parties=parties, observer=lambda event: progress(event["share"]), watch=recording.watch)
+
+    def hear(event: Mapping[str, Any]) -> None:
+        if event["event"] == "progress":  # what is said of noise, the account says
+            progress(event["share"])
+
+    method.fit(frame, parties=parties, observer=hear, watch=recording.watch)
     return recording
 
 

@@ -16,7 +16,9 @@ from veracausa.crypto.fixed_point import WEIGHT_BITS, decode
 from veracausa.crypto.shares import NORM_BITS
 from veracausa.discovery.audit.measure import attacked, make_attack
 from veracausa.discovery.audit.recorder import Recording
+from veracausa.discovery.audit.run import train
 from veracausa.discovery.audit.views import all_but_one, single
+from veracausa.discovery.data import CausalData
 from veracausa.discovery.job import DiscoveryJob
 from veracausa.discovery.vfedcd import VFedCD
 from veracausa.errors import InputError
@@ -211,3 +213,13 @@ def test_what_can_not_be_audited_is_refused(
     with pytest.raises(InputError, match=said):
         audit(job(tmp_path, **changes), "--out", tmp_path / "found", *arguments)
     assert not (tmp_path / "found").exists()
+
+
+def test_a_discovery_with_noise_on_strengths_is_watched_as_any_other() -> None:
+    """Besides its progress such a fit says how much noise it adds."""
+    how: Any = {"epochs": 2, "refit_epochs": 1, "width": 3, "batch": 12, "engine": "federated", "laplace": 64.0}
+    heard: list[float] = []
+    data = CausalData(table(), tuple(NAMES))
+    recording = train(VFedCD(**how, seed=3), data, PARTIES, heard.append)
+    assert sorted(recording.parties) == ["a", "b", "c"]
+    assert heard[-1] == 1.0
