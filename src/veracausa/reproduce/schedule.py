@@ -156,7 +156,7 @@ def _settle(cell: AnyCell, result: Callable[[], float], progress: Progress, tell
         ) from None
     except VeracausaError as error:
         progress.failed[cell.key] = str(error)
-    except (RuntimeError, ValueError, ArithmeticError) as error:
+    except Exception as error:  # a user's own defense may fail in any way
         progress.failed[cell.key] = f"{type(error).__name__}: {error}"
     tell(cell, seconds, progress)
 

@@ -162,12 +162,15 @@ def test_time_is_up_between_cells_and_the_rest_is_left(toy, store, monkeypatch):
     assert run_cells(wanted, store, Workers(1), None, silent).finished == len(wanted)
 
 
-def test_one_failure_does_not_take_the_others_along_and_its_readers_are_not_tried(toy, store, monkeypatch):
-    order = ran(monkeypatch, {"laplace": RunError("it diverged")})
+@pytest.mark.parametrize(
+    ("error", "said"), [(RunError("it diverged"), "it diverged"), (KeyError("share"), "KeyError: 'share'")], ids=str
+)
+def test_one_failure_does_not_take_the_others_along_and_its_readers_are_not_tried(toy, store, monkeypatch, error, said):
+    order = ran(monkeypatch, {"laplace": error})
     wanted = [cell for point in points(toy, toy.show) for cell in point.cells]
     progress = run_cells(wanted, store, Workers(1), None, silent)
     assert progress.finished == 4
-    assert set(progress.failed.values()) == {"it diverged"}
+    assert set(progress.failed.values()) == {said}
     assert len(progress.failed) == 4
     assert len(order) == 6
 
