@@ -62,6 +62,7 @@ def test_a_silent_preparation_is_a_lost_party(tmp_path):
         veracausa.train(settings, tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_processes_prepare_too_and_one_that_dies_is_named(tmp_path):
     settings = job(timeout=20, link="processes", passive_1=0.5)
     settings["party"]["passive_2"] = {"defense": {"name": "slow", "seconds": 1.0, "dies": True}}
