@@ -1,4 +1,4 @@
-"""The two ways a run ends badly: the input was wrong (exit code 2), or the run failed (exit code 1)."""
+"""How a run ends badly: the input was wrong (exit code 2), the run failed (1), or somebody stopped it (130)."""
 
 from __future__ import annotations
 
@@ -17,6 +17,12 @@ class InputError(VeracausaError):
 
 class RunError(VeracausaError):
     """The run could not go on; what was finished is kept."""
+
+
+class Interrupted(VeracausaError):
+    """Somebody pressed Ctrl-C; the sentence says how to go on."""
+
+    exit_code = 130
 
 
 class WireError(RunError):

@@ -70,6 +70,7 @@ def audit_job(
         settings = settings.model_copy(update={"transcript": recorded})
     gradients = GradientsReturned(parties, _WIDTH, epochs=settings.training.epochs) if labels else None
     run = _trained(settings, out, resume, observer, gradients, twin=False)
+    run.report()  # an audit may take long, and the training has its page whatever becomes of it
     if defended_by(settings) and shared is None:
         _trained(undefended(settings), run.path / FOLDER, True, observer, gradients, twin=True)
     audit_run(run, names, auxiliary, victims, of_attacks, parties, double, observer, resume, shared, labels)

@@ -18,10 +18,10 @@ from veracausa.audit.usefulness import measure_usefulness
 from veracausa.audit.victim import Victim
 from veracausa.config import Job
 from veracausa.data.vertical import VerticalDataset
-from veracausa.errors import InputError, VeracausaError
+from veracausa.errors import InputError
 from veracausa.registry import Options, did_you_mean
 from veracausa.runs.audit_twin import point_at_twin
-from veracausa.runs.folder import Run, locked, set_status
+from veracausa.runs.folder import Run, how_it_ended, locked, set_status
 from veracausa.runs.store import Store
 from veracausa.split.party import Schema
 
@@ -155,8 +155,8 @@ def _told(run: Run, names: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        message = str(error) if isinstance(error, VeracausaError) else f"{type(error).__name__}: {error}"
-        set_status(run.path, audit={"state": "failed", "attacks": list(names), "error": message})
+        state, message = how_it_ended(error)
+        set_status(run.path, audit={"state": state, "attacks": list(names), "error": message})
         raise
     set_status(run.path, audit={"state": "done", "attacks": list(names), "error": None})
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from veracausa.cli.interruption import GoOn, resumable
 from veracausa.errors import InputError
 
 if TYPE_CHECKING:
@@ -67,9 +68,10 @@ def audit(
             raise InputError(f"{what}: it is a discovery; --parties, --double and --twin are for split models")
         audit_a_discovery(what, names, given, out, resume, quick, as_json)
         return
-    with Progress() as progress:
+    go_on = GoOn(what if what.is_dir() else None, names_folder=not what.is_dir())
+    with resumable(go_on), Progress() as progress:
         common: dict[str, Any] = {"auxiliary": auxiliary, "victims": victims, "parties": chosen}
-        common |= {"double": double, "resume": resume, "labels": labels, "observer": progress}
+        common |= {"double": double, "resume": resume, "labels": labels, "observer": go_on.heard(progress)}
         if twin is not None:
             from veracausa.runs.folder import Run
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from veracausa.cli.interruption import GoOn, resumable
 from veracausa.errors import InputError
 from veracausa.registry import did_you_mean
 
@@ -40,7 +41,7 @@ def audit_a_discovery(
     folder = what / "audit" if what.is_dir() else out or Path("runs") / f"{job.name}-audit"
     if folder.exists() and any(folder.iterdir()) and not resume:
         raise InputError(f"{folder}: there is an audit already; go on with --resume, or choose another --out")
-    with Progress() as progress:
+    with resumable(GoOn(folder, names_folder=not what.is_dir())), Progress() as progress:
         found = audit_discovery(
             job,
             folder,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from veracausa.cli.interruption import GoOn, resumable
 from veracausa.errors import InputError
 
 if TYPE_CHECKING:
@@ -80,8 +81,9 @@ def discover(
         chosen = {"engine": engine, "encryption": encryption, "bootstrap": bootstrap}
         edges = (truth, required, forbidden)
         job = _job(table, data, party or (), on, edges, method or "vfedcd", chosen, settings or (), seed or 0)
-    with Progress() as progress:
-        run = run_job(job, out, resume, progress)
+    go_on = GoOn()
+    with resumable(go_on), Progress() as progress:
+        run = run_job(job, out, resume, go_on.heard(progress))
     assert isinstance(run, DiscoveryRun)
     if as_json:
         summary = {name: value for name, value in run.summary.items() if name != "true_edge_list"}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from veracausa.cli.interruption import GoOn, resumable
 from veracausa.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,6 +26,16 @@ def frontier(
     ] = None,
     leakage: Annotated[
         float | None, typer.Option(min=0, max=1, help="Wanted: at most this leakage, with the most accuracy.")
+    ] = None,
+    at_least: Annotated[
+        float | None, typer.Option("--at-least", min=0, max=1, help="Wanted: at least this score, whichever it is.")
+    ] = None,
+    score: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="What counts: accuracy, balanced_accuracy or auc. Default: accuracy if the classes are balanced.",
+        ),
     ] = None,
     cuts: Annotated[str | None, typer.Option("--cuts", metavar="3,6", help="Cuts to try; default: the job's.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="How often every setting is tried, from the job's seed on.")] = 1,
@@ -44,17 +55,24 @@ def frontier(
     """Find the defense and the setting for a wanted accuracy or leakage.
 
     Every trial trains the job and attacks what its parties send. All defenses get the same number of trials. Without
-    a wish: the least leakage within two points of the undefended accuracy. Leakage is what these attacks could read; a
-    low figure does not say that every attack must fail.
+    a wish: the least leakage within two points of the undefended accuracy. Where classes are unbalanced, the AUC of
+    two classes or the balanced accuracy of more takes the place of accuracy. Leakage is what these attacks could
+    read. A low figure does not say that every attack must fail.
     """
     from veracausa.cli import console
     from veracausa.config import load_job
     from veracausa.defenses import defenses as registered
     from veracausa.frontier.budget import Budget, seconds_of
-    from veracausa.frontier.recommend import Wish
+    from veracausa.frontier.recommend import SCORES, Wish
 
-    if accuracy is not None and leakage is not None:
-        raise InputError("--accuracy and --leakage: ask for one of them, the other is what is found out")
+    if sum(wanted is not None for wanted in (accuracy, leakage, at_least)) > 1:
+        raise InputError("--accuracy, --at-least and --leakage: ask for one of them, the other is what is found out")
+    if score is not None and score not in SCORES:
+        raise InputError(f"--score {score}: no such score (there are: {', '.join(SCORES)})")
+    if accuracy is not None and score not in (None, "accuracy"):
+        raise InputError(f"--accuracy asks for an accuracy, and --score for {score}: use --at-least")
+    if accuracy is not None:
+        score = "accuracy"
     names = list(dict.fromkeys(_words(defenses)))
     if not names:
         raise InputError(f"--defenses: name at least one (there are: {', '.join(registered.names())})")
@@ -62,7 +80,6 @@ def frontier(
         registered.get(name)
     chosen = _cuts(cuts)
     clock = Budget(seconds_of(budget))
-    wish = Wish(accuracy, leakage) if accuracy is not None or leakage is not None else None
     wanted = load_job(job, settings or ())
     own = _words(parties or "")
     for party in own:
@@ -78,8 +95,20 @@ def frontier(
     from veracausa.frontier.trial import QUICK, Attackers
 
     attackers = Attackers(auxiliary, victims, tuple(own), QUICK if quick else ())
-    with Progress(clock) as progress:
-        swept = sweep(wanted, names, folder, clock, cuts=chosen, seeds=seeds, attackers=attackers, observer=progress)
+    with resumable(GoOn(folder, names_folder=False)), Progress(clock) as progress:
+        swept = sweep(
+            wanted,
+            names,
+            folder,
+            clock,
+            cuts=chosen,
+            seeds=seeds,
+            attackers=attackers,
+            score=score,
+            observer=progress,
+        )
+    least = accuracy if accuracy is not None else at_least
+    wish = Wish(least, leakage, score=swept.score) if least is not None or leakage is not None else None
     found = Frontier(swept, wish, quick)
     page = write_frontier(found, folder)
     if as_json:
@@ -112,13 +141,13 @@ def print_frontier(found: Frontier) -> None:
     from rich.table import Table
 
     from veracausa.cli import console
-    from veracausa.frontier.record import EXPLAINED, TITLES, cells_of, defense_name, matched_title
+    from veracausa.frontier.record import EXPLAINED, cells_of, defense_name, matched_title, titles
 
     def say(sentence: str) -> None:
         console.out.print(sentence, markup=False, soft_wrap=True)
 
     table = Table(box=None, pad_edge=False)
-    for number, title in enumerate(TITLES):
+    for number, title in enumerate(titles(found)):
         table.add_column(title, justify="right" if number in (2, 3) else "left", no_wrap=number in (2, 3))
     for point in found.points:
         table.add_row(*cells_of(point, found))

@@ -6,6 +6,7 @@ import atexit
 import errno
 import os
 import sys
+import threading
 import traceback
 from typing import Annotated, NoReturn
 
@@ -81,7 +82,7 @@ def main() -> None:
     except VeracausaError as error:
         _leave(str(error), error.exit_code)
     except KeyboardInterrupt:
-        _leave("interrupted", 130)
+        _leave("stopped by Ctrl-C", 130)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
@@ -99,13 +100,15 @@ def _leave(sentence: str, exit_code: int) -> NoReturn:
 def program() -> None:
     """The command line as a program of its own.
 
-    The engine between organisations leaves threads inside its libraries, and an interpreter that is taken down under
-    them may crash after all is done: then it is left at once, with everything written.
+    The engine between organisations leaves threads inside its libraries, and a party that was stopped may still
+    compute. An interpreter that is taken down under such threads may crash after all is done. Then it is left at once,
+    with everything written.
     """
     try:
         main()
     except SystemExit as end:
-        if "nvflare" not in sys.modules or not isinstance(end.code, int | None):
+        busy = any(thread.daemon for thread in threading.enumerate())
+        if not (busy or "nvflare" in sys.modules) or not isinstance(end.code, int | None):
             raise
         atexit._run_exitfuncs()
         sys.stdout.flush()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from veracausa.cli.interruption import GoOn, resumable
 from veracausa.errors import InputError
 
 if TYPE_CHECKING:
@@ -61,17 +62,18 @@ def reproduce(
     from veracausa.cli import console
     from veracausa.reproduce.run import deadline, reproduce_all
 
-    done = reproduce_all(
-        names,
-        scale,
-        out,
-        cells=cells,
-        panels=panel or (),
-        workers=workers,
-        until=deadline(limit),
-        overrides=settings or (),
-        tell=_tell,
-    )
+    with resumable(GoOn(by_itself=True)):
+        done = reproduce_all(
+            names,
+            scale,
+            out,
+            cells=cells,
+            panels=panel or (),
+            workers=workers,
+            until=deadline(limit),
+            overrides=settings or (),
+            tell=_tell,
+        )
     for found in () if as_json else done:
         _print(found, brief=len(names) > 1)
     if as_json:

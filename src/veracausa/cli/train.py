@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from veracausa.cli.console import Progress, print_json_line
+from veracausa.cli.interruption import GoOn, resumable
 
 
 def train(
@@ -22,8 +23,9 @@ def train(
     """Train one model across all parties of a job, here."""
     from veracausa.split.train import train as train_job
 
-    with Progress() as progress:
-        run = train_job(job, out, resume, settings or (), progress)
+    go_on = GoOn()
+    with resumable(go_on), Progress() as progress:
+        run = train_job(job, out, resume, settings or (), go_on.heard(progress))
     from veracausa.cli.report import report
 
     if as_json:

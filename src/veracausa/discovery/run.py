@@ -132,9 +132,11 @@ def run_job(
         owners(parties, data.names)
     edge_constraints(job.required, job.forbidden, data.names)
     fresh = not path.exists()
-    path.mkdir(parents=True, exist_ok=True)
+    if not resume:
+        folder.make(path)
     write_whole(path / "config.toml", job.to_toml().encode())
     run = DiscoveryRun(path)
+    (observer or _nobody)({"event": "folder", "path": str(path)})
     try:
         with folder.locked(path):
             _fit(run, job, method, data, parties, resume, observer)
@@ -144,6 +146,10 @@ def run_job(
         raise
     run.report()
     return run
+
+
+def _nobody(event: Mapping[str, Any]) -> None:
+    """Nobody listens."""
 
 
 OWN = ("required", "forbidden", "seed")
@@ -203,7 +209,7 @@ def _fit(
         else:
             method.fit(frame)
     except (VeracausaError, KeyboardInterrupt) as error:
-        folder.set_status(path, state="failed", error=str(error) or "interrupted")
+        folder.set_ended(path, error)
         raise
     seconds = time.monotonic() - started
     write_found(path, job, method, data, parties, seconds)

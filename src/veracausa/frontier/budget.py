@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 import time
@@ -30,6 +31,14 @@ def seconds_of(text: str) -> float:
     if found <= 0:
         raise InputError(f"--budget {text}: must be more than nothing")
     return found
+
+
+def written_budget(seconds: float) -> str:
+    """As `--budget` takes it, rounded up: `45s`, `8m`, `1h30m`."""
+    if seconds <= 90:
+        return f"{max(1, math.ceil(seconds))}s"
+    hours, minutes = divmod(math.ceil(seconds / 60), 60)
+    return (f"{hours}h" if hours else "") + (f"{minutes}m" if minutes else "")
 
 
 class Budget:

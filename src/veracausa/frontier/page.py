@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from veracausa.frontier.pareto import Point
-from veracausa.frontier.record import EXPLAINED, TITLES, Frontier, cells_of, defense_name, matched_title
+from veracausa.frontier.recommend import SCORES
+from veracausa.frontier.record import EXPLAINED, Frontier, cells_of, defense_name, matched_title, titles
 from veracausa.frontier.sweep import UNDEFENDED
 from veracausa.runs.figures import PAGE, bare, plain, svg_text
 from veracausa.runs.report import format_seconds, render
@@ -31,10 +32,11 @@ def write_page(frontier: Frontier, out: Path) -> Path:
         "frontier.html.j2",
         what=f"{job.model.name} on {job.data.name}, cut {', '.join(map(str, frontier.sweep.cuts))}",
         recommendation=frontier.recommendation,
+        score=SCORES[frontier.sweep.score],
         snippet=frontier.snippet,
         warnings=frontier.warnings,
         figure=Markup(figure_svg(frontier)),
-        titles=TITLES[:-1],
+        titles=titles(frontier)[:-1],
         rows=[
             (cells_of(point, frontier), runs[(point.defense, point.setting)], point == frontier.recommendation.point)
             for point in frontier.points
@@ -72,8 +74,8 @@ def figure_svg(frontier: Frontier) -> str:
     for number, name in enumerate(defended):
         _draw(axes, by_defense[name], name, PAGE.series[number % len(PAGE.series)], MARKERS[number % len(MARKERS)])
     _draw(axes, by_defense.get(UNDEFENDED, []), "undefended", PAGE.text, "*", 12)
-    blind = frontier.sweep.commonest
-    axes.plot([0], [blind], "x", color=PAGE.text, markersize=7, label="nothing sent: the commonest class")
+    blind = frontier.sweep.blind
+    axes.plot([0], [blind], "x", color=PAGE.text, markersize=7, label="nothing sent: a blind guess")
     if (chosen := frontier.recommendation.point) is not None:
         axes.plot(
             [chosen.leakage],
@@ -120,7 +122,9 @@ def _scale(axes: Axes, accuracies: list[float], frontier: Frontier) -> None:
     axes.axvline(0, color=PAGE.text, linewidth=0.8, linestyle=(0, (1, 2)))
     axes.grid(color=PAGE.rule, linewidth=0.6)
     axes.set_xlabel("leakage of the strongest attack (0 %: no more than a blind guess)", fontsize=9, color=PAGE.text)
-    axes.set_ylabel("test accuracy", fontsize=9, color=PAGE.text)
+    score = frontier.sweep.score
+    axes.set_ylabel(f"test {SCORES[score]}", fontsize=9, color=PAGE.text)
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
         axis.set_major_locator(MaxNLocator(nbins=6))
+        if axis is axes.xaxis or score != "auc":
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))

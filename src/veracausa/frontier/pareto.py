@@ -17,6 +17,7 @@ class Trial:
     """The setting in words, as `epsilon = 1.0, cut 6`; runs that differ only in their seed share it."""
     seed: int
     accuracy: float
+    """What the task loses or keeps: accuracy, or the score in its place where classes are unbalanced."""
     leakage: Mapping[str, float]
     """What each attack read, 0 to 1; a defense is judged by the strongest."""
 

@@ -11,13 +11,24 @@ from pathlib import Path
 from typing import Any
 
 from veracausa.audit.gate import WORKS_FROM
+from veracausa.frontier.budget import written_budget
 from veracausa.frontier.matched import Matched, compare_at
 from veracausa.frontier.pareto import Point, equal_trials, pareto_front, points_of, trials_by_defense
 from veracausa.frontier.plan import Setting
-from veracausa.frontier.recommend import Recommendation, Wish, recommend, snippet
+from veracausa.frontier.recommend import (
+    SCORES,
+    Recommendation,
+    Wish,
+    nothing_to_compare,
+    recommend,
+    snippet,
+    written_score,
+)
 from veracausa.frontier.sweep import UNDEFENDED, Sweep
-from veracausa.frontier.trial import SCORES
+from veracausa.frontier.trial import SCORES as ATTACK_SCORES
+from veracausa.frontier.trial import TASK_SCORES
 from veracausa.runs.atomic import write_whole
+from veracausa.split.evaluate import is_unbalanced
 
 
 @dataclass(frozen=True)
@@ -46,9 +57,9 @@ class Frontier:
             return self.wanted
         sweep = self.sweep
         undefended = [tried for tried in sweep.tried if tried.setting.defense == UNDEFENDED]
-        own = [tried.accuracy for tried in undefended if tried.setting.cut == sweep.job.model.cut]
-        accuracies = own or [tried.accuracy for tried in undefended]
-        return Wish.near(sum(accuracies) / len(accuracies))
+        own = [tried.score(sweep.score) for tried in undefended if tried.setting.cut == sweep.job.model.cut]
+        scores = own or [tried.score(sweep.score) for tried in undefended]
+        return Wish.near(sum(scores) / len(scores), sweep.score)
 
     @cached_property
     def matched(self) -> dict[str, Matched]:
@@ -57,6 +68,10 @@ class Frontier:
 
     @cached_property
     def recommendation(self) -> Recommendation:
+        sweep = self.sweep
+        if all(point.defense == UNDEFENDED for point in self.points):
+            needed = written_budget(sweep.seconds_of_a_first_round)
+            return nothing_to_compare(len(sweep.named), len(sweep.able), written_budget(sweep.budget), needed)
         return recommend(self.points, self.wish)
 
     @cached_property
@@ -95,6 +110,12 @@ class Frontier:
         if not equal_trials(sweep.trials, untuned):
             counts = ", ".join(f"{name} {count}" for name, count in tuned.items())
             said.append(f"Not every defense was tried equally often ({counts}): more trials alone look better.")
+        if sweep.score != "accuracy":
+            common = f"{100 * sweep.commonest:.1f} % of the test rows are of one class"
+            said.append(f"{common}, so defenses are weighed by {SCORES[sweep.score]}, not by accuracy.")
+        elif is_unbalanced(sweep.commonest, sweep.classes):
+            common = f"{100 * sweep.commonest:.1f} % of the test rows are of one class"
+            said.append(f"{common}: whoever guesses it has this accuracy. --score auc or balanced_accuracy says more.")
         if max(point.seeds for point in self.points) == 1:
             said.append("One seed: a difference of a point or two may be chance.")
         if not sweep.complete:
@@ -114,6 +135,8 @@ class Frontier:
     def tried_equally(self) -> str:
         """How many settings each defense got, in words."""
         counts = {n: c for n, c in trials_by_defense(self.sweep.trials).items() if n != UNDEFENDED}
+        if not counts:
+            return "no defense tried"
         if len(set(counts.values())) == 1:
             count = next(iter(counts.values()))
             return f"{count} setting{'' if count == 1 else 's'} of every defense tried"
@@ -133,11 +156,12 @@ def rows_of(frontier: Frontier) -> list[dict[str, Any]]:
                 "setting": trial.setting,
                 "cut": tried.setting.cut,
                 "seed": trial.seed,
-                "accuracy": trial.accuracy,
+                "accuracy": tried.accuracy,
+                **{name: tried.task.get(name) for name in TASK_SCORES if name != "accuracy"},
                 "leakage": trial.leakage[trial.strongest],
                 "strongest": trial.strongest,
                 **{f"leakage_{name}": trial.leakage.get(name) for name in ("inverse", "averaging")},
-                **{name: tried.scores.get(name) for name in SCORES},
+                **{name: tried.scores.get(name) for name in ATTACK_SCORES},
                 "front": (trial.defense, trial.setting) in front,
                 "seconds": tried.seconds,
                 "run": f"trials/{tried.run.name}",
@@ -170,7 +194,8 @@ def as_json(frontier: Frontier) -> dict[str, Any]:
     chosen = frontier.recommendation.point
     return {
         "trials": rows_of(frontier),
-        "wish": {"accuracy": frontier.wish.accuracy, "leakage": frontier.wish.leakage},
+        "score": frontier.sweep.score,
+        "wish": {frontier.sweep.score: frontier.wish.accuracy, "leakage": frontier.wish.leakage},
         "matched": {
             name: {"value": found.value, "bound": found.bound, "spread": found.spread}
             for name, found in frontier.matched.items()
@@ -191,19 +216,21 @@ def as_json(frontier: Frontier) -> dict[str, Any]:
 def cells_of(point: Point, frontier: Frontier) -> list[str]:
     """A point under `TITLES`."""
     name = defense_name(point.defense)
-    accuracy = _percent(point.accuracy, point.accuracy_spread)
+    accuracy = _score(point, frontier.sweep.score)
     leaked = _percent(point.leakage, point.leakage_spread)
     return [name, point.setting, accuracy, leaked, point.attack, "front" if point in frontier.front else ""]
 
 
-TITLES = ("defense", "setting", "accuracy", "leakage", "strongest attack", "")
+def titles(frontier: Frontier) -> tuple[str, ...]:
+    """Of the table of points."""
+    return ("defense", "setting", SCORES[frontier.sweep.score], "leakage", "strongest attack", "note")
 
 
 def matched_title(wish: Wish) -> tuple[str, str]:
     """What the comparison holds equal, and what it compares."""
     if wish.accuracy is not None:
-        return f"at accuracy {100 * wish.accuracy:.1f} %", "leakage, %"
-    return f"at leakage {100 * (wish.leakage or 0):.1f} %", "accuracy, %"
+        return f"at {SCORES[wish.score]} {written_score(wish.accuracy, wish.score)}", "leakage, %"
+    return f"at leakage {100 * (wish.leakage or 0):.1f} %", f"{SCORES[wish.score]}, in hundredths"
 
 
 def markdown(frontier: Frontier) -> str:
@@ -214,7 +241,7 @@ def markdown(frontier: Frontier) -> str:
     if frontier.snippet:
         lines += ["```toml", frontier.snippet.rstrip(), "```", ""]
     lines += [f"- {warning}" for warning in frontier.warnings]
-    lines += ["", *_table(TITLES, [cells_of(point, frontier) for point in frontier.points])]
+    lines += ["", *_table(titles(frontier), [cells_of(point, frontier) for point in frontier.points])]
     lines += ["", f"Every defense {at}, straight between measured points of its own front, never beyond them:", ""]
     matched = [[defense_name(name), found.written()] for name, found in frontier.matched.items()]
     lines += _table(("defense", what), matched)
@@ -234,6 +261,12 @@ EXPLAINED = (
 def defense_name(defense: str) -> str:
     """As a table shows it."""
     return "undefended" if defense == UNDEFENDED else defense
+
+
+def _score(point: Point, score: str) -> str:
+    if score != "auc":
+        return _percent(point.accuracy, point.accuracy_spread)
+    return f"{point.accuracy:.3f} ± {point.accuracy_spread:.3f}" if point.accuracy_spread else f"{point.accuracy:.3f}"
 
 
 def _percent(value: float, spread: float) -> str:

@@ -17,6 +17,7 @@ from veracausa.frontier.budget import Budget, OutOfTime
 from veracausa.frontier.pareto import Trial
 from veracausa.frontier.plan import Setting, rounds_of, settings_of
 from veracausa.frontier.trial import Attackers, Observer, Planned, Tried, plan_trial
+from veracausa.split.evaluate import is_unbalanced
 from veracausa.support import why_not
 
 UNDEFENDED = "none"
@@ -45,10 +46,30 @@ class Sweep:
     seconds: float
     complete: bool
     """Whether everything planned was tried or cannot run; else the time was up."""
+    score: str = "accuracy"
+    """What the task is weighed by."""
+    classes: int = 2
+    named: tuple[str, ...] = ()
+    """The defenses that were asked for."""
+    able: tuple[str, ...] = ()
+    """Those of them that can run on these rows."""
+    budget: float = 0.0
+    """Seconds that the sweep was given."""
 
     @property
     def trials(self) -> list[Trial]:
-        return [tried.trial(len(self.cuts) > 1) for tried in self.tried]
+        return [tried.trial(len(self.cuts) > 1, self.score) for tried in self.tried]
+
+    @property
+    def blind(self) -> float:
+        """The score of a model that is sent nothing."""
+        return {"accuracy": self.commonest, "balanced_accuracy": 1 / self.classes, "auc": 0.5}[self.score]
+
+    @property
+    def seconds_of_a_first_round(self) -> float:
+        """About how long the undefended job and one setting of each defense take, by the trials that were made."""
+        slowest = max(tried.seconds for tried in self.tried)
+        return 1.5 * slowest * len(self.cuts) * (1 + len(self.able))
 
 
 def sweep(
@@ -60,12 +81,14 @@ def sweep(
     cuts: Sequence[int] = (),
     seeds: int = 1,
     attackers: Attackers = STANDARD,
+    score: str | None = None,
     observer: Observer = lambda event: None,
 ) -> Sweep:
     """Try the undefended job and the settings of these defenses, in rounds, while there is time.
 
-    Trials lie in `out`/trials under the hash of their job: one that is finished is not repeated, one that was broken
-    off goes on.
+    The task is weighed by `score`. None means accuracy. Where classes are unbalanced it means the AUC of two classes
+    and the balanced accuracy of more. Trials lie in `out`/trials under the hash of their job: one that is finished is
+    not repeated, one that was broken off goes on.
     """
     cuts = tuple(cuts) or (job.model.cut,)
     started = time.monotonic()
@@ -87,8 +110,29 @@ def sweep(
     complete = all(found.round(planned, seed) for seed in range(base.seed, base.seed + seeds) for planned in rounds)
     if not found.tried:
         raise RunError("the time was up before a single trial was finished; go on with --resume and a larger --budget")
-    seconds = time.monotonic() - started
-    return Sweep(job, cuts, attackers, (*found.tried,), (*found.passed,), _commonest(dataset), seconds, complete)
+    commonest, classes = _commonest(dataset), len(dataset.classes)
+    return Sweep(
+        job,
+        cuts,
+        attackers,
+        (*found.tried,),
+        (*found.passed,),
+        commonest,
+        time.monotonic() - started,
+        complete,
+        score or fitting_score(commonest, classes),
+        classes,
+        tuple(name for name in names if name != UNDEFENDED),
+        tuple(defended),
+        budget.seconds,
+    )
+
+
+def fitting_score(commonest: float, classes: int) -> str:
+    """What says most about a task with such classes."""
+    if not is_unbalanced(commonest, classes):
+        return "accuracy"
+    return "auc" if classes == 2 else "balanced_accuracy"
 
 
 class _Trials:

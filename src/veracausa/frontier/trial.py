@@ -15,13 +15,14 @@ from veracausa.audit.run import audit_run
 from veracausa.config import Job
 from veracausa.frontier.pareto import Trial
 from veracausa.frontier.plan import Setting
-from veracausa.runs.folder import write_json
+from veracausa.runs.folder import Run, write_json
 from veracausa.split.bottom import make_defense
 from veracausa.split.train import train
 
 Observer = Callable[[Mapping[str, Any]], None]
 RECORD = "trial.json"
 SCORES = ("mse", "psnr", "ssim", "lpips")
+TASK_SCORES = ("accuracy", "balanced_accuracy", "auc")
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,16 @@ class Tried:
     seconds: float
     scores: Mapping[str, float] = field(default_factory=dict)
     """Of the strongest attack: mse, psnr, ssim, …"""
+    task: Mapping[str, float] = field(default_factory=dict)
+    """Test scores of the task: accuracy, balanced accuracy, AUC where it is defined."""
 
-    def trial(self, with_cut: bool) -> Trial:
+    def score(self, name: str) -> float:
+        """A test score of the task."""
+        return self.accuracy if name == "accuracy" else self.task[name]
+
+    def trial(self, with_cut: bool, score: str = "accuracy") -> Trial:
         words = self.setting.written(with_cut)
-        return Trial(self.setting.defense, words, self.seed, self.accuracy, self.leakage)
+        return Trial(self.setting.defense, words, self.seed, self.score(score), self.leakage)
 
 
 @dataclass(frozen=True)
@@ -79,7 +86,10 @@ class Planned:
             known: dict[str, Any] = json.loads((self.path / RECORD).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        return known["found"] if known["attackers"] == json.loads(json.dumps(asdict(self.attackers))) else None
+        if known["attackers"] != json.loads(json.dumps(asdict(self.attackers))):
+            return None
+        # Trials of an earlier version kept the accuracy alone; the run knows the rest.
+        return {"task": _task_scores(Run(self.path).summary), **known["found"]}
 
     def run(self, observer: Observer) -> dict[str, Any]:
         """Train and attack it, from where it was broken off if it was."""
@@ -106,9 +116,15 @@ class Planned:
             "leakage": {name: float(entry["leakage"]) for name, entry in entries.items()},
             "seconds": time.monotonic() - started,
             "scores": {name: entries[strongest][name] for name in SCORES if name in entries[strongest]},
+            "task": _task_scores(summary),
         }
         write_json(path / RECORD, {"attackers": asdict(asked), "found": found})
         return found
+
+
+def _task_scores(summary: Mapping[str, Any]) -> dict[str, float]:
+    measured = summary.get("test") or summary.get("validation") or {}
+    return {name: float(measured[name]) for name in TASK_SCORES if name in measured}
 
 
 def plan_trial(setting: Setting, seed: int, base: Job, out: Path, attackers: Attackers) -> Planned:

@@ -179,6 +179,8 @@ def _broken(told: Mapping[str, Any]) -> str:
     state = told.get("state")
     if state == "failed":
         return f"The audit broke off: {str(told.get('error') or 'no reason was recorded').rstrip('.')}."
+    if state == "stopped":
+        return "The audit was stopped; `--resume` goes on with it."
     return "The audit has not finished." if state == "running" else ""
 
 

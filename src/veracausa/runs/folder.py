@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from veracausa.errors import InputError, RunError
+from veracausa.errors import InputError, RunError, VeracausaError
 from veracausa.runs.atomic import write_whole
 from veracausa.runs.machine import describe_machine
 
@@ -74,8 +74,7 @@ def create(path: Path, job: Job, parties: Mapping[str, str]) -> Run:
     """A new run folder with its resolved config; `parties` maps names to roles."""
     import tomli_w
 
-    check_free(path)
-    path.mkdir(parents=True, exist_ok=True)
+    make(path)
     write_whole(path / "config.toml", job.to_toml().encode())  # first: from here on the run can be resumed
     for name, role in parties.items():
         folder = path / "parties" / name
@@ -89,9 +88,26 @@ def create(path: Path, job: Job, parties: Mapping[str, str]) -> Run:
 
 
 def check_free(path: Path) -> None:
-    """Refuse a folder that holds anything but what a kill at the very start leaves."""
-    if path.exists() and (not path.is_dir() or any(entry.suffix != ".tmp" for entry in path.iterdir())):
+    """Refuse a folder that cannot be written, or holds anything but what a kill at the very start leaves."""
+    above = next((parent for parent in path.parents if parent.exists()), Path("/"))
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path}: is a file; name a folder with --out")
+    if not above.is_dir():
+        raise InputError(f"{path}: {above} is a file; name another folder with --out")
+    place = path if path.exists() else above
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise InputError(f"{path}: {place} cannot be written to; name another folder with --out")
+    if path.exists() and any(entry.suffix != ".tmp" for entry in path.iterdir()):
         raise InputError(f"{path}: already there; go on with --resume, or name another folder with --out")
+
+
+def make(path: Path) -> None:
+    """Make a free folder; one that cannot be made is the user's to choose anew."""
+    check_free(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be made ({error.strerror}); name another folder with --out") from None
 
 
 def set_status(path: Path, **fields: Any) -> None:
@@ -99,6 +115,19 @@ def set_status(path: Path, **fields: Any) -> None:
     target = path / "status.json"
     before = json.loads(target.read_text(encoding="utf-8")) if target.exists() else {"started": _now(), "error": None}
     write_json(target, {**before, **fields, "updated": _now(), "pid": os.getpid()})
+
+
+def set_ended(path: Path, error: BaseException) -> None:
+    """Say in `status.json` that a run ended early, and why."""
+    state, message = how_it_ended(error)
+    set_status(path, state=state, error=message)
+
+
+def how_it_ended(error: BaseException) -> tuple[str, str]:
+    """The state and the reason to write down: somebody stopped it, or it failed."""
+    if isinstance(error, KeyboardInterrupt):
+        return "stopped", "stopped by its operator"
+    return "failed", str(error) if isinstance(error, VeracausaError) else f"{type(error).__name__}: {error}"
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -64,6 +64,8 @@ def headline(run: RunRecord) -> str:
     """The result in one sentence."""
     if run.state == "failed":
         return f"The run failed{_how_far(run)}: {str(run.status.get('error') or 'no reason was recorded').rstrip('.')}."
+    if run.state == "stopped":
+        return f"The run was stopped{_how_far(run)}; `--resume` goes on with it."
     if run.state != "done":
         when = format_moment(run.status.get("updated", "its last write"))
         return f"The run is not finished{_how_far(run)}; what follows is as of {when}."

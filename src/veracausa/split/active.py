@@ -28,6 +28,8 @@ from veracausa.wire.link import Link
 from veracausa.wire.message import Kind
 
 EVALUATION_ROWS = 512
+EXPLODED = 100.0
+"""So many times the first batch's loss, and an epoch's mean loss is no longer a training."""
 
 
 class ActiveParty:
@@ -61,6 +63,7 @@ class ActiveParty:
         self.step = 0
         self.loss_sum = torch.zeros((), device=self.device)
         self.loss_steps = 0
+        self.first_loss = torch.tensor(math.inf)  # unknown before the first batch, and in checkpoints of old
         self.seconds = 0.0
 
     def meet(self, link: Link) -> None:
@@ -212,6 +215,8 @@ class ActiveParty:
             if local == 0:
                 answer({peer: _gradient_of(leaf) for peer, leaf in leaves.items()})
                 payloads = {peer: leaf.detach() for peer, leaf in leaves.items()}
+                if self.step == 0:
+                    self.first_loss = loss.detach()
                 self.loss_sum += loss.detach()
                 self.loss_steps += 1
             self.optimizer.step()
@@ -250,8 +255,8 @@ class ActiveParty:
     def _epoch_record(self, link: Link, epoch: int, evaluated: bool) -> dict[str, Any]:
         record: dict[str, Any] = {"event": "epoch", "epoch": epoch, "step": self.step}
         loss = float(self.loss_sum) / max(1, self.loss_steps)
-        if not math.isfinite(loss):
-            raise RunError(f"training diverged: the loss is {loss} in epoch {epoch}; lower training.optimizer.lr")
+        if diverged(loss, float(self.first_loss)):
+            raise RunError(f"training diverged: the loss is {loss:.3g} in epoch {epoch}; lower training.optimizer.lr")
         self._ask(link, "epoch")  # not before the check above: nobody measures a model that diverged
         record["train"] = {"loss": loss}
         self.loss_sum.zero_()
@@ -293,6 +298,7 @@ class ActiveParty:
             "rng": self.model_rng.get_state(),
             "loss_sum": self.loss_sum,
             "loss_steps": self.loss_steps,
+            "first_loss": self.first_loss,
             "seconds": self.seconds,
             "watcher": self.watcher.state(),
         }
@@ -304,6 +310,7 @@ class ActiveParty:
         self.model_rng.set_state(state["rng"])
         self.loss_sum = state["loss_sum"].to(self.device)
         self.loss_steps = state["loss_steps"]
+        self.first_loss = state.get("first_loss", self.first_loss)
         self.seconds = state["seconds"]
         self.watcher.load_state(state.get("watcher", {}))
 
@@ -315,6 +322,11 @@ class ActiveParty:
             "payloads": {peer: list(shape) for peer, shape in self.shapes.items()},
             "preprocessing": dict(self.data.preprocessing) if self.data.preprocessing else None,
         }
+
+
+def diverged(loss: float, first: float) -> bool:
+    """Whether an epoch's mean loss says that training has blown up, beside the loss of the very first batch."""
+    return not math.isfinite(loss) or loss > EXPLODED * max(1.0, first)
 
 
 def _gradient_of(leaf: Tensor) -> Tensor:

@@ -20,6 +20,8 @@ def choose_device(name: str) -> torch.device:
         raise InputError(f"runtime.device: {name!r} is no device; use auto, cpu or cuda") from None
     if device.type == "cuda" and not torch.cuda.is_available():
         raise InputError(f"runtime.device: {name!r} is wanted, and PyTorch sees no GPU here; use auto or cpu")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise InputError(f"runtime.device: {name!r} is wanted, and there are {torch.cuda.device_count()} GPUs here")
     return device
 
 

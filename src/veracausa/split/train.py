@@ -14,7 +14,7 @@ from veracausa import seeding
 from veracausa.config import Job, load_job
 from veracausa.data.load import load
 from veracausa.data.vertical import PartyData, VerticalDataset
-from veracausa.errors import InputError, RunError, VeracausaError
+from veracausa.errors import InputError, RunError
 from veracausa.models.cut import build_bottom, build_top, payload_shape
 from veracausa.models.widen import build_adapter
 from veracausa.runs import folder
@@ -51,6 +51,7 @@ def train(
             return Run(path)
     else:
         folder.check_free(path)
+    choose_device(settings.runtime.device)  # refused before anything is written
     dataset = load(settings)
     top = check_models(settings, dataset)
     parties = dict(dataset.parties)
@@ -61,10 +62,11 @@ def train(
     roles = {name: "active" if name == dataset.active else "passive" for name in dataset.parties}
     try:
         run = Run(path) if resume else folder.create(path, settings, roles)
+        observer({"event": "folder", "path": str(path)})
         with folder.locked(path):
             _train(run, settings, dataset, parties, top, observer, [*recorders(settings, dataset), *watchers])
     except OSError as error:
-        raise RunError(f"{path}: {error.strerror or error}; the last good checkpoint is kept") from error
+        raise RunError(f"{path}: {error.strerror or error}; mend that, then go on with --resume") from error
     return run
 
 
@@ -111,9 +113,8 @@ def _train(
         folder.write_json(run.path / "summary.json", summary)
         folder.set_status(run.path, state="done", epoch=job.training.epochs)
     except BaseException as error:
-        message = str(error) if isinstance(error, VeracausaError) else f"{type(error).__name__}: {error}"
         try:
-            folder.set_status(run.path, state="failed", error=message)
+            folder.set_ended(run.path, error)
         except OSError:  # a full disk must not hide what filled it
             observer({"event": "status_lost"})
         raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +18,11 @@ from veracausa.wire.ledger import Ledger
 from veracausa.wire.link import Link, silent_party
 from veracausa.wire.memory import copy_bytes
 from veracausa.wire.message import Message
+
+STOPPED = "stopped by its operator"
+"""What peers hear of a party that somebody interrupted."""
+STOP_SECONDS = 10.0
+"""How long an interrupted run waits for its parties to reach their next exchange."""
 
 
 class Turns:
@@ -224,15 +230,32 @@ def run_threads(
         settled.wait()
     go.set()
     patience = 2 * max(link.timeout for link in links.values())
-    for thread in threads:
-        while thread.is_alive() and not errors:
-            thread.join(timeout=0.2)
-        # Whoever was given up on for its silence is not waited for once more.
-        hung = any(isinstance(error, PeerLost) and error.peer == thread.name for error in errors)
-        thread.join(timeout=0.0 if hung else patience)
-    torch.set_num_threads(before)
+    try:
+        for thread in threads:
+            while thread.is_alive() and not errors:
+                thread.join(timeout=0.2)
+            # Whoever was given up on for its silence is not waited for once more.
+            hung = any(isinstance(error, PeerLost) and error.peer == thread.name for error in errors)
+            thread.join(timeout=0.0 if hung else patience)
+    except KeyboardInterrupt:
+        _stop(threads, links)
+        raise
+    finally:
+        torch.set_num_threads(before)
     if errors:
         raise first_cause(errors)
+
+
+def _stop(threads: Sequence[threading.Thread], links: Mapping[str, ThreadLink]) -> None:
+    """Let every party end at its next exchange, and wait for them a while.
+
+    A thread that still computes while the interpreter is taken down aborts the whole process.
+    """
+    for link in links.values():
+        link.abort(STOPPED)
+    deadline = time.monotonic() + STOP_SECONDS
+    for thread in threads:
+        thread.join(timeout=max(0.0, deadline - time.monotonic()))
 
 
 def first_cause(errors: Sequence[BaseException]) -> BaseException:

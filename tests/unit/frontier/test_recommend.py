@@ -8,7 +8,7 @@ from veracausa.config import load_job
 from veracausa.defenses import defenses
 from veracausa.frontier.pareto import Point
 from veracausa.frontier.plan import Setting
-from veracausa.frontier.recommend import Wish, recommend, snippet
+from veracausa.frontier.recommend import Wish, nothing_to_compare, recommend, snippet
 
 POINTS = [
     Point("none", "", 0.80, 0.90, "inverse"),
@@ -35,7 +35,7 @@ def test_what_nobody_reached_is_said_and_nothing_is_recommended() -> None:
     accurate = recommend(POINTS, Wish(accuracy=0.95))
     assert accurate.point is None
     assert accurate.sentence == "No setting that was tried reached an accuracy of at least 95.0 %."
-    assert accurate.why.startswith("The undefended job is the most accurate")
+    assert accurate.why.startswith("The undefended job has the highest accuracy")
     safe = recommend(POINTS, Wish(leakage=0.05))
     assert safe.sentence == "No setting that was tried reached a leakage of at most 5.0 %."
     assert "laplace (epsilon = 1) leaks least" in safe.why.lower()
@@ -46,6 +46,25 @@ def test_a_defense_that_buys_nothing_is_not_recommended() -> None:
     found = recommend(worse, Wish.near(0.8))
     assert found.point == POINTS[0]
     assert "No defense that was tried does better" in found.why
+
+
+def test_an_area_is_no_share() -> None:
+    found = recommend(POINTS, Wish.near(0.80, "auc"))
+    assert "AUC 0.790, leakage 50.0 %" in found.sentence
+    assert "AUC of at least 0.780, 0.020 under the undefended job’s" in found.why
+    assert recommend(POINTS, Wish(accuracy=0.95, score="auc")).sentence.endswith("reached an AUC of at least 0.950.")
+
+
+def test_without_a_defended_trial_nothing_is_recommended() -> None:
+    for found in (
+        nothing_to_compare(0, 0, "4m", "9m"),
+        nothing_to_compare(3, 0, "4m", "9m"),
+        nothing_to_compare(3, 2, "4m", "9m"),
+    ):
+        assert found.point is None
+        assert "undefended" not in f"{found.sentence} {found.why}"
+    assert "4m was too little time" in found.sentence
+    assert "--resume --budget 9m" in found.why
 
 
 def test_no_word_promises_privacy() -> None:

@@ -14,9 +14,10 @@ from veracausa.defenses import defenses
 from veracausa.defenses.base import Defense
 from veracausa.errors import InputError, RunError
 from veracausa.frontier import sweep as sweeping
-from veracausa.frontier.budget import Budget, OutOfTime, seconds_of
+from veracausa.frontier.budget import Budget, OutOfTime, seconds_of, written_budget
 from veracausa.frontier.plan import rounds_of, settings_of
 from veracausa.frontier.record import Frontier, markdown, rows_of
+from veracausa.frontier.sweep import fitting_score as fitting
 from veracausa.frontier.trial import Attackers, Planned, plan_trial
 from veracausa.registry import Options
 
@@ -171,6 +172,70 @@ def test_a_round_that_does_not_fit_is_the_last_and_nobody_gets_ahead(
     warnings = " ".join(Frontier(found).warnings)
     assert "weak 1, strong 2" in warnings
     assert "--resume" in warnings
+
+
+def test_a_budget_for_the_undefended_job_alone_recommends_nothing(
+    job: Any, ran: list[Planned], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    quick = Planned.run
+
+    def run(self: Planned, observer: Any) -> dict[str, Any]:
+        clock.now += 100
+        return {**quick(self, observer), "seconds": 100.0}
+
+    monkeypatch.setattr(Planned, "run", run)
+    found = sweeping.sweep(job, ["weak", "strong"], tmp_path, Budget(110, clock))
+    assert tried(ran) == ["none"]
+    shown = Frontier(found)
+    assert shown.recommendation.point is None
+    assert shown.snippet is None
+    assert "No defense was tried" in shown.recommendation.sentence
+    # Three trials of 100 s, and half as much again to be sure.
+    assert shown.recommendation.why.endswith("--resume --budget 8m.")
+    assert "Take" not in markdown(shown)
+    assert "settings tried: ." not in markdown(shown)
+
+
+def test_unbalanced_classes_are_weighed_by_what_guessing_does_not_raise(
+    job: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Accuracy prefers the defense that has learnt nothing: it guesses the commonest class."""
+    aucs = {"none": 0.78, "strong": 0.77, "weak": 0.5}
+    leaked = {"none": 0.9, "strong": 0.5, "weak": 0.1}
+
+    def run(self: Planned, observer: Any) -> dict[str, Any]:
+        learnt = aucs[self.setting.defense]
+        task = {"accuracy": 0.776, "balanced_accuracy": learnt, "auc": learnt}
+        leakage = dict.fromkeys(self.attacks, leaked[self.setting.defense])
+        return {"accuracy": 0.776, "leakage": leakage, "seconds": 1.0, "scores": {}, "task": task}
+
+    monkeypatch.setattr(Planned, "run", run)
+    monkeypatch.setattr(sweeping, "_commonest", lambda dataset: 0.776)
+    monkeypatch.setattr(sweeping, "fitting_score", lambda commonest, classes: fitting(commonest, 2))
+    by_auc = Frontier(sweeping.sweep(job, ["strong", "weak"], tmp_path, Budget(1000, Clock())))
+    assert by_auc.sweep.score == "auc"
+    assert by_auc.recommendation.point is not None
+    assert by_auc.recommendation.point.defense == "strong"
+    assert "77.6 % of the test rows are of one class" in " ".join(by_auc.warnings)
+    assert "0.770" in markdown(by_auc)
+    plain = Frontier(sweeping.sweep(job, ["strong", "weak"], tmp_path, Budget(1000, Clock()), score="accuracy"))
+    assert plain.recommendation.point is not None
+    assert plain.recommendation.point.defense == "weak"
+    assert "whoever guesses it has this accuracy" in " ".join(plain.warnings)
+
+
+def test_the_score_that_fits_the_classes() -> None:
+    assert fitting(0.103, 10) == "accuracy"
+    assert fitting(0.55, 2) == "accuracy"
+    assert fitting(0.776, 2) == "auc"
+    assert fitting(0.5, 3) == "balanced_accuracy"
+
+
+def test_a_needed_budget_is_one_that_is_taken() -> None:
+    assert [written_budget(seconds) for seconds in (0.2, 45, 91, 3600, 5400)] == ["1s", "45s", "2m", "1h", "1h30m"]
+    for seconds in (0.2, 45, 91, 3600, 5401):
+        assert seconds_of(written_budget(seconds)) >= seconds
 
 
 def test_a_trial_that_outruns_the_budget_is_stopped(job: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

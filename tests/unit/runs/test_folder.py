@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -40,10 +41,25 @@ def test_a_folder_that_is_taken_is_refused(run, tmp_path):
     with pytest.raises(InputError, match="already there; go on with --resume"):
         folder.create(run.path, JOB, ROLES)
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="already there"):
-        folder.create(tmp_path / "file", JOB, ROLES)
+    for place in (tmp_path / "file", tmp_path / "file/below"):
+        with pytest.raises(InputError, match="is a file; name"):
+            folder.create(place, JOB, ROLES)
     (tmp_path / "empty").mkdir()
     folder.create(tmp_path / "empty", JOB, ROLES)
+
+
+def test_a_folder_that_cannot_be_made_is_refused_and_nothing_is_said_of_checkpoints(tmp_path):
+    with pytest.raises(InputError, match=r"cannot be (made|written).*name another folder with --out") as refused:
+        folder.create(Path("/proc/veracausa/run"), JOB, ROLES)
+    assert "checkpoint" not in str(refused.value)
+    assert refused.value.exit_code == 2
+
+
+def test_a_run_that_somebody_stopped_has_not_failed(run):
+    folder.set_ended(run.path, KeyboardInterrupt())
+    assert run.status["state"] == "stopped"
+    folder.set_ended(run.path, ValueError("x"))
+    assert (run.status["state"], run.status["error"]) == ("failed", "ValueError: x")
 
 
 def test_a_folder_without_a_config_is_no_run(tmp_path):

@@ -1,0 +1,54 @@
+"""What a command says when somebody presses Ctrl-C: that it stopped, and what to type to go on."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from veracausa.errors import Interrupted
+
+Observer = Callable[[Mapping[str, Any]], None]
+
+
+class GoOn:
+    """Knows the command that continues this one: the same words, and `--resume` and the folder where they are needed."""
+
+    def __init__(self, folder: Path | None = None, *, names_folder: bool = True, by_itself: bool = False) -> None:
+        self._folder = folder
+        self._names_folder = names_folder
+        self._by_itself = by_itself
+
+    def heard(self, observer: Observer) -> Observer:
+        """The observer, behind one that remembers the first folder that the command makes."""
+
+        def hear(event: Mapping[str, Any]) -> None:
+            if event.get("event") == "folder" and self._folder is None:
+                self._folder = Path(event["path"])
+            observer(event)
+
+        return hear
+
+    def sentence(self, words: Sequence[str] | None = None) -> str:
+        if not self._by_itself and (self._folder is None or not self._folder.exists()):
+            return "stopped by Ctrl-C before anything was written"
+        given = list(sys.argv[1:] if words is None else words)
+        if self._by_itself:
+            return f"stopped by Ctrl-C; what is finished is kept, go on with: {shlex.join(['veracausa', *given])}"
+        if "--resume" not in given:
+            given.append("--resume")
+        if self._names_folder and not any(word == "--out" or word.startswith("--out=") for word in given):
+            given += ["--out", str(self._folder)]
+        return f"stopped by Ctrl-C; what is finished is kept, go on with: {shlex.join(['veracausa', *given])}"
+
+
+@contextmanager
+def resumable(go_on: GoOn) -> Iterator[None]:
+    """Turn Ctrl-C into the sentence that says how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(go_on.sentence()) from None
