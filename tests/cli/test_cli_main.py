@@ -79,7 +79,7 @@ def test_usage_errors_are_code_2(arguments: tuple[str, ...], monkeypatch: pytest
     [
         (InputError("job.toml: no such file"), 2, "veracausa: job.toml: no such file\n"),
         (PeerLost("passive_1", "silent"), 1, "veracausa: lost party 'passive_1': silent\n"),
-        (KeyboardInterrupt(), 130, "veracausa: interrupted\n"),
+        (KeyboardInterrupt(), 130, "veracausa: stopped by Ctrl-C\n"),
         (OSError(errno.ENOSPC, "No space left on device", "runs/a"), 1, "veracausa: the disk is full (runs/a)"),
     ],
 )

@@ -15,7 +15,7 @@ Observer = Callable[[Mapping[str, Any]], None]
 
 
 class GoOn:
-    """Knows the command that continues this one: the same words, and `--resume` and the folder where they are needed."""
+    """Knows the command that continues this one: the same words, with `--resume` and the folder where they count."""
 
     def __init__(self, folder: Path | None = None, *, names_folder: bool = True, by_itself: bool = False) -> None:
         self._folder = folder
