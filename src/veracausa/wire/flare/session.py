@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,7 +22,7 @@ import torch
 
 from veracausa.errors import WireError
 from veracausa.wire.credentials import Credentials, fingerprint, read_certificate, read_key
-from veracausa.wire.flare.frames import Frame, room
+from veracausa.wire.flare.frames import Frame, StaleFrame, room
 
 _MAX_PEM = 1 << 15
 _LIFE = 8
@@ -29,6 +30,30 @@ TAG = 16
 """Bytes by which a sealed body is longer."""
 _NOTE = b"note"
 """Sets the nonces of notes apart from those of numbered frames."""
+_LATE = 256
+"""How many notes may overtake one: the engine hands frames to many threads, so that honest ones come out of order."""
+
+
+class SeenNotes:
+    """Which of a peer's notes were read, so that none is read twice. What is too old to be known counts as read."""
+
+    def __init__(self) -> None:
+        self._highest, self._bits = -1, 0
+        self._lock = threading.Lock()
+
+    def first_time(self, number: int) -> bool:
+        """Whether a note of this number has not been read before; from now on it has."""
+        with self._lock:
+            ahead = number - self._highest
+            if ahead > 0:
+                # Bit k stands for the number that is k below the highest.
+                self._bits = ((self._bits << ahead) if ahead < _LATE else 0) & ((1 << _LATE) - 1) | 1
+                self._highest = number
+                return True
+            if -ahead >= _LATE or self._bits >> -ahead & 1:
+                return False
+            self._bits |= 1 << -ahead
+            return True
 
 
 class Identity:
@@ -95,6 +120,7 @@ class Session:
     mine: Any = field(repr=False)
     theirs: Any = field(repr=False)
     _notes: Iterator[int] = field(default_factory=itertools.count, repr=False)
+    _read: SeenNotes = field(default_factory=SeenNotes, repr=False, compare=False)
 
     def seal(self, number: int, head: bytes, body: bytes | memoryview) -> bytes:
         sealed: bytes = self.mine.encrypt(_nonce(number), body, head)
@@ -139,6 +165,9 @@ class Session:
             text: bytes = self.theirs.decrypt(bytes(body[:8]) + _NOTE, body[8:], head)
         except (InvalidTag, ValueError):
             raise WireError("frame", "was changed on its way") from None
+        # Only now: a number that nobody sealed must not make a true one look like a replay.
+        if not self._read.first_time(int.from_bytes(body[:8], "little")):
+            raise StaleFrame("frame", "was replayed on its way")
         return text
 
 
