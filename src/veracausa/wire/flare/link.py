@@ -275,6 +275,11 @@ class FlareLink(Link):
     def session_of(self, peer: str) -> Session | None:
         return self._of[peer].session if peer in self._of else None
 
+    @property
+    def sessions(self) -> dict[str, Session]:
+        """The session with each peer."""
+        return {peer: own.session for peer, own in self._of.items()}
+
     def tick(self) -> None:
         """Now and then: say what was read, ask who has not said so for long."""
         now = time.monotonic()
@@ -292,7 +297,7 @@ class FlareLink(Link):
                 self._out.tell(peer, Sort.STATE)
 
     def seen(self) -> dict[str, dict[str, float | int | None]]:
-        """For each peer: its step, seconds of a round trip, seconds since it was heard, frames refused and passed over."""
+        """For each peer: its step, seconds of a round trip and since it was heard, frames refused and passed over."""
         now = time.monotonic()
         return {
             peer: {

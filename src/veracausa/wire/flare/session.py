@@ -15,14 +15,18 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgpack
 import torch
 
 from veracausa.errors import WireError
-from veracausa.wire.credentials import Credentials, fingerprint, read_certificate, read_key
+from veracausa.wire.credentials import Credentials, fingerprint, read_certificate, read_key, shown_by
+from veracausa.wire.deny_list import DenyList, Shown
 from veracausa.wire.flare.frames import Frame, StaleFrame, room
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
 
 _MAX_PEM = 1 << 15
 _LIFE = 8
@@ -65,6 +69,7 @@ class Identity:
         self.pem = credentials.certificate.read_bytes()
         self._key: Any = read_key(credentials.key)
         self._root = read_certificate(credentials.root)
+        self._deny_list = DenyList(credentials.denied)
 
     def sign(self, text: bytes) -> bytes:
         from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
@@ -76,8 +81,8 @@ class Identity:
         signature: bytes = self._key.sign(text, ECDSA(_sha256()))
         return signature
 
-    def verify(self, pem: bytes, name: str, text: bytes, signature: bytes) -> str:
-        """The fingerprint of the certificate with which `name` signed the text; refused unless it is valid now."""
+    def verify(self, pem: bytes, name: str, text: bytes, signature: bytes) -> Certificate:
+        """The certificate with which `name` signed the text; refused unless it is valid now, and was not revoked."""
         from cryptography import x509
         from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
         from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, EllipticCurvePublicKey
@@ -94,6 +99,9 @@ class Identity:
         now = datetime.now(UTC)
         if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
             raise WireError("certificate", f"of {name!r} is not valid today")
+        revoked = self._deny_list.refuses(shown_by(certificate))
+        if revoked is not None:
+            raise WireError("certificate", f"of {name!r} was revoked ({revoked})")
         key = certificate.public_key()
         try:
             if isinstance(key, RSAPublicKey):
@@ -104,7 +112,7 @@ class Identity:
                 raise WireError("certificate", f"of {name!r} has a key of an unknown sort")
         except InvalidSignature:
             raise WireError("signature", f"was not made by {name!r}") from None
-        return fingerprint(certificate)
+        return certificate
 
 
 @dataclass(frozen=True)
@@ -119,6 +127,8 @@ class Session:
     """Of the peer's certificate."""
     mine: Any = field(repr=False)
     theirs: Any = field(repr=False)
+    shown: Shown | None = None
+    """The certificate itself: it may be revoked while the session lasts."""
     _notes: Iterator[int] = field(default_factory=itertools.count, repr=False)
     _read: SeenNotes = field(default_factory=SeenNotes, repr=False, compare=False)
 
@@ -200,7 +210,7 @@ class Opening:
         known = self.me.verify(fields["pem"], self.peer, transcript + role, fields["signature"])
         return self._keys(fields["key"], fields["life"], transcript, known)
 
-    def _keys(self, their_key: bytes, their_life: bytes, transcript: bytes, known: str) -> Session:
+    def _keys(self, their_key: bytes, their_life: bytes, transcript: bytes, known: Certificate) -> Session:
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -212,7 +222,8 @@ class Opening:
         made = HKDF(_sha256(), 80, salt=transcript, info=b"veracausa session 1").derive(shared)
         leading, following = AESGCM(made[16:48]), AESGCM(made[48:80])
         mine, theirs = (leading, following) if self.leads else (following, leading)
-        return Session(made[:16], self._sealed, their_life, known, mine, theirs)
+        shown = shown_by(known)
+        return Session(made[:16], self._sealed, their_life, fingerprint(known), mine, theirs, shown)
 
     def _transcript(self, their_key: bytes, their_life: bytes) -> bytes:
         mine, theirs = (self.me.name, self.public, self.life), (self.peer, their_key, their_life)
