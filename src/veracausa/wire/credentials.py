@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 SOON = timedelta(days=30)
-"""A certificate that ends sooner is to be renewed; one that was short from the start, in its last third."""
+"""A certificate that ends sooner is to be renewed."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,8 @@ class Credentials:
         """A sentence where the certificate is to be renewed; empty: there is time."""
         now = now or datetime.now(UTC)
         own = read_certificate(self.certificate)
-        lifetime = own.not_valid_after_utc - own.not_valid_before_utc
         left = self.expires - now
-        if left >= min(SOON, lifetime / 3):
+        if left >= SOON:
             return ""
         first = read_certificate(self.root) if self.expires < own.not_valid_after_utc else own
         days = f"{left.days} days" if left.days != 1 else "1 day"

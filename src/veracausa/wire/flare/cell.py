@@ -283,17 +283,16 @@ class FlareSite:
         """Part with who is connected, or has a session, by a certificate that was revoked since."""
         if not self._deny_list.now():
             return
+        link = self._link
+        for peer, session in link.sessions.items() if link is not None else ():
+            if session.shown is not None and self._deny_list.refuses(session.shown) is not None and link is not None:
+                link.lose(peer, f"its certificate was revoked ({session.fingerprint})")
         for connection in list(self._cell.communicator.conn_manager.sfm_conns.values()):
             shown = getattr(connection.conn, "shown", None)
             refused = self._deny_list.refuses(shown) if shown is not None else None
             if refused is not None:
                 log.warning("a connection was closed: its certificate was revoked (%s)", refused)
                 connection.conn.close()
-        link = self._link
-        if link is not None:
-            for peer, session in link.sessions.items():
-                if session.shown is not None and self._deny_list.refuses(session.shown) is not None:
-                    link.lose(peer, f"its certificate was revoked ({session.fingerprint})")
 
     # ---- sessions --------------------------------------------------------------------------------------------------
 
