@@ -154,7 +154,7 @@ def test_a_request_is_its_own_keys_and_strong(tmp_path: Path) -> None:
         weak = x509.CertificateSigningRequestBuilder(name).sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
         with pytest.raises(InputError, match="curve P-256 or a stronger one"):
             check_request(weak, "lab")
-    for key in (rsa.generate_private_key(65537, 2048), ec.generate_private_key(ec.SECP384R1())):  # of federations before
+    for key in (rsa.generate_private_key(65537, 2048), ec.generate_private_key(ec.SECP384R1())):
         strong = x509.CertificateSigningRequestBuilder(name).sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
         check_request(strong, "lab")
     forged = x509.load_pem_x509_csr(request).public_bytes(Encoding.DER)
