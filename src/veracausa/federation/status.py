@@ -96,7 +96,7 @@ def read_status(folder: Path) -> dict[str, Any]:
         told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"{folder}: nothing was run here; start with `veracausa federation run {folder}`") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InputError(f"{path}: is damaged; the next run writes it again") from None
     told["alive"] = told["state"] not in ("done", "failed") and time.time() - told["at"] < STALE
     return told

@@ -64,6 +64,8 @@ class Run:
             loaded: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
         except FileNotFoundError:
             return {}
+        except (ValueError, RecursionError):
+            raise RunError(f"{self.path / name}: is damaged; go on with --resume, which writes it anew") from None
         return loaded
 
     def __repr__(self) -> str:
@@ -97,7 +99,11 @@ def check_free(path: Path) -> None:
 def set_status(path: Path, **fields: Any) -> None:
     """Lay these fields over `status.json`."""
     target = path / "status.json"
-    before = json.loads(target.read_text(encoding="utf-8")) if target.exists() else {"started": _now(), "error": None}
+    before: dict[str, Any] = {"started": _now(), "error": None}
+    try:
+        before = json.loads(target.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError, RecursionError):
+        pass  # there is none, or a damaged one: it begins anew
     write_json(target, {**before, **fields, "updated": _now(), "pid": os.getpid()})
 
 
@@ -113,7 +119,7 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
         for line in file:
             try:
                 yield json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 return
 
 

@@ -14,7 +14,7 @@ from veracausa import seeding
 from veracausa.config import Job, load_job
 from veracausa.data.load import load
 from veracausa.data.vertical import PartyData, VerticalDataset
-from veracausa.errors import InputError, RunError, VeracausaError
+from veracausa.errors import InputError, RunError, VeracausaError, of_system
 from veracausa.models.cut import build_bottom, build_top, payload_shape
 from veracausa.models.widen import build_adapter
 from veracausa.runs import folder
@@ -64,7 +64,11 @@ def train(
         with folder.locked(path):
             _train(run, settings, dataset, parties, top, observer, [*recorders(settings, dataset), *watchers])
     except OSError as error:
-        raise RunError(f"{path}: {error.strerror or error}; the last good checkpoint is kept") from error
+        said = of_system(error, path)
+        if isinstance(said, InputError):
+            raise said from error
+        why = f"{error.strerror or error}; the last good checkpoint is kept"
+        raise RunError(f"{path}: {why}; mend that and go on with --resume") from error
     return run
 
 
