@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,10 +100,8 @@ def set_status(path: Path, **fields: Any) -> None:
     """Lay these fields over `status.json`."""
     target = path / "status.json"
     before: dict[str, Any] = {"started": _now(), "error": None}
-    try:
+    with suppress(FileNotFoundError, ValueError, RecursionError):  # there is none, or a damaged one: it begins anew
         before = json.loads(target.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError, RecursionError):
-        pass  # there is none, or a damaged one: it begins anew
     write_json(target, {**before, **fields, "updated": _now(), "pid": os.getpid()})
 
 

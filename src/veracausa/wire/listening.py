@@ -40,4 +40,4 @@ def not_reached(address: str, patience: float = 3.0) -> str:
         return "no answer"
     except OSError as error:
         return str(error.strerror or error).lower()
-    return "the port answers, but does not let this member in: is its certificate revoked, or expired there?"
+    return "the port answers, but does not let this member in (its certificate may be revoked or expired there)"

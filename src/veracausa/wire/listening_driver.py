@@ -22,6 +22,8 @@ class ListeningDriver:
     failure: BaseException | None = None
     """Why the port was not opened."""
     deny_list: DenyList | None = None
+    revoked_refused = 0
+    """How often; who dials again and again must not fill the log."""
 
     def wait_until_open(self, patience: float) -> BaseException | None:
         """Why the port could not be opened; None: it was."""
@@ -45,6 +47,8 @@ class ListeningDriver:
         shown = Shown(der)
         refused = self.deny_list.refuses(shown) if self.deny_list is not None else None
         if refused is not None:
-            _log.warning("a connection from %s was refused: its certificate was revoked (%s)", where, refused)
+            self.revoked_refused += 1
+            if self.revoked_refused <= 20 or self.revoked_refused % 1000 == 0:
+                _log.warning("a connection from %s was refused: its certificate was revoked (%s)", where, refused)
             raise CommError(CommError.BAD_DATA, f"the certificate of {where} was revoked")
         return shown

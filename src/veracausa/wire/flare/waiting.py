@@ -23,9 +23,17 @@ Notify = Callable[[Mapping[str, Any]], None]
 class Waiting:
     """Tells of one meeting and of what follows it; `connected` says whether the serving member's cell is."""
 
-    def __init__(self, me: str, network: Network, connected: Callable[[], bool], notify: Notify) -> None:
+    def __init__(
+        self,
+        me: str,
+        network: Network,
+        connected: Callable[[], bool],
+        notify: Notify,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._me, self._network, self._connected, self._notify = me, network, connected, notify
-        self._start = self._gone = time.monotonic()
+        self._clock = clock
+        self._start = self._gone = clock()
         self._key: tuple[str, ...] = ()
         self._next = self._pause = 0.0
 
@@ -36,7 +44,7 @@ class Waiting:
 
     def out_of_reach(self, peers: Sequence[str]) -> bool | None:
         """Whether peers cannot be reached because the serving member cannot; None: that will be seen soon."""
-        server, now = self._network.server, time.monotonic()
+        server, now = self._network.server, self._clock()
         if self._me == server or self._connected():
             self._gone = now
             return False
@@ -50,7 +58,7 @@ class Waiting:
         if out:
             self._unreachable()
         elif out is False:
-            since = time.monotonic() - self._start
+            since = self._clock() - self._start
             self._tell(("waiting", *peers), lambda: {"event": "waiting", "for": list(peers), "seconds": since})
 
     def under_way(self, peers: Sequence[str]) -> None:
@@ -70,12 +78,12 @@ class Waiting:
                 "member": self._network.server,
                 "at": self.address,
                 "why": not_reached(self.address, PROBE_S),
-                "seconds": time.monotonic() - self._gone,
+                "seconds": self._clock() - self._gone,
             },
         )
 
     def _tell(self, key: tuple[str, ...], event: Callable[[], Mapping[str, Any]]) -> None:
-        now = time.monotonic()
+        now = self._clock()
         if key != self._key:
             self._key, self._pause = key, FIRST
         elif now < self._next:
