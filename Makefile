@@ -37,6 +37,8 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python tools/check_lock.py
+	$(BIN)/python tools/audit_lock.py
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+from pathlib import Path
+
 
 class VeracausaError(Exception):
     """One sentence for a person: what, where, and how to mend it."""
@@ -43,3 +46,33 @@ class PeerLost(RunError):
 
     def __reduce__(self) -> tuple[type[PeerLost], tuple[str, str]]:
         return PeerLost, (self.peer, self.reason)
+
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""What the system says when a disk is full."""
+_OF_THE_PATH = {
+    errno.EROFS: "the file system is read-only; name a folder that can be written to",
+    errno.EACCES: "this user has not the rights for it; give them with chmod, or name another folder",
+    errno.EPERM: "this user has not the rights for it; give them with chmod, or name another folder",
+    errno.ENOENT: "no such file or folder; correct the path",
+    errno.ENOTDIR: "a part of this path is a file and not a folder; correct the path",
+    errno.EISDIR: "is a folder, and a file is needed; correct the path",
+    errno.ENAMETOOLONG: "the name is too long; take a shorter one",
+}
+
+
+def of_system(error: OSError, path: Path | str | None = None) -> VeracausaError:
+    """What the system refused, as a sentence: the file, why, and what to do."""
+    where = error.filename if isinstance(error.filename, str) else path
+    if error.errno in FULL:
+        named = f" ({where})" if where else ""
+        return RunError(
+            f"the disk is full{named}; free some space and start the same command again; "
+            "`train` and `discover` go on from the last checkpoint with --resume"
+        )
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return RunError("too many files are open; raise the limit with `ulimit -n 4096` and start again")
+    said = _OF_THE_PATH.get(error.errno or 0)
+    if said is not None and where:
+        return InputError(f"{where}: {said}")
+    return RunError(f"{where or 'a file'}: {error.strerror or error}; check the disk and start the same command again")

@@ -81,6 +81,12 @@ def test_usage_errors_are_code_2(arguments: tuple[str, ...], monkeypatch: pytest
         (PeerLost("passive_1", "silent"), 1, "veracausa: lost party 'passive_1': silent\n"),
         (KeyboardInterrupt(), 130, "veracausa: stopped by Ctrl-C\n"),
         (OSError(errno.ENOSPC, "No space left on device", "runs/a"), 1, "veracausa: the disk is full (runs/a)"),
+        (OSError(errno.ENOSPC, "No space left on device"), 1, "veracausa: the disk is full; free some space"),
+        (OSError(errno.EROFS, "Read-only file system", "lab"), 2, "veracausa: lab: the file system is read-only; name"),
+        (PermissionError(errno.EACCES, "Permission", "lab"), 2, "veracausa: lab: this user has not the rights for it;"),
+        (FileNotFoundError(errno.ENOENT, "No such file", "x.csv"), 2, "veracausa: x.csv: no such file or folder"),
+        (OSError(errno.EIO, "Input/output error", "a/b"), 1, "veracausa: a/b: Input/output error; check the disk"),
+        (OSError(errno.EMFILE, "Too many open files", "a"), 1, "veracausa: too many files are open"),
     ],
 )
 def test_a_failure_is_one_sentence_and_a_code(

@@ -182,6 +182,7 @@ class _Cell:
 
     def __init__(self, sites: Sites, me: str) -> None:
         self._sites, self._me = sites, me
+        self.agents = {sites.network.cell(name): None for name in sites.network.members}
 
     def fire_and_forget(self, channel: str, topic: str, target: str, message: Any) -> dict[str, str]:
         receiver = self._sites.network.member(target)

@@ -7,7 +7,6 @@ import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -143,10 +142,9 @@ def check_wire(folder: Path) -> list[Check]:
     network, own = read_network(folder / "federation.toml"), Credentials.of_folder(folder)
     me = own.common_name
     own.check(me)
-    soon = own.expires - datetime.now(UTC) < timedelta(days=30)
-    fix = f"it expires soon: let the coordinator approve {me}.request.zip again" if soon else ""
+    notice = own.expires_soon()
     found = f"{me}: {own.fingerprint}, valid until {own.expires:%Y-%m-%d}"
-    results = [Check("identity", "warn" if soon else "ok", found, fix)]
+    results = [Check("identity", "warn" if notice else "ok", found, notice)]
     for port in tls_proof.ports(network):
         where = f"{port.member} at {port.address}"
         reason = tls_proof.unreachable(port)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import errno
 import os
 import sys
 import threading
@@ -30,7 +29,7 @@ from veracausa.cli import (
     train,
 )
 from veracausa.cli import list as listing
-from veracausa.errors import VeracausaError
+from veracausa.errors import FULL, VeracausaError, of_system
 
 app = typer.Typer(
     name="veracausa",
@@ -84,10 +83,10 @@ def main() -> None:
     except KeyboardInterrupt:
         _leave("stopped by Ctrl-C", 130)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        where = f" ({error.filename})" if error.filename else ""
-        _leave(f"the disk is full{where}; free some space and run it again with --resume", 1)
+        if error.errno not in FULL and not error.filename:
+            raise  # nobody knows what this is about
+        said = of_system(error)
+        _leave(str(said), said.exit_code)
 
 
 def _leave(sentence: str, exit_code: int) -> NoReturn:

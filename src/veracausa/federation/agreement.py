@@ -150,7 +150,7 @@ class Memory:
         if self._path.is_file():
             try:
                 self.known = json.loads(self._path.read_text(encoding="utf-8"))
-            except ValueError:
+            except (ValueError, RecursionError):
                 raise InputError(f"{self._path}: is damaged; remove it, and agree again") from None
 
     def agreed(self, agreement: Agreement) -> bool:

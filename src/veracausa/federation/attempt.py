@@ -177,6 +177,7 @@ def serve(site: Site, notify: Notify = lambda event: None, until: threading.Even
         )
     until = until or threading.Event()
     with FlareSite(site.me, site.network, site.credentials, site.listen) as cell:
+        notify({"event": "serves", "at": site.network.members[site.me].address})
         here: set[str] = set()
         while not until.wait(0.5):
             now = set(cell.here())

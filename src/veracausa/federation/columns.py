@@ -82,7 +82,7 @@ class Attributes:
         kept, binary = (message.tensors[name].numpy() for name in ("kept", "binary"))
         try:
             names = json.loads(message.tensors["names"].numpy().tobytes())
-        except ValueError:
+        except (ValueError, RecursionError):
             names = None
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise WireError("attributes.names", f"{sender!r} sent no list of names")

@@ -1,34 +1,43 @@
 """Keys made where they stay: a federation's authority, a member's key and request, and the certificate in return.
 
-The certificates are made by NVIDIA FLARE's own distributed provisioning, so that they are what its transports expect.
+Keys are on the curve P-256. NVIDIA FLARE's provisioning makes RSA keys of 2048 bits and no others, so it is not used.
+Its transports take these certificates as they take its own.
 """
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import importlib.util
-import io
-import json
-import shutil
-from collections.abc import Iterator, Sequence
+import ipaddress
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from veracausa.errors import InputError, RunError
+from veracausa.errors import InputError
+from veracausa.runs.atomic import write_whole
 from veracausa.wire.credentials import check_dates, read_certificate, read_key
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from cryptography.x509 import CertificateSigningRequest
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.x509 import (
+        Certificate,
+        CertificateBuilder,
+        CertificateSigningRequest,
+        GeneralName,
+        KeyUsage,
+        Name,
+    )
 
 SMALLEST_KEY = 2048
-"""Bits of an RSA key."""
+"""Bits of an RSA key: federations from before have such keys, and renew their certificates."""
+CURVES = ("secp256r1", "secp384r1", "secp521r1")
 ROOT_DAYS = 1825
-MEMBER_DAYS = 365
+MEMBER_DAYS = 90
+_SKEW = timedelta(minutes=5)
+"""By which other machines' clocks may be behind when a certificate is new."""
 
 
 def need_flare() -> None:
@@ -65,69 +74,70 @@ class Authority:
 
 def make_authority(folder: Path, federation: str, days: int = ROOT_DAYS) -> Authority:
     """A new root key and its certificate, in a folder of their own."""
-    from nvflare.tool.cert.cert_commands import handle_cert_init
+    from cryptography import x509
 
-    with TemporaryDirectory() as scratch:
-        profile = Path(scratch) / "project_profile.yaml"
-        profile.write_text(f"name: {json.dumps(federation)}\n", encoding="utf-8")
-        asked = argparse.Namespace(
-            profile=str(profile), output_dir=str(folder), org=None, force=False, valid_days=days, deploy_version=None
-        )
-        with _quiet():
-            handle_cert_init(asked)
-    # FLARE notes there where it read the name of the federation: a path that means nothing any more.
-    about = folder / "ca.json"
-    kept = {key: value for key, value in json.loads(about.read_text()).items() if key != "project_profile"}
-    about.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
     authority = Authority(folder)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     authority.issued("").parent.mkdir()
+    key, name = _new_key(), _named(federation)
+    now = datetime.now(UTC)
+    certificate = (
+        _builder(name, name, key.public_key(), key.public_key(), now, now + timedelta(days=days))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage("digital_signature", "key_cert_sign", "crl_sign"), critical=True)
+        .sign(key, _sha256())
+    )
+    write_secret(authority.key, _pem(key))
+    authority.root.write_bytes(_pem(certificate))
     return authority
 
 
 def make_key(identity: Path, member: str) -> bytes:
     """A new private key in `identity/key.pem`, readable by its owner alone; the request for its certificate (PEM)."""
-    from nvflare.tool.cert.cert_commands import generate_csr_files
+    from cryptography import x509
 
-    key = identity / "key.pem"
-    if key.exists():
-        raise InputError(f"{key}: there is a key already; keep it, or take another folder")
+    path = identity / "key.pem"
+    if path.exists():
+        raise InputError(f"{path}: there is a key already; keep it, or take another folder")
     identity.mkdir(mode=0o700, exist_ok=True)
-    with TemporaryDirectory(dir=identity) as scratch:
-        with _quiet():
-            made = generate_csr_files(member, None, "client", scratch)
-        request = Path(made["csr_path"]).read_bytes()
-        Path(made["key_path"]).rename(key)
-    return request
+    key = _new_key()
+    request = x509.CertificateSigningRequestBuilder(_named(member)).sign(key, _sha256())
+    write_secret(path, _pem(key))
+    return _pem(request)
 
 
 def sign(authority: Authority, request: bytes, member: str, hosts: Sequence[str], days: int) -> bytes:
-    """The certificate (PEM) for a checked request: the member's name, the hosts others dial it at, a time limit."""
-    from nvflare.tool.cert.cert_commands import sign_csr_files
+    """The certificate (PEM) for a checked request: the member's name, the hosts others dial it at, a time limit.
 
-    check_request(request, member)
-    with TemporaryDirectory() as scratch:
-        path = Path(scratch) / "request.csr"
-        path.write_bytes(request)
-        with _quiet():
-            made = sign_csr_files(
-                str(path),
-                str(authority.folder),
-                scratch,
-                # Only this kind takes hosts; what a certificate may be used for is the same for both kinds.
-                cert_type="server" if hosts else "client",
-                valid_days=days,
-                server_default_host=hosts[0] if hosts else None,
-                # The member's name too: a grpc dialler can then ask for it, whatever the host is called.
-                server_additional_hosts=[*hosts[1:], member],
-            )
-        certificate = Path(made["signed_cert"]).read_bytes()
-        shutil.copyfile(made["signed_cert"], authority.issued(member))
+    Of the request only the key is taken over, and nothing else that its maker wrote there.
+    """
+    from cryptography import x509
+    from cryptography.x509.oid import ExtendedKeyUsageOID
+
+    key = check_request(request, member).public_key()
+    root, root_key = read_certificate(authority.root), read_key(authority.key)
+    now = datetime.now(UTC)
+    end = min(now + timedelta(days=days), root.not_valid_after_utc)
+    # The member's name too: a grpc dialler can then ask for it, whatever the host is called.
+    names = x509.SubjectAlternativeName([_host(host) for host in dict.fromkeys((*hosts, member))])
+    builder = (
+        _builder(root.subject, _named(member), root.public_key(), key, now, end)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage("digital_signature"), critical=True)
+        .add_extension(
+            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]), critical=False
+        )
+        .add_extension(names, critical=False)
+    )
+    certificate = _pem(builder.sign(root_key, _sha256()))  # type: ignore[arg-type]
+    write_whole(authority.issued(member), certificate)
     return certificate
 
 
 def check_request(request: bytes, member: str) -> CertificateSigningRequest:
     """Refuse a request that is not signed by its own key, is someone else's, or has a weak key."""
     from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
     from cryptography.x509.oid import NameOID
 
@@ -142,18 +152,78 @@ def check_request(request: bytes, member: str) -> CertificateSigningRequest:
         raise InputError("request.csr: its signature is wrong; ask the member to send it again")
     if names != [member]:
         raise InputError(f"request.csr: asks for the name {', '.join(names)!r}, but is said to be of {member!r}")
-    if not isinstance(key, RSAPublicKey) or key.key_size < SMALLEST_KEY:
-        raise InputError(f"request.csr: needs an RSA key of {SMALLEST_KEY} bits or more; ask the member to join again")
+    elliptic = isinstance(key, EllipticCurvePublicKey) and key.curve.name in CURVES
+    if not elliptic and not (isinstance(key, RSAPublicKey) and key.key_size >= SMALLEST_KEY):
+        raise InputError("request.csr: needs a key on the curve P-256 or a stronger one; ask the member to join again")
     return read
 
 
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """FLARE's commands print, and leave the process where they fail: here they do neither."""
-    said = io.StringIO()
+def write_secret(path: Path, content: bytes) -> None:
+    """A new file that only its owner can read, from its first moment on."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _new_key() -> EllipticCurvePrivateKey:
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def _builder(issuer: Name, subject: Name, signer: Any, key: Any, start: datetime, end: datetime) -> CertificateBuilder:
+    from cryptography import x509
+
+    return (
+        x509.CertificateBuilder(issuer, subject, key, x509.random_serial_number(), start - _SKEW, end)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer), critical=False)
+    )
+
+
+def _usage(*uses: str) -> KeyUsage:
+    from cryptography import x509
+
+    all_uses = (
+        "digital_signature",
+        "content_commitment",
+        "key_encipherment",
+        "data_encipherment",
+        "key_agreement",
+        "key_cert_sign",
+        "crl_sign",
+        "encipher_only",
+        "decipher_only",
+    )
+    return x509.KeyUsage(**{use: use in uses for use in all_uses})
+
+
+def _named(name: str) -> Name:
+    from cryptography import x509
+
+    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+
+
+def _host(host: str) -> GeneralName:
+    from cryptography import x509
+
     try:
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            yield
-    except SystemExit as error:
-        if error.code:
-            raise RunError(f"FLARE's provisioning failed: {' '.join(said.getvalue().split())}") from None
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _sha256() -> SHA256:
+    from cryptography.hazmat.primitives.hashes import SHA256
+
+    return SHA256()
+
+
+def _pem(made: EllipticCurvePrivateKey | Certificate | CertificateSigningRequest) -> bytes:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    if isinstance(made, EllipticCurvePrivateKey):
+        return made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return made.public_bytes(Encoding.PEM)

@@ -52,7 +52,7 @@ def ask(folder: Path, member: str) -> Joined:
         raise InputError(f"--party {member}: is no member of {network.name} ({', '.join(network.members)})")
     root = folder / "identity" / "root.pem"
     csr = make_key(folder / "identity", member)
-    note = Note(member=member, federation=network.name, sha256=hashes(invited(folder, root)))
+    note = Note(version=2, member=member, federation=network.name, sha256=hashes(invited(folder, root)))
     files = dict(zip(REQUEST, (_to_toml(note), csr), strict=True))
     write_parcel(folder / f"{member}.request.zip", files)
     write_whole(folder / "identity" / "request.csr", csr)

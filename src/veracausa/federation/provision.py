@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -17,6 +17,7 @@ from veracausa.errors import InputError
 from veracausa.federation.identity import MEMBER_DAYS, ROOT_DAYS, Authority, check_request, make_authority, sign
 from veracausa.federation.members import Network, first_problem, read_network
 from veracausa.federation.parcel import read_parcel, write_parcel
+from veracausa.federation.revocation import Revoked, is_revoked, revoke_certificate
 from veracausa.wire.credentials import fingerprint, grouped, public_bytes, read_certificate
 
 INVITATION = ("federation.toml", "job.toml", "root.pem")
@@ -31,6 +32,8 @@ class Note(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    version: Literal[1, 2] = 1
+    """Of the fingerprint: in the first one, which wrote no version, the lengths of the files were missing."""
     member: str
     federation: str
     sha256: dict[str, str]
@@ -52,6 +55,8 @@ class Approval:
     parcel: Path
     fingerprint: str
     expires: datetime
+    revoked: Revoked | None = None
+    """The certificate that this one replaces."""
 
 
 def describe(
@@ -149,9 +154,17 @@ def read_request(folder: Path, parcel: Path) -> Request:
         raise InputError(f"{parcel}: request.toml is damaged; ask for the request again") from None
     if note.member not in network.members:
         raise InputError(f"{parcel}: {note.member!r} is no member of {network.name} ({', '.join(network.members)})")
-    check_request(files["request.csr"], note.member)
-    _check_invitation(parcel, note, hashes(invited(folder, authority.root)), _renewal(authority, note, files))
-    return Request(note, files["request.csr"], request_fingerprint(files))
+    csr = check_request(files["request.csr"], note.member)
+    renewal = _renewal(authority, note, files)
+    if note.version == 1 and not renewal:
+        raise InputError(
+            f"{parcel}: was made by an older veracausa, whose fingerprint does not cover all of it; "
+            f"let {note.member} join anew with this version"
+        )
+    if is_revoked(folder, public_bytes(csr)):
+        raise InputError(f"{parcel}: its key was revoked; let {note.member} join anew in another folder")
+    _check_invitation(parcel, note, hashes(invited(folder, authority.root)), renewal)
+    return Request(note, files["request.csr"], request_fingerprint(files, note.version))
 
 
 def approve(
@@ -163,16 +176,19 @@ def approve(
     earlier = authority.issued(member)
     if earlier.exists() and not replace and not _same_key(earlier, request.csr):
         raise InputError(
-            f"{member} has a certificate for another key already ({earlier}), and it stays valid until it expires; "
-            "if the member lost its key, approve with --replace"
+            f"{member} has a certificate for another key already ({earlier}); "
+            "if the member lost that key, approve with --replace, which also revokes it"
         )
+    revoked = None
+    if earlier.exists() and not _same_key(earlier, request.csr):
+        revoked = revoke_certificate(folder, earlier)  # first: else a crash in between leaves two that get in
     address = network.members[member].address
     hosts = [address.rpartition(":")[0]] if address else []
     certificate = sign(authority, request.csr, member, hosts, days)
     parcel = out or folder / f"{member}.signed.zip"
     write_parcel(parcel, {"certificate.pem": certificate, "root.pem": authority.root.read_bytes()})
     signed = read_certificate(earlier)
-    return Approval(parcel, fingerprint(signed), signed.not_valid_after_utc)
+    return Approval(parcel, fingerprint(signed), signed.not_valid_after_utc, revoked)
 
 
 def hashes(files: Mapping[str, bytes]) -> dict[str, str]:
@@ -180,9 +196,16 @@ def hashes(files: Mapping[str, bytes]) -> dict[str, str]:
     return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
 
 
-def request_fingerprint(files: Mapping[str, bytes]) -> str:
-    """One fingerprint for all of a request: whoever compares it has compared key, name, members and job."""
-    return grouped(b"".join(files[name] for name in REQUEST))
+def request_fingerprint(files: Mapping[str, bytes], version: int = 2) -> str:
+    """One fingerprint for all of a request: whoever compares it has compared key, name, members and job.
+
+    Each file with its length, so that no byte can move from one to the other. Without, as it was before, only where the
+    key is known already.
+    """
+    parts = [files[name] for name in REQUEST]
+    if version == 1:
+        return grouped(b"".join(parts))
+    return grouped(b"veracausa request 2" + b"".join(len(part).to_bytes(8, "little") + part for part in parts))
 
 
 def same_fingerprint(one: str, other: str) -> bool:

@@ -46,9 +46,13 @@ class Status:
             case "attempt":
                 self._told |= {"state": "connecting", "attempt": event["attempt"]}
             case "waiting":
-                self._told |= {"state": "waiting", "waits_for": list(event["for"])}
+                self._told |= {"state": "waiting", "waits_for": list(event["for"]), "unreachable": None}
+            case "unreachable":
+                self._told |= {"unreachable": {key: event[key] for key in ("member", "at", "why")}}
+            case "reached":
+                self._told |= {"unreachable": None}
             case "agreed":
-                self._told |= {"state": "agreed", "hash": event["hash"], "waits_for": []}
+                self._told |= {"state": "agreed", "hash": event["hash"], "waits_for": [], "unreachable": None}
             case "starts":
                 self._told |= {"state": "running", "step": event["step"], "error": None, "waits_for": []}
             case "epoch":
@@ -92,7 +96,7 @@ def read_status(folder: Path) -> dict[str, Any]:
         told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"{folder}: nothing was run here; start with `veracausa federation run {folder}`") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InputError(f"{path}: is damaged; the next run writes it again") from None
     told["alive"] = told["state"] not in ("done", "failed") and time.time() - told["at"] < STALE
     return told

@@ -20,5 +20,10 @@ def write_whole(path: Path, content: bytes) -> None:
             os.fsync(folder)
         finally:
             os.close(folder)
+    except OSError as error:
+        if error.filename is None or error.filename == str(temporary):
+            # Writing itself does not say where: whoever reads the sentence wants to know which file it was.
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)

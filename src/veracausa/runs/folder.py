@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,6 +64,8 @@ class Run:
             loaded: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
         except FileNotFoundError:
             return {}
+        except (ValueError, RecursionError):
+            raise RunError(f"{self.path / name}: is damaged; go on with --resume, which writes it anew") from None
         return loaded
 
     def __repr__(self) -> str:
@@ -113,7 +115,9 @@ def make(path: Path) -> None:
 def set_status(path: Path, **fields: Any) -> None:
     """Lay these fields over `status.json`."""
     target = path / "status.json"
-    before = json.loads(target.read_text(encoding="utf-8")) if target.exists() else {"started": _now(), "error": None}
+    before: dict[str, Any] = {"started": _now(), "error": None}
+    with suppress(FileNotFoundError, ValueError, RecursionError):  # there is none, or a damaged one: it begins anew
+        before = json.loads(target.read_text(encoding="utf-8"))
     write_json(target, {**before, **fields, "updated": _now(), "pid": os.getpid()})
 
 
@@ -142,7 +146,7 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
         for line in file:
             try:
                 yield json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 return
 
 

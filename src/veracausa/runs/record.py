@@ -226,7 +226,7 @@ def _text(path: Path) -> str:
 def _object(path: Path) -> Mapping[str, Any]:
     try:
         return mapping(json.loads(_text(path) or "{}"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
 
 
@@ -238,7 +238,7 @@ def _lines(path: Path) -> Iterator[Mapping[str, Any]]:
         for line in file:
             try:
                 yield mapping(json.loads(line))
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from veracausa.errors import RunError
 from veracausa.runs.atomic import write_whole
-from veracausa.runs.tree import decode_tree, digest, encode_tree
+from veracausa.runs.tree import decode_tree, digest, encode_tree, read_tree
 from veracausa.wire.ledger import Ledger
 from veracausa.wire.link import Link
 
@@ -88,7 +88,7 @@ class Store:
         path = self.moments / f"step-{step:08d}.safetensors"
         if not path.is_file():
             raise RunError(f"{path}: no such moment was kept; the job's checkpoints.moments says which are")
-        return decode_tree(path.read_bytes())
+        return read_tree(path)
 
     def keep_prepared(self, kept: Mapping[str, Any]) -> str:
         """Keep what a defense prepared, once for all checkpoints; its digest, by which they know it again."""
@@ -106,7 +106,7 @@ class Store:
                 f"{self.prepared_path}: is not what the party's defense was trained with "
                 f"(digest {digest(content)}, expected {expected}); {_PUT_BACK}"
             )
-        return decode_tree(content)
+        return decode_tree(content, self.prepared_path)
 
     def forget_after(self, step: int) -> None:
         """Remove the checkpoints and moments of later steps, whole or torn: they will be made again."""
@@ -133,9 +133,14 @@ class Store:
         content = self._content(step)
         if content is None:
             raise RunError(f"{self.checkpoints}: no whole checkpoint of step {step}")
-        tree = decode_tree(content)
-        self.ledger.resume(tree["ledger"]["messages"], tree["ledger"]["bytes"])
-        return tree["state"]
+        where = self.checkpoints / f"step-{step:08d}-{digest(content)}.safetensors"
+        tree = decode_tree(content, where)
+        try:
+            messages, sent, state = tree["ledger"]["messages"], tree["ledger"]["bytes"], tree["state"]
+        except (KeyError, TypeError):
+            raise RunError(f"{where}: is no checkpoint; {_PUT_BACK}") from None
+        self.ledger.resume(messages, sent)
+        return state
 
     def _content(self, step: int) -> bytes | None:
         for path in self.checkpoints.glob(f"step-{step:08d}-*.safetensors"):

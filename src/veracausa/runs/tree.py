@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
 import safetensors
@@ -11,7 +12,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from veracausa.errors import RunError
+from veracausa.errors import RunError, of_system
 
 _TENSOR = "$tensor"
 
@@ -54,15 +55,27 @@ def encode_tree(state: Any) -> bytes:
     return save(tensors, metadata={"skeleton": json.dumps(skeleton)})
 
 
-def decode_tree(content: bytes) -> Any:
-    """The state of `encode_tree`; raises `RunError` on bytes that are not one."""
+def read_tree(path: Path) -> Any:
+    """The state in a file; whatever is wrong with the file is one sentence with its path."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise of_system(error, path) from None
+    return decode_tree(content, path)
+
+
+def decode_tree(content: bytes, path: Path | None = None) -> Any:
+    """The state of `encode_tree`; raises `RunError` on bytes that are not one, with the path that they came from."""
+    where = "" if path is None else f"{path}: "
     try:
         (length,) = (int.from_bytes(content[:8], "little"),)
         metadata = json.loads(content[8 : 8 + length])["__metadata__"]
         tensors = {name: tensor.clone() for name, tensor in safetensors.torch.load(content).items()}
         return unflatten(tensors, json.loads(metadata["skeleton"]))
-    except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"not a whole state file ({error})") from None
+    except RecursionError:  # nobody's state is so deep, but anybody can write such a file
+        raise RunError(f"{where}not a state file (it is nested too deep); put the right one back") from None
+    except (safetensors.SafetensorError, ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
+        raise RunError(f"{where}not a whole state file ({error})") from None
 
 
 def digest(content: bytes) -> str:

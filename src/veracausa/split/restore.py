@@ -8,7 +8,7 @@ from veracausa.data.vertical import PartyData
 from veracausa.errors import InputError
 from veracausa.runs.folder import Run
 from veracausa.runs.store import Store
-from veracausa.runs.tree import decode_tree
+from veracausa.runs.tree import read_tree
 from veracausa.split.party import Schema
 from veracausa.split.passive import PassiveParty
 
@@ -37,7 +37,7 @@ def saved_model(run: Run, party: str) -> dict[str, Any]:
     path = run.path / "parties" / party / "model.safetensors"
     if not path.is_file():
         raise InputError(f"{run.path}: {party} has no trained model there; finish the run with --resume")
-    model: dict[str, Any] = decode_tree(path.read_bytes())
+    model: dict[str, Any] = read_tree(path)
     return model
 
 

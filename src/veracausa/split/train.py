@@ -14,7 +14,7 @@ from veracausa import seeding
 from veracausa.config import Job, load_job
 from veracausa.data.load import load
 from veracausa.data.vertical import PartyData, VerticalDataset
-from veracausa.errors import InputError, RunError
+from veracausa.errors import InputError, RunError, of_system
 from veracausa.models.cut import build_bottom, build_top, payload_shape
 from veracausa.models.widen import build_adapter
 from veracausa.runs import folder
@@ -66,6 +66,9 @@ def train(
         with folder.locked(path):
             _train(run, settings, dataset, parties, top, observer, [*recorders(settings, dataset), *watchers])
     except OSError as error:
+        said = of_system(error, path)
+        if isinstance(said, InputError):
+            raise said from error
         raise RunError(f"{path}: {error.strerror or error}; mend that, then go on with --resume") from error
     return run
 

@@ -6,30 +6,41 @@ import hashlib
 import os
 import stat
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from veracausa.errors import InputError
+from veracausa.wire import deny_list
+from veracausa.wire.deny_list import DenyList, Shown
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
     from cryptography.x509 import Certificate, CertificateSigningRequest
 
 
+SOON = timedelta(days=30)
+"""A certificate that ends sooner is to be renewed."""
+
+
 @dataclass(frozen=True)
 class Credentials:
-    """Three files: the root that is trusted, one's own certificate, and the key that never leaves home."""
+    """Three files: the root that is trusted, one's own certificate, and the key that never leaves home.
+
+    And where there is one, the list of those that are trusted no more.
+    """
 
     root: Path
     certificate: Path
     key: Path
+    denied: Path | None = None
 
     @classmethod
     def of_folder(cls, folder: Path) -> Credentials:
         """The identity that `veracausa federation join` or `init --as` made in a federation's folder."""
         identity = folder / "identity"
-        return cls(identity / "root.pem", identity / "certificate.pem", identity / "key.pem")
+        own = (identity / "root.pem", identity / "certificate.pem", identity / "key.pem")
+        return cls(*own, folder / deny_list.FILE)
 
     @property
     def common_name(self) -> str:
@@ -51,6 +62,18 @@ class Credentials:
         """When the first of certificate and root does."""
         return min(read_certificate(path).not_valid_after_utc for path in (self.certificate, self.root))
 
+    def expires_soon(self, now: datetime | None = None) -> str:
+        """A sentence where the certificate is to be renewed; empty: there is time."""
+        now = now or datetime.now(UTC)
+        own = read_certificate(self.certificate)
+        left = self.expires - now
+        if left >= SOON:
+            return ""
+        first = read_certificate(self.root) if self.expires < own.not_valid_after_utc else own
+        days = f"{left.days} days" if left.days != 1 else "1 day"
+        which = "the federation's root" if first is not own else f"the certificate of {common_name(own)}"
+        return f"{which} expires in {days}, on {self.expires:%Y-%m-%d}; {_renew(first)}"
+
     def check(self, name: str, now: datetime | None = None) -> None:
         """Refuse an identity that is not `name`'s, not valid now, not signed by the root, or without its key."""
         root, own = read_certificate(self.root), read_certificate(self.certificate)
@@ -64,17 +87,35 @@ class Credentials:
         check_signature(self.certificate, own, root)
         if public_bytes(read_key(self.key)) != public_bytes(own):
             raise InputError(f"{self.key}: does not belong to {self.certificate}; join again with a new key")
+        denied = DenyList(self.denied).refuses(shown_by(own))
+        if denied is not None:
+            raise InputError(
+                f"{self.certificate}: was revoked here ({self.denied} names {denied}); join anew in another folder"
+            )
 
     def for_flare(self) -> dict[str, str]:
         """The settings of FLARE's transports: one identity, whether it dials or listens."""
         certificate, key = str(self.certificate.absolute()), str(self.key.absolute())
+        denied = {} if self.denied is None else {DENIED: str(self.denied.absolute())}
         return {
+            **denied,
             "ca_cert": str(self.root.absolute()),
             "server_cert": certificate,
             "server_key": key,
             "client_cert": certificate,
             "client_key": key,
         }
+
+
+DENIED = "denied_certificates"
+"""The setting by which the transports find the deny list."""
+
+
+def shown_by(certificate: Certificate) -> Shown:
+    """The certificate as a peer shows it."""
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    return Shown(certificate.public_bytes(Encoding.DER))
 
 
 def read_certificate(path: Path) -> Certificate:

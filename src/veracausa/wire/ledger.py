@@ -65,5 +65,5 @@ def read_ledger(path: Path) -> Iterator[dict[str, Any]]:
                 return
             try:
                 yield json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 raise RunError(f"{path}: line {number} is damaged") from None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from torch import Tensor
 
-from veracausa.errors import PeerLost, VeracausaError, WireError
+from veracausa.errors import FULL, PeerLost, VeracausaError, WireError
 from veracausa.wire.codec import DEFAULT_MAX_BODY, Layout, layout
 from veracausa.wire.ledger import Ledger
 from veracausa.wire.message import Kind, Message, Scalar
@@ -102,6 +102,10 @@ class Link(ABC):
         """Pass on why this party ends; a lost peer's name travels on, so that everyone names the same one."""
         if isinstance(error, PeerLost):
             self.abort(error.reason, error.peer)
+        elif isinstance(error, OSError):
+            # Without the path: the partners' business is that, not where.
+            full = error.errno in FULL
+            self.abort("its disk is full" if full else "it could not read or write a file of its own")
         else:
             self.abort(str(error) if isinstance(error, VeracausaError) else type(error).__name__)
 

@@ -1,31 +1,42 @@
 """FLARE's tcp and grpc transports with mutual TLS always on, the peer's name checked, and a door no one can block.
 
-Three differences to the transports they extend. A handshake has a time limit and a thread of its own: FLARE's tcp
+Five differences to the transports they extend. A handshake has a time limit and a thread of its own: FLARE's tcp
 listener shakes hands inside `accept`, so that one client that connects and says nothing keeps everybody else out. TLS
 cannot be switched off by a setting, also not for direct connections, which FLARE opens in plaintext by default. And a
-grpc dialler asks for the member's name in the certificate, because FLARE does not see it there afterwards.
+grpc dialler asks for the member's name in the certificate, because FLARE does not see it there afterwards. A
+certificate on the deny list is refused before a byte of its holder is read. And a listener says whether its port was
+opened: FLARE tries again and again without a word, and two grpc listeners would share one port.
 """
 
 from __future__ import annotations
 
 import logging
 import socket
+import ssl
 import threading
 from collections.abc import Callable
+from concurrent import futures
 from functools import partial
 from typing import Any
 
+import grpc
 import numpy as np
 from nvflare.fuel.f3.comm_error import CommError
 from nvflare.fuel.f3.communicator import driver_mgr
 from nvflare.fuel.f3.drivers.connector_info import ConnectorInfo, Mode
 from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.fuel.f3.drivers.grpc.qq import QQ
-from nvflare.fuel.f3.drivers.grpc_driver import GrpcDriver
-from nvflare.fuel.f3.drivers.net_utils import get_ssl_context, get_tcp_urls
+from nvflare.fuel.f3.drivers.grpc.streamer_pb2_grpc import add_StreamerServicer_to_server
+from nvflare.fuel.f3.drivers.grpc.utils import get_grpc_server_credentials
+from nvflare.fuel.f3.drivers.grpc_driver import GrpcDriver, Server, Servicer
+from nvflare.fuel.f3.drivers.net_utils import get_address, get_ssl_context, get_tcp_urls
 from nvflare.fuel.f3.drivers.socket_conn import ConnectionHandler, SocketConnection
 from nvflare.fuel.f3.drivers.tcp_driver import TcpDriver, TcpStreamServer
 from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
+
+from veracausa.wire.deny_list import Shown
+from veracausa.wire.listening import try_to_bind
+from veracausa.wire.listening_driver import ListeningDriver
 
 HANDSHAKE_S = 10.0
 """How long a connection and its handshake may take."""
@@ -44,6 +55,7 @@ _RECORD = 1 << 14
 """Bytes of the largest record of TLS."""
 _EXPECTED = "grpc.ssl_target_name_override"
 _LIMIT = "grpc.max_receive_message_length"
+_SHARED = "grpc.so_reuseport"
 _log = logging.getLogger(__name__)
 
 
@@ -67,8 +79,15 @@ def _with_mutual_tls(connector: ConnectorInfo) -> dict[str, Any]:
     return params
 
 
+def _host_and_port(params: dict[str, Any]) -> tuple[str, int]:
+    return str(params[DriverParams.HOST.value]), int(params[DriverParams.PORT.value])
+
+
 class _Connection(SocketConnection):  # type: ignore[misc, unused-ignore]
     """A connection that makes room for no more than a frame may have, and copies none."""
+
+    shown: Shown | None = None
+    """The certificate at its other end."""
 
     def read_frame(self) -> Any:
         head = bytearray(PREFIX_LEN)
@@ -103,7 +122,12 @@ class _Handler(ConnectionHandler):  # type: ignore[misc, unused-ignore]
             _log.info("a connection from %s was refused: %s", self.client_address, error)
             return
         self.request.settimeout(None)
+        try:
+            shown = self.server.driver.admit(self.request.getpeercert(True), self.client_address)
+        except CommError:
+            return
         connection = _Connection(self.request, self.server.connector, True)
+        connection.shown = shown
         self.server.driver.add_connection(connection)
         connection.read_loop()
         self.server.driver.close_connection(connection)
@@ -132,8 +156,12 @@ def _watch(driver: Any, connection: Any) -> None:
     timer.start()
 
 
-class MutualTcpDriver(TcpDriver):  # type: ignore[misc, unused-ignore]
+class MutualTcpDriver(ListeningDriver, TcpDriver):  # type: ignore[misc, unused-ignore]
     """TLS over TCP; FLARE compares the certificate's name with the claimed one on both sides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settled = threading.Event()
 
     @staticmethod
     def supported_transports() -> list[str]:
@@ -145,21 +173,32 @@ class MutualTcpDriver(TcpDriver):  # type: ignore[misc, unused-ignore]
         return urls
 
     def listen(self, connector: ConnectorInfo) -> None:
-        _with_mutual_tls(connector)
+        params = _with_mutual_tls(connector)
         self.connector = connector
-        self.server = _Listener(self, connector)
-        self.server.serve_forever()
+        try:
+            self.read_deny_list(params)
+            self.server = _Listener(self, connector)
+        except Exception as error:
+            self._settle(error)
+            raise
+        self._settle(None)
+        try:
+            self.server.serve_forever()
+        finally:
+            self.server.server_close()  # FLARE leaves the port open as long as the process lasts
 
     def connect(self, connector: ConnectorInfo) -> None:
         params = _with_mutual_tls(connector)
         self.connector = connector
-        address = (params[DriverParams.HOST.value], int(params[DriverParams.PORT.value]))
+        address = _host_and_port(params)
+        self.read_deny_list(params)
         context = get_ssl_context(params, ssl_server=False)
         with socket.create_connection(address, HANDSHAKE_S) as raw, context.wrap_socket(raw) as sock:
             sock.settimeout(None)
             connection = _Connection(sock, connector, True)
             if connection.conn_props.get(DriverParams.PEER_CN.value) != params.get(PEER):
                 raise CommError(CommError.BAD_DATA, f"who answers at {address} is not {params.get(PEER)!r}")
+            connection.shown = self.admit(sock.getpeercert(True), address)
             self.add_connection(connection)
             connection.read_loop()
             self.close_connection(connection)
@@ -203,10 +242,33 @@ def _end(context: Any, close: Callable[[], None]) -> None:
     close()
 
 
-class MutualGrpcDriver(GrpcDriver):  # type: ignore[misc, unused-ignore]
+class _GrpcServer(Server):  # type: ignore[misc, unused-ignore]
+    """FLARE's, without its beginning, which swallows that the port could not be opened."""
+
+    def __init__(self, driver: Any, connector: ConnectorInfo, max_workers: int, options: list[tuple[str, Any]]) -> None:
+        self.driver, self.connector, self.logger = driver, connector, _log
+        try_to_bind(*_host_and_port(connector.params))
+        self.grpc_server = grpc.server(futures.ThreadPoolExecutor(max_workers), options=options)
+        add_StreamerServicer_to_server(Servicer(self), self.grpc_server)
+        credentials = get_grpc_server_credentials(connector.params)
+        self.grpc_server.add_secure_port(get_address(connector.params), server_credentials=credentials)
+        self.grpc_server.start()
+
+
+def _der(context: Any) -> bytes | None:
+    """The certificate of who dialled over grpc."""
+    shown = context.auth_context().get("x509_pem_cert")
+    return ssl.PEM_cert_to_DER_cert(shown[0].decode()) if shown else None
+
+
+class MutualGrpcDriver(ListeningDriver, GrpcDriver):  # type: ignore[misc, unused-ignore]
     """gRPC streaming over TLS; the dialler verifies the member's name instead of the host's."""
 
     options: list[tuple[str, Any]] | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settled = threading.Event()
 
     @staticmethod
     def supported_transports() -> list[str]:
@@ -218,21 +280,32 @@ class MutualGrpcDriver(GrpcDriver):  # type: ignore[misc, unused-ignore]
         return urls
 
     def listen(self, connector: ConnectorInfo) -> None:
-        _with_mutual_tls(connector)
-        self.options = self._options()
-        super().listen(connector)
+        params = _with_mutual_tls(connector)
+        self.connector = connector
+        try:
+            self.read_deny_list(params)
+            self.server = _GrpcServer(self, connector, self.max_workers, self._options())
+        except Exception as error:
+            self._settle(error)
+            raise
+        engine = self.server.grpc_server  # gone from there once it is told to stop
+        self._settle(None)
+        engine.wait_for_termination()
 
     def connect(self, connector: ConnectorInfo) -> None:
         params = _with_mutual_tls(connector)
         member = params.get(PEER)
         if not member:
             raise ValueError(f"a {SCHEMES['grpc']} address needs ?{PEER}=NAME: whom it should reach")
+        self.read_deny_list(params)
         self.options = [*self._options(), (_EXPECTED, member)]
         super().connect(connector)
 
     def add_connection(self, conn: Any) -> None:
         conn.oq = _Queue()
         if conn.context is not None:
+            # FLARE ends the stream on what this raises.
+            conn.shown = self.admit(_der(conn.context), conn.conn_props.get(DriverParams.PEER_ADDR.value))
             conn.close = partial(_end, conn.context, conn.close)
         if conn.connector.mode == Mode.ACTIVE:
             # TLS has compared the names; FLARE is told so that it holds the peer to what it calls itself.
@@ -241,5 +314,5 @@ class MutualGrpcDriver(GrpcDriver):  # type: ignore[misc, unused-ignore]
         _watch(self, conn)
 
     def _options(self) -> list[tuple[str, Any]]:
-        others = [option for option in self.options or () if option[0] not in (_EXPECTED, _LIMIT)]
-        return [*others, (_LIMIT, MAX_FRAME)]
+        others = [option for option in self.options or () if option[0] not in (_EXPECTED, _LIMIT, _SHARED)]
+        return [*others, (_LIMIT, MAX_FRAME), (_SHARED, 0)]

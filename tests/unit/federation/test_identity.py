@@ -52,7 +52,8 @@ def test_a_certificate_is_what_the_transports_expect(bank: Credentials, hospital
         assert extension(x509.AuthorityKeyIdentifier)
         assert extension(x509.SubjectAlternativeName).value.get_values_for_type(x509.DNSName) == hosts
         assert own.common_name == name
-        assert timedelta(days=364) < own.expires - datetime.now(UTC) <= timedelta(days=365)
+        assert timedelta(days=89) < own.expires - datetime.now(UTC) <= timedelta(days=90)
+        assert certificate.public_key().curve.name == "secp256r1"  # type: ignore[union-attr]
     assert read_certificate(bank.root).extensions.get_extension_for_class(x509.BasicConstraints).value.ca
 
 
@@ -149,10 +150,13 @@ def test_a_request_is_its_own_keys_and_strong(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a certificate request"):
         check_request(b"rubbish", "lab")
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "lab")])
-    for key in (rsa.generate_private_key(65537, 1024), ec.generate_private_key(ec.SECP256R1())):
+    for key in (rsa.generate_private_key(65537, 1024), ec.generate_private_key(ec.SECP192R1())):
         weak = x509.CertificateSigningRequestBuilder(name).sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
-        with pytest.raises(InputError, match="RSA key of 2048"):
+        with pytest.raises(InputError, match="curve P-256 or a stronger one"):
             check_request(weak, "lab")
+    for key in (rsa.generate_private_key(65537, 2048), ec.generate_private_key(ec.SECP384R1())):
+        strong = x509.CertificateSigningRequestBuilder(name).sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+        check_request(strong, "lab")
     forged = x509.load_pem_x509_csr(request).public_bytes(Encoding.DER)
     forged = forged[:-1] + bytes((forged[-1] ^ 1,))
     with pytest.raises(InputError, match="signature is wrong"):

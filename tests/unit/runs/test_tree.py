@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from pathlib import Path
 
@@ -11,9 +12,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from veracausa.errors import RunError
+from veracausa.errors import InputError, RunError
 from veracausa.runs.atomic import write_whole
-from veracausa.runs.tree import decode_tree, digest, encode_tree, flatten, same, unflatten
+from veracausa.runs.tree import decode_tree, digest, encode_tree, flatten, read_tree, same, unflatten
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.bool]
 
@@ -169,3 +170,49 @@ def test_a_written_file_is_the_new_one(tmp_path):
         write_whole(path, content)
         assert path.read_bytes() == content
     assert [entry.name for entry in tmp_path.iterdir()] == ["state"]
+
+
+def state_file(header: bytes) -> bytes:
+    header += b" " * (-len(header) % 8)
+    return len(header).to_bytes(8, "little") + header
+
+
+@pytest.mark.parametrize("deep", ["skeleton", "header"])
+def test_a_file_that_is_nested_without_end_is_a_sentence(deep: str, tmp_path: Path) -> None:
+    nested = "[" * 100_000 + "]" * 100_000
+    header = json.dumps({"__metadata__": {"skeleton": nested}}) if deep == "skeleton" else nested
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(state_file(header.encode()))
+    with pytest.raises(RunError, match=r"model\.safetensors: not a state file \(it is nested too deep\)"):
+        read_tree(path)
+
+
+@pytest.mark.parametrize(
+    "skeleton", ['{"$map": 3}', '{"$map": [[1]]}', "{}", '{"$tensor": "no"}', '{"$map": [[[], 1]]}']
+)
+def test_a_skeleton_that_fits_nothing_is_a_sentence(skeleton: str) -> None:
+    header = json.dumps({"__metadata__": {"skeleton": skeleton}}).encode()
+    with pytest.raises(RunError, match="not a whole state file"):
+        decode_tree(state_file(header))
+
+
+def test_a_state_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"gone\.safetensors: no such file or folder"):
+        read_tree(tmp_path / "gone.safetensors")
+
+
+@pytest.mark.parametrize("where", ["write", "fsync", "replace"])
+def test_what_could_not_be_written_is_named(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writing and syncing do not say by themselves which file it was."""
+
+    def full(*unused: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    if where == "replace":
+        monkeypatch.setattr(Path, "replace", full)
+    elif where == "fsync":
+        monkeypatch.setattr(os, "fsync", full)
+    target = tmp_path / ("no/such/folder/x" if where == "write" else "x")
+    with pytest.raises(OSError, match="No s") as failure:
+        write_whole(target, b"1")
+    assert failure.value.filename == str(target)

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from federation.joined import FLOATS, NAMES, NOTE, Frame, Sites
 from veracausa.errors import PeerLost
 from veracausa.wire.flare import cell as cells
 from veracausa.wire.flare import link as links
+from veracausa.wire.flare import waiting
 from veracausa.wire.flare.cell import FlareSite
 from veracausa.wire.flare.frames import HEADER, Header, Sort
 from veracausa.wire.flare.link import FlareLink
@@ -304,3 +305,73 @@ def test_what_comes_before_the_last_party_does_is_kept_within_bounds(sites: Site
     outcome[0].declare(FLOATS, NOTE)
     for step in range(30):
         assert len(outcome[0].receive("bank", FLOATS, step).tensors["x"]) == 1 << 18
+
+
+# ---- what is told and counted ---------------------------------------------------------------------------------------
+
+
+def test_what_an_honest_restart_leaves_over_is_no_refusal(sites: Sites, caplog: pytest.LogCaptureFixture) -> None:
+    """Lab is killed and comes again; the others still send what belongs to the session of before."""
+    parties = sites.connect()
+    talk(parties)
+    sites.sites["lab"]._stopped.set()
+    lab = sites.start("lab")
+    meeting = threading.Thread(target=lambda: lab.connect(["bank", "hospital"], "test", 20), daemon=True)
+    meeting.start()
+    while lab._meeting is None:
+        time.sleep(0.01)
+    for peer in ("bank", "hospital"):
+        session = parties[peer].session_of("lab")
+        assert session is not None
+        for number in range(30):
+            sites.hand(peer, "lab", Header(Sort.PIECE, session.id, number).pack() + b"late")
+    assert min(lab.stale["bank"], lab.stale["hospital"]) >= 30
+    assert not lab.refused
+    again = [
+        threading.Thread(target=sites.sites[name].connect, args=([*({*NAMES} - {name})], "test", 20))
+        for name in ("bank", "hospital")
+    ]
+    for thread in again:
+        thread.start()
+    for thread in (*again, meeting):
+        thread.join(20)
+    # The same sessions are known for what they are also when the next one is open.
+    for peer in ("bank", "hospital"):
+        session = parties[peer].session_of("lab")
+        assert session is not None
+        sites.hand(peer, "lab", Header(Sort.PIECE, session.id, 99).pack() + b"late")
+    link = lab._link
+    assert link is not None
+    assert link.stale == {"bank": 1, "hospital": 1}
+    assert not link.refused
+    assert "refused" not in caplog.text
+    # One that nobody ever had is still refused.
+    sites.hand("bank", "lab", Header(Sort.PIECE, os.urandom(16), 1).pack() + b"made up")
+    assert link.refused == {"bank": 1}
+
+
+def test_waiting_is_told_at_once_and_then_ever_more_rarely(sites: Sites) -> None:
+    clock = [1000.0]
+    told: list[Mapping[str, object]] = []
+    here = waiting.Waiting("lab", sites.network, lambda: True, told.append, lambda: clock[0])
+    for _ in range(185):
+        here.absent(["hospital"])
+        clock[0] += 1
+    assert [round(float(event["seconds"])) for event in told] == [0, 10, 30, 70, 150]  # type: ignore[arg-type]
+    here.absent(["bank", "hospital"])  # another one went: told at once
+    assert told[-1]["for"] == ["bank", "hospital"]
+    for _ in range(3600):
+        here.absent(["bank", "hospital"])
+        clock[0] += 1
+    assert len(told) < 25
+
+
+def test_words_for_who_waits() -> None:
+    from veracausa.cli.federation.waiting import waiting_words
+
+    unreachable = {"event": "unreachable", "member": "coordinator", "at": "h:1", "why": "no answer", "seconds": 1.0}
+    assert waiting_words({"event": "waiting", "for": ["a", "b"], "seconds": 0.1}) == "waiting for a, b"
+    assert waiting_words({"event": "waiting", "for": ["a"], "seconds": 70.0}) == "waiting for a (70 s so far)"
+    assert waiting_words(unreachable) == "cannot reach the coordinator at h:1: no answer; trying again"
+    other = {**unreachable, "member": "bank", "seconds": 300.0}
+    assert waiting_words(other) == "cannot reach bank, which serves, at h:1: no answer; trying again (5 min so far)"

@@ -309,3 +309,22 @@ def test_who_carries_a_sealed_session_sees_nothing_of_it(who: Who) -> None:
             b"floats" in carried,
         )
     assert seen == {True: (False, False), False: (True, True)}
+
+
+@pytest.mark.parametrize("sort", [Sort.STATE, Sort.PROBE])
+def test_what_a_relay_replays_without_a_number_is_taken_once(who: Who, sort: Sort) -> None:
+    """A thousand times: no answer goes out, the peer does not count as heard, and its step does not go back."""
+    pipes = two(who)
+    old = pipes.forge("lab", "bank", sort, (3).to_bytes(8, "little"), number=7)
+    new = pipes.forge("lab", "bank", Sort.STATE, (9).to_bytes(8, "little"))
+    pipes.hand(old)
+    pipes.hand(new)
+    own = pipes.links["bank"]._of["lab"]
+    heard, sent = own.heard_at, len(pipes.sent)
+    for _ in range(1000):
+        pipes.hand(old)
+    assert (own.heard_at, own.step, len(pipes.sent)) == (heard, 9, sent)
+    assert pipes.links["bank"].stale == {"lab": 1000}
+    assert pipes.links["bank"].seen()["lab"]["stale"] == 1000
+    assert not pipes.links["bank"].refused
+    still_works(pipes)

@@ -7,12 +7,14 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from federation.certificates import Authority
 from federation.joined import identities, pair
 from veracausa.errors import InputError, WireError
 from veracausa.wire.flare.frames import Header, Sort
-from veracausa.wire.flare.session import Identity, Opening, new_life, pack, unpack
+from veracausa.wire.flare.session import Identity, Opening, SeenNotes, new_life, pack, unpack
 
 Who = dict[str, Identity]
 
@@ -220,3 +222,38 @@ def test_ones_own_certificate_of_another_name_is_known(tmp_path: Path) -> None:
     assert identities(tmp_path, ("bank",))
     with pytest.raises(InputError, match="is the certificate of 'lab'"):
         Identity("bank", Authority(tmp_path / "other").member("lab"))
+
+
+def test_a_note_is_read_once_however_often_it_is_replayed(who: Who) -> None:
+    mine, theirs = pair(who["bank"], who["lab"])
+    head = Header(Sort.STATE, mine.id, 0, 5, 5).pack()
+    notes = [mine.note(head, bytes([n]) * 8) for n in range(3)]
+    assert theirs.read_note(head, memoryview(notes[0])) == bytes(8)
+    for _ in range(1000):
+        with pytest.raises(WireError, match="was replayed"):
+            theirs.read_note(head, memoryview(notes[0]))
+    # What overtook another on its way is honest; each is still read once.
+    assert theirs.read_note(head, memoryview(notes[2])) == b"\x02" * 8
+    assert theirs.read_note(head, memoryview(notes[1])) == b"\x01" * 8
+    for note in notes:
+        with pytest.raises(WireError, match="was replayed"):
+            theirs.read_note(head, memoryview(note))
+
+
+def test_a_note_that_is_too_old_to_be_known_counts_as_replayed(who: Who) -> None:
+    mine, theirs = pair(who["bank"], who["lab"])
+    head = Header(Sort.STATE, mine.id).pack()
+    notes = [mine.note(head, bytes(8)) for _ in range(300)]
+    theirs.read_note(head, memoryview(notes[-1]))
+    theirs.read_note(head, memoryview(notes[-256]))
+    for old in (notes[-1], notes[-256], notes[-257], notes[0]):
+        with pytest.raises(WireError, match="was replayed"):
+            theirs.read_note(head, memoryview(old))
+
+
+@given(st.lists(st.integers(0, 40), max_size=60))
+def test_numbers_are_new_exactly_once(numbers: list[int]) -> None:
+    seen, before = SeenNotes(), set()
+    for number in numbers:
+        assert seen.first_time(number) is (number not in before)
+        before.add(number)

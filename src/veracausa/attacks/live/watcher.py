@@ -16,7 +16,7 @@ from veracausa.errors import RunError
 from veracausa.registry import Options
 from veracausa.runs.atomic import write_whole
 from veracausa.runs.store import Store
-from veracausa.runs.tree import decode_tree, encode_tree
+from veracausa.runs.tree import encode_tree, read_tree
 from veracausa.split.watcher import Meeting, Predict, Watcher
 
 
@@ -59,7 +59,7 @@ class Carried:
 
     def load(self, path: Path) -> dict[str, Any]:
         """From such a file; what else was kept in it."""
-        tree: dict[str, Any] = decode_tree(path.read_bytes())
+        tree: dict[str, Any] = read_tree(path)
         self.load_state(tree.pop("carried"))
         return tree
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from veracausa.cli.federation import approve, export, import_, init, join, predict, run, serve, status
+from veracausa.cli.federation import approve, export, import_, init, join, predict, revoke, run, serve, status
 
 app = typer.Typer(
     no_args_is_help=True, help="One job across organisations: invite them, join, agree, run. Keys never leave home."
@@ -12,6 +12,7 @@ app = typer.Typer(
 app.command("init")(init.init)
 app.command("join")(join.join)
 app.command("approve")(approve.approve)
+app.command("revoke")(revoke.revoke)
 app.command("serve")(serve.serve)
 app.command("run")(run.run)
 app.command("status")(status.status)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from veracausa.cli.federation.revoke import revoked_lines
 from veracausa.errors import InputError
 
 
@@ -20,8 +21,10 @@ def approve(
     yes: Annotated[
         bool, typer.Option("--yes", help="Do not ask: the request came on a way that no one else can write to.")
     ] = False,
-    days: Annotated[int, typer.Option("--days", min=1, help="How long the certificate is valid.")] = 365,
-    replace: Annotated[bool, typer.Option("--replace", help="The member lost its key and has a new one.")] = False,
+    days: Annotated[int, typer.Option("--days", min=1, help="How long the certificate is valid.")] = 90,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="The member has a new key; the old one is revoked here.")
+    ] = False,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Default: NAME.signed.zip in the folder.")
     ] = None,
@@ -49,4 +52,6 @@ def approve(
         f"            valid until {approval.expires:%Y-%m-%d}",
         f"Next: send {approval.parcel} to {member}, for `veracausa federation join FOLDER --signed FILE`.",
     ]
+    if approval.revoked is not None:
+        lines += revoked_lines(approval.revoked.path, approval.revoked.sha256)
     console.out.print("\n".join(lines), markup=False, soft_wrap=True)

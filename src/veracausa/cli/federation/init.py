@@ -44,7 +44,7 @@ def init(
         typer.Option("--wire", metavar="K=V", help="A limit of the wire, such as patience_s=60; repeatable."),
     ] = None,
     days: Annotated[int, typer.Option("--days", min=1, help="How long the root is valid.")] = 1825,
-    member_days: Annotated[int, typer.Option("--member-days", min=1, help="And the own certificate of --as.")] = 365,
+    member_days: Annotated[int, typer.Option("--member-days", min=1, help="And the own certificate of --as.")] = 90,
     as_member: Annotated[
         str | None, typer.Option("--as", metavar="NAME", help="The coordinator is this member: make its identity too.")
     ] = None,

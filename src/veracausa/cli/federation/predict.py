@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from veracausa.cli.federation.waiting import waiting_words
 from veracausa.errors import InputError
 
 
@@ -33,8 +35,12 @@ def predict(
     target = out or party.run.path / "predictions.csv"
     if not target.parent.is_dir():
         raise InputError(f"{target.parent}: no such folder to write the predictions into")
-    err.print(f"waiting for {', '.join(party.peers)}", markup=False)
-    with connected(site, party.peers, "predict") as link:
+
+    def tell(event: Mapping[str, Any]) -> None:
+        if line := waiting_words(event):
+            err.print(line, markup=False, soft_wrap=True)
+
+    with connected(site, party.peers, "predict", tell) as link:
         predictions = party(link, lambda event: None)
     if predictions is None:
         err.print(f"done: {party.parties[0]} has the predictions", markup=False)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from veracausa.cli.federation.waiting import waiting_words
+
 if TYPE_CHECKING:
     from veracausa.federation.agreement import Agreement
 
@@ -45,6 +47,8 @@ def run(
 
     site = Site.read(folder, listen)
     prepared = party_program(folder, site.me, secret=not job_seed)
+    if notice := site.credentials.expires_soon():
+        console.err.print(f"note: {notice}", markup=False, soft_wrap=True)
 
     def approve(agreement: Agreement) -> bool:
         _show(agreement)
@@ -96,8 +100,8 @@ def _show(agreement: Agreement) -> None:
 
 def _in_words(event: Mapping[str, Any]) -> str:
     match event["event"]:
-        case "waiting":
-            return f"waiting for {', '.join(event['for'])}"
+        case "waiting" | "unreachable" | "reached":
+            return waiting_words(event)
         case "agreed":
             return "all have said yes"
         case "starts":

@@ -31,13 +31,20 @@ def serve(
 
     site = Site.read(folder, listen)
 
-    def tell(event: Mapping[str, Any]) -> None:
-        console.out.print(f"{event['member']} {'is here' if event['event'] == 'came' else 'has left'}", markup=False)
+    if notice := site.credentials.expires_soon():
+        console.err.print(f"note: {notice}", markup=False, soft_wrap=True)
 
-    console.out.print(
-        f"{site.me} serves {site.network.name} at {site.network.members[site.me].address}; stop with Ctrl-C",
-        markup=False,
-    )
+    def tell(event: Mapping[str, Any]) -> None:
+        match event["event"]:
+            case "serves":  # the port is open
+                opened = event["at"] if listen is None else f"{event['at']} (open here: {listen})"
+                line = f"{site.me} serves {site.network.name} at {opened}; stop with Ctrl-C"
+            case "came":
+                line = f"{event['member']} is here"
+            case _:
+                line = f"{event['member']} has left"
+        console.out.print(line, markup=False, soft_wrap=True)
+
     try:
         relay(site, tell)
     except KeyboardInterrupt:

@@ -18,24 +18,35 @@ def status(
     from veracausa.cli import console
     from veracausa.federation.status import read_status
     from veracausa.runs.figures import format_bytes
+    from veracausa.wire.credentials import Credentials
 
     told = read_status(folder)
+    own = Credentials.of_folder(folder)
+    notice = own.expires_soon()
     if as_json:
-        console.print_json_line(told)
+        certificate = {"valid_until": own.expires.isoformat(), "note": notice, "sha256": own.fingerprint}
+        console.print_json_line({**told, "certificate": certificate})
         return
     state = told["state"] if told["alive"] or told["state"] in ("done", "failed") else f"gone (was: {told['state']})"
     console.out.print(f"{told['me']}: {state}, attempt {told['attempt']}, step {told['step']}", markup=False)
     if told.get("waits_for"):
         console.out.print(f"waiting for {', '.join(told['waits_for'])}", markup=False)
+    if told.get("unreachable") and told["alive"]:
+        out = told["unreachable"]
+        console.out.print(f"cannot reach {out['member']} at {out['at']}: {out['why']}", markup=False, soft_wrap=True)
     if told.get("error"):
         console.out.print(told["error"], markup=False, soft_wrap=True)
     if "bytes_sent" in told:
         console.out.print(f"sent {format_bytes(told['bytes_sent'])} in {told['messages']} messages", markup=False)
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("member", "step", "round trip", "heard", "refused"):
+    for column in ("member", "step", "round trip", "heard", "refused", "stale"):
         table.add_column(column)
     for name, seen in told.get("members", {}).items():
         latency = "–" if seen["latency"] is None else f"{seen['latency'] * 1e3:.1f} ms"
-        table.add_row(name, str(seen["step"]), latency, f"{seen['silent']:.0f} s ago", str(seen["refused"]))
+        counts = (str(seen["refused"]), str(seen.get("stale", 0)))
+        table.add_row(name, str(seen["step"]), latency, f"{seen['silent']:.0f} s ago", *counts)
     if table.row_count:
         console.out.print(table)
+    console.out.print(f"certificate valid until {own.expires:%Y-%m-%d}", markup=False)
+    if notice:
+        console.out.print(f"note: {notice}", markup=False, soft_wrap=True)

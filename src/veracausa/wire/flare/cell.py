@@ -5,35 +5,39 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from veracausa.errors import InputError, PeerLost, WireError
 from veracausa.wire.credentials import Credentials
-from veracausa.wire.flare.frames import HEADER, OF_A_SESSION, Frame, Header, Sort, parse
+from veracausa.wire.deny_list import LOOK_S, DenyList
+from veracausa.wire.flare.frames import HEADER, OF_A_SESSION, Frame, Header, Sort, StaleFrame, parse
+from veracausa.wire.flare.gate import CHANNEL, TOPIC, FrameGate, engine
 from veracausa.wire.flare.link import FlareLink
 from veracausa.wire.flare.meeting import Meeting
 from veracausa.wire.flare.session import Identity, Opening, new_life, unpack
+from veracausa.wire.flare.waiting import Waiting
+from veracausa.wire.listening import not_opened
 
 if TYPE_CHECKING:
     from veracausa.federation.members import Network
 
 log = logging.getLogger(__name__)
 
-CHANNEL, TOPIC = "veracausa", "frame"
 TICK = 0.25
 OFTEN, SELDOM = 0.2, 2.0
 """Seconds between two tries to reach a peer, at first and after a while."""
 BRIEF = 1 << 19
 """Bytes of a frame that the thread which reads a connection takes itself; it is read on meanwhile while larger ones
 are taken by others."""
-SLACK = 1 << 16
-"""Bytes that a frame may have beyond a piece of a message."""
+OPEN_S = 20.0
+"""Seconds in which the engine must have tried to open a port."""
+EARLIER = 8
+"""Sessions of before a restart that are remembered for each peer."""
 
 
 class FlareSite:
@@ -56,12 +60,16 @@ class FlareSite:
         """`host:port` to open here, where the address that the others dial is forwarded to it."""
         self.refused: Counter[str] = Counter()
         """Frames that could not be taken, by the cell that they came from."""
+        self.stale: Counter[str] = Counter()
+        """Frames of sessions from before a restart, by the member that they came from: no harm is meant by them."""
+        self._earlier: dict[str, deque[bytes]] = {name: deque(maxlen=EARLIER) for name in network.members}
         self._credentials, self._device = credentials, device
         self._identity = Identity(me, credentials)
-        self._max_frame = (network.wire.chunk_kib << 10) + SLACK
         self._link: FlareLink | None = None
         self._meeting: Meeting | None = None
-        self._cells = {network.cell(name) for name in network.members}
+        self._frames = FrameGate(me, network)
+        self._deny_list, self._looked = DenyList(credentials.denied), 0.0
+        self._waiting: Waiting | None = None
         self._lock = threading.RLock()
         self._stopped = threading.Event()
         self._told_unknown: dict[str, float] = {}
@@ -94,6 +102,7 @@ class FlareSite:
         self._cell.start()
         if self.network.route == "direct":
             self._go_direct()
+        self._check_open()
         threading.Thread(target=self._tick, name=f"{self.me} ticks", daemon=True).start()
         return self
 
@@ -109,6 +118,18 @@ class FlareSite:
             # Of two that both listen one dials.
             if name not in (self.me, self.network.server) and member.address and (own is None or self.me < name):
                 connectors.get_external_connector(self._url(name), adhoc=False)
+
+    def _check_open(self) -> None:
+        """Refuse to go on where a port of this member could not be opened; the engine would try again for ever."""
+        from nvflare.fuel.f3.drivers.connector_info import Mode
+
+        for connector in list(self._cell.communicator.conn_manager.connectors.values()):
+            if connector.mode != Mode.PASSIVE:
+                continue
+            failure = connector.driver.wait_until_open(OPEN_S)
+            if failure is not None:
+                self.close()
+                raise InputError(not_opened(f"{connector.params['host']}:{connector.params['port']}", failure))
 
     def _url(self, member: str, listen: bool = False) -> str:
         from veracausa.wire import tls_driver
@@ -126,6 +147,9 @@ class FlareSite:
                 self._cell.stop()
             type(self._cell).ALL_CELLS.pop(self.network.cell(self.me), None)
 
+    def _connected_to_server(self) -> bool:
+        return self.network.cell(self.network.server) in self._cell.agents
+
     def here(self) -> list[str]:
         """The members whose cells are connected to this one."""
         return [self.network.member(cell) for cell in list(self._cell.agents) if self.network.member(cell) != self.me]
@@ -141,41 +165,18 @@ class FlareSite:
     def _gate(self, came_from: str, message: Any) -> bool:
         """Whether the engine may look at a message that came over the connection of a cell: only frames of members."""
         try:
-            problem = self._problem(came_from, message)
+            problem = self._frames.problem(came_from, message)
         except Exception as error:  # the headers are a peer's, and may be anything
             problem = f"cannot be read ({type(error).__name__})"
         if problem:
-            known = came_from in self._cells
+            known = came_from in self._frames.cells
             self._refuse(self.network.member(came_from) if known else "a stranger", WireError("frame", problem))
         return not problem
-
-    def _problem(self, came_from: str, message: Any) -> str:
-        engine = _engine()
-        key, header = engine.MessageHeaderKey, message.get_header
-        origin, to = header(key.ORIGIN), header(key.DESTINATION)
-        size = len(message.payload or b"")
-        if header(key.CHANNEL) != CHANNEL or header(key.TOPIC) != TOPIC:
-            return "is nothing that members send"
-        if header(key.MSG_TYPE) != engine.MessageType.REQ or header(key.REPLY_EXPECTED):
-            return "asks for a reply or is one"
-        if header(key.PAYLOAD_ENCODING) != engine.Encoding.BYTES or header(key.SECURE):
-            return "is not plain bytes"
-        if header(key.CONN_URL):
-            return "asks to be dialled elsewhere"
-        if not {origin, to, came_from} <= self._cells or origin == to:
-            return "is not between members"
-        if not HEADER.size <= size <= self._max_frame:
-            return f"has {size} bytes, {HEADER.size} to {self._max_frame} are taken"
-        if origin != came_from and came_from != self.network.cell(self.network.server):
-            return "claims another sender"
-        if to != self.network.cell(self.me) and self.me != self.network.server:
-            return "is not for here"
-        return ""
 
     @staticmethod
     def _came_from(message: Any) -> str:
         """The cell at the other end of the connection; its certificate was checked when it was opened."""
-        return str(message.get_prop(_engine().MessagePropKey.ENDPOINT).name)
+        return str(message.get_prop(engine().MessagePropKey.ENDPOINT).name)
 
     def _brief(self, message: Any) -> bool:
         """Whether to take a message costs less than to hand it to another thread, and nothing is sent by it.
@@ -185,17 +186,19 @@ class FlareSite:
         payload, link = message.payload, self._link
         if link is None or len(payload) > BRIEF or payload[4] != Sort.PIECE:
             return False
-        session = link.session_of(self.network.member(message.get_header(_engine().MessageHeaderKey.ORIGIN)))
+        session = link.session_of(self.network.member(message.get_header(engine().MessageHeaderKey.ORIGIN)))
         return session is not None and payload[8:24] == session.id
 
     def _hear(self, message: Any) -> None:
-        cell = message.get_header(_engine().MessageHeaderKey.ORIGIN)
+        cell = message.get_header(engine().MessageHeaderKey.ORIGIN)
         peer = self.network.member(cell)
         direct = self._came_from(message) == cell
         try:
             frame = memoryview(message.payload)
             header, body = parse(frame)
             self._dispatch(peer, direct, header, body, bytes(frame[: HEADER.size]))
+        except StaleFrame:
+            self._pass_over(peer)
         except WireError as error:
             self._refuse(peer, error)
         except Exception as error:  # whatever a peer's bytes bring about must not go on unseen
@@ -224,8 +227,20 @@ class FlareSite:
         if now - self._told_unknown.get(peer, 0.0) > 1.0:
             self._told_unknown[peer] = now
             self._transmit(peer, Header(Sort.UNKNOWN).pack() + header.session)
-        left_over = "after a restart these are left over from before"
-        raise WireError("frame", f"of {peer!r} is of a session that is not open here; {left_over}")
+        if link is None and header.session not in self._earlier[peer]:
+            # Nobody is met yet: this party was started anew, and the peer does not know it.
+            self._earlier[peer].append(header.session)
+        if header.session in self._earlier[peer]:
+            raise StaleFrame("frame", f"of {peer!r} is left over from before a restart")
+        raise WireError("frame", f"of {peer!r} is of a session that is not open here")
+
+    def _pass_over(self, peer: str) -> None:
+        link = self._link
+        if link is not None and peer in link.peers:
+            link.pass_over(peer)
+        else:
+            with self._lock:
+                self.stale[peer] += 1
 
     def _refuse(self, name: str, error: WireError) -> None:
         link = self._link
@@ -253,9 +268,31 @@ class FlareSite:
     def _tick(self) -> None:
         while not self._stopped.wait(TICK):
             link = self._link
-            if link is not None:
-                with suppress(Exception):
+            with suppress(Exception):
+                if link is not None:
                     link.tick()
+                    if self._waiting is not None:
+                        self._waiting.under_way(link.peers)
+            now = time.monotonic()
+            if now - self._looked > LOOK_S:
+                self._looked = now
+                with suppress(Exception):
+                    self._keep_out()
+
+    def _keep_out(self) -> None:
+        """Part with who is connected, or has a session, by a certificate that was revoked since."""
+        if not self._deny_list.now():
+            return
+        link = self._link
+        for peer, session in link.sessions.items() if link is not None else ():
+            if session.shown is not None and self._deny_list.refuses(session.shown) is not None and link is not None:
+                link.lose(peer, f"its certificate was revoked ({session.fingerprint})")
+        for connection in list(self._cell.communicator.conn_manager.sfm_conns.values()):
+            shown = getattr(connection.conn, "shown", None)
+            refused = self._deny_list.refuses(shown) if shown is not None else None
+            if refused is not None:
+                log.warning("a connection was closed: its certificate was revoked (%s)", refused)
+                connection.conn.close()
 
     # ---- sessions --------------------------------------------------------------------------------------------------
 
@@ -271,16 +308,19 @@ class FlareSite:
         life, text = new_life(), f"{self.network.name}: {purpose}".encode()
         meeting = Meeting(peers, life, lambda peer: self.opening(peer, text, life), self.send, self._transmit)
         with self._lock:
+            for peer, session in self._link.sessions.items() if self._link is not None else ():
+                self._earlier[peer].append(session.id)
             self._link, self._meeting = None, meeting
-        deadline, told = time.monotonic() + patience, 0.0
+            self._waiting = waiting = Waiting(self.me, self.network, self._connected_to_server, notify)
+        deadline = time.monotonic() + patience
         pause = OFTEN
         while len(sessions := meeting.sessions()) < len(peers):
             absent, now = [peer for peer in peers if peer not in sessions], time.monotonic()
             if now > deadline:
+                if waiting.out_of_reach(absent):
+                    raise PeerLost(self.network.server, f"could not be reached at {waiting.address}")
                 raise PeerLost(absent[0], f"did not come within {patience:g} s")
-            if now - told > 2.0:
-                told = now
-                notify({"event": "waiting", "for": absent})
+            waiting.absent(absent)
             for peer in absent:
                 meeting.call(peer)
             meeting.wait(pause)
@@ -333,11 +373,3 @@ class FlareSite:
                 names = ("life",) if sort is Sort.POKE else ("key", "life")
                 if unpack(body, names)["life"] != session.life:
                     self._came_anew(link, peer, direct)
-
-
-@cache
-def _engine() -> Any:
-    """What FLARE calls the parts of a message; not there in every installation, and looked up for every frame."""
-    from nvflare.fuel.f3.cellnet import defs
-
-    return defs

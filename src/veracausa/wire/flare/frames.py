@@ -55,6 +55,10 @@ class Sort(IntEnum):
     CONFIRM = 8
 
 
+class StaleFrame(WireError):
+    """A frame that was true once: left over from an earlier session, or come twice. It is passed over and counted."""
+
+
 _SORTS = {int(sort): sort for sort in Sort}
 NUMBERED = (Sort.PIECE, Sort.WORDS)
 OF_A_SESSION = (*NUMBERED, Sort.STATE, Sort.PROBE)

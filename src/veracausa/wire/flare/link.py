@@ -13,7 +13,7 @@ from torch import Tensor
 
 from veracausa.errors import PeerLost, WireError
 from veracausa.wire.codec import Layout, decode
-from veracausa.wire.flare.frames import NUMBERED, Frame, Header, Sort
+from veracausa.wire.flare.frames import NUMBERED, Frame, Header, Sort, StaleFrame
 from veracausa.wire.flare.peer import Peer, read_words
 from veracausa.wire.flare.peers import Peers
 from veracausa.wire.flare.sending import SMALL, STEP, Sending, Transmit
@@ -69,6 +69,11 @@ class FlareLink(Link):
     def refused(self) -> Counter[str]:
         """How often each peer sent something that could not be taken."""
         return self._peers.refused
+
+    @property
+    def stale(self) -> Counter[str]:
+        """How often something of each peer came that was true once."""
+        return self._peers.stale
 
     @property
     def step(self) -> int:
@@ -162,9 +167,11 @@ class FlareLink(Link):
                 if len(note) != STEP.size:
                     raise WireError("frame", f"a {header.sort.name.lower()} of {len(note)} bytes says nothing")
                 self._take_state(own, peer, header)
-                own.step = STEP.unpack(note)[0]
+                own.step = max(own.step, STEP.unpack(note)[0])  # a note may have overtaken this one
             else:
                 raise WireError("frame", f"a {header.sort.name.lower()} of {len(body)} bytes does not belong here")
+        except StaleFrame:
+            self.pass_over(peer)
         except WireError as error:
             self.refuse(peer, error)
 
@@ -248,6 +255,10 @@ class FlareLink(Link):
         """Count and log what was not taken; the party goes on."""
         self._peers.refuse(peer, error)
 
+    def pass_over(self, peer: str) -> None:
+        """Count a frame that was true once; nothing else comes of it."""
+        self._peers.pass_over(peer)
+
     def doubt(self, peer: str) -> None:
         """A relay says that the peer began anew: unless the peer itself answers soon, it is lost."""
         own = self._of[peer]
@@ -263,6 +274,11 @@ class FlareLink(Link):
 
     def session_of(self, peer: str) -> Session | None:
         return self._of[peer].session if peer in self._of else None
+
+    @property
+    def sessions(self) -> dict[str, Session]:
+        """The session with each peer."""
+        return {peer: own.session for peer, own in self._of.items()}
 
     def tick(self) -> None:
         """Now and then: say what was read, ask who has not said so for long."""
@@ -281,7 +297,7 @@ class FlareLink(Link):
                 self._out.tell(peer, Sort.STATE)
 
     def seen(self) -> dict[str, dict[str, float | int | None]]:
-        """For each peer: its step, seconds of a round trip, seconds since it was heard, frames refused."""
+        """For each peer: its step, seconds of a round trip and since it was heard, frames refused and passed over."""
         now = time.monotonic()
         return {
             peer: {
@@ -289,6 +305,7 @@ class FlareLink(Link):
                 "latency": own.latency,
                 "silent": now - own.heard_at,
                 "refused": self.refused[peer],
+                "stale": self.stale[peer],
             }
             for peer, own in self._of.items()
         }

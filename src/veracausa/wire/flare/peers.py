@@ -33,6 +33,8 @@ class Peers:
         """For each party whom it has said to wait for."""
         self.refused: Counter[str] = Counter()
         """How often each peer sent something that could not be taken."""
+        self.stale: Counter[str] = Counter()
+        """How often something of each peer came that was true once: twice, or left over from before a restart."""
         self._last_refusal: dict[str, str] = {}
         self.step = 0
         """The furthest step that this party has sent something of."""
@@ -45,6 +47,11 @@ class Peers:
             self._last_refusal[peer] = problem = str(error).removeprefix("message refused: ")
         if count <= 20 or count % 1000 == 0:
             log.warning("refused from %s (%d so far): %s", peer, count, problem)
+
+    def pass_over(self, peer: str) -> None:
+        """Count what was true once; a network that doubles and an honest restart bring such frames, too."""
+        with self.changed:
+            self.stale[peer] += 1
 
     def lose(self, peer: str, reason: str) -> None:
         """From now on every wait ends with this peer's loss."""

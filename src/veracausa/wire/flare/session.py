@@ -11,17 +11,22 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgpack
 import torch
 
 from veracausa.errors import WireError
-from veracausa.wire.credentials import Credentials, fingerprint, read_certificate, read_key
-from veracausa.wire.flare.frames import Frame, room
+from veracausa.wire.credentials import Credentials, fingerprint, read_certificate, read_key, shown_by
+from veracausa.wire.deny_list import DenyList, Shown
+from veracausa.wire.flare.frames import Frame, StaleFrame, room
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
 
 _MAX_PEM = 1 << 15
 _LIFE = 8
@@ -29,6 +34,30 @@ TAG = 16
 """Bytes by which a sealed body is longer."""
 _NOTE = b"note"
 """Sets the nonces of notes apart from those of numbered frames."""
+_LATE = 256
+"""How many notes may overtake one: the engine hands frames to many threads, so that honest ones come out of order."""
+
+
+class SeenNotes:
+    """Which of a peer's notes were read, so that none is read twice. What is too old to be known counts as read."""
+
+    def __init__(self) -> None:
+        self._highest, self._bits = -1, 0
+        self._lock = threading.Lock()
+
+    def first_time(self, number: int) -> bool:
+        """Whether a note of this number has not been read before; from now on it has."""
+        with self._lock:
+            ahead = number - self._highest
+            if ahead > 0:
+                # Bit k stands for the number that is k below the highest.
+                self._bits = ((self._bits << ahead) if ahead < _LATE else 0) & ((1 << _LATE) - 1) | 1
+                self._highest = number
+                return True
+            if -ahead >= _LATE or self._bits >> -ahead & 1:
+                return False
+            self._bits |= 1 << -ahead
+            return True
 
 
 class Identity:
@@ -40,6 +69,7 @@ class Identity:
         self.pem = credentials.certificate.read_bytes()
         self._key: Any = read_key(credentials.key)
         self._root = read_certificate(credentials.root)
+        self._deny_list = DenyList(credentials.denied)
 
     def sign(self, text: bytes) -> bytes:
         from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
@@ -51,8 +81,8 @@ class Identity:
         signature: bytes = self._key.sign(text, ECDSA(_sha256()))
         return signature
 
-    def verify(self, pem: bytes, name: str, text: bytes, signature: bytes) -> str:
-        """The fingerprint of the certificate with which `name` signed the text; refused unless it is valid now."""
+    def verify(self, pem: bytes, name: str, text: bytes, signature: bytes) -> Certificate:
+        """The certificate with which `name` signed the text; refused unless it is valid now, and was not revoked."""
         from cryptography import x509
         from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
         from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, EllipticCurvePublicKey
@@ -69,6 +99,9 @@ class Identity:
         now = datetime.now(UTC)
         if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
             raise WireError("certificate", f"of {name!r} is not valid today")
+        revoked = self._deny_list.refuses(shown_by(certificate))
+        if revoked is not None:
+            raise WireError("certificate", f"of {name!r} was revoked ({revoked})")
         key = certificate.public_key()
         try:
             if isinstance(key, RSAPublicKey):
@@ -79,7 +112,7 @@ class Identity:
                 raise WireError("certificate", f"of {name!r} has a key of an unknown sort")
         except InvalidSignature:
             raise WireError("signature", f"was not made by {name!r}") from None
-        return fingerprint(certificate)
+        return certificate
 
 
 @dataclass(frozen=True)
@@ -94,7 +127,10 @@ class Session:
     """Of the peer's certificate."""
     mine: Any = field(repr=False)
     theirs: Any = field(repr=False)
+    shown: Shown | None = None
+    """The certificate itself: it may be revoked while the session lasts."""
     _notes: Iterator[int] = field(default_factory=itertools.count, repr=False)
+    _read: SeenNotes = field(default_factory=SeenNotes, repr=False, compare=False)
 
     def seal(self, number: int, head: bytes, body: bytes | memoryview) -> bytes:
         sealed: bytes = self.mine.encrypt(_nonce(number), body, head)
@@ -139,6 +175,9 @@ class Session:
             text: bytes = self.theirs.decrypt(bytes(body[:8]) + _NOTE, body[8:], head)
         except (InvalidTag, ValueError):
             raise WireError("frame", "was changed on its way") from None
+        # Only now: a number that nobody sealed must not make a true one look like a replay.
+        if not self._read.first_time(int.from_bytes(body[:8], "little")):
+            raise StaleFrame("frame", "was replayed on its way")
         return text
 
 
@@ -171,7 +210,7 @@ class Opening:
         known = self.me.verify(fields["pem"], self.peer, transcript + role, fields["signature"])
         return self._keys(fields["key"], fields["life"], transcript, known)
 
-    def _keys(self, their_key: bytes, their_life: bytes, transcript: bytes, known: str) -> Session:
+    def _keys(self, their_key: bytes, their_life: bytes, transcript: bytes, known: Certificate) -> Session:
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -183,7 +222,8 @@ class Opening:
         made = HKDF(_sha256(), 80, salt=transcript, info=b"veracausa session 1").derive(shared)
         leading, following = AESGCM(made[16:48]), AESGCM(made[48:80])
         mine, theirs = (leading, following) if self.leads else (following, leading)
-        return Session(made[:16], self._sealed, their_life, known, mine, theirs)
+        shown = shown_by(known)
+        return Session(made[:16], self._sealed, their_life, fingerprint(known), mine, theirs, shown)
 
     def _transcript(self, their_key: bytes, their_life: bytes) -> bytes:
         mine, theirs = (self.me.name, self.public, self.life), (self.peer, their_key, their_life)
