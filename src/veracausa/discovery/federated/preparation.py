@@ -75,7 +75,8 @@ class Preparation:
         exchange encrypted columns."""
         columns_kind = protocol.columns(self.plan)
         for peer in self.peers:
-            link.declare(protocol.TOSS, protocol.TOSS_SHOWN, protocol.KEY, protocol.AGREED, columns_kind, self.kind, peer=peer)
+            link.declare(protocol.TOSS, protocol.TOSS_SHOWN, protocol.KEY, protocol.AGREED, peer=peer)
+            link.declare(columns_kind, self.kind, peer=peer)
         step = self._step(0)
         seed = self._toss(link)
         own = self.workshop.public_key(seed)
@@ -119,7 +120,7 @@ class Preparation:
         for peer in self.peers:
             theirs = link.receive(peer, protocol.AGREED, self._step(0)).tensors["fingerprint"].numpy()
             if not np.array_equal(whole, theirs):
-                raise WireError("agreed.fingerprint", f"{peer!r} has another plan, another toss, or other keys than this party")
+                raise WireError("agreed.fingerprint", f"{peer!r} has another plan, or other keys than this party")
         self.used_keys.extend(prints.values())
 
     def begin(self, search: Search) -> None:

@@ -24,7 +24,8 @@ NAME = np.dtype("<u4")
 
 def encrypted_rows(secret: SecretKey, peer: str, packing: Packing, batches: Sequence[Ring]) -> Bytes:
     """All rows: block by block, strand by strand, step by step, column by column."""
-    parts, label = [], _label(peer, packing)
+    parts: list[bytes] = []
+    label = _label(peer, packing)
     for block in packing.blocks:
         rows = np.stack([batches[batch] for batch in block.batches])
         for batch, steps in zip(block.lane_batch, block.rows, strict=True):
