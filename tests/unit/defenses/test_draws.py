@@ -7,10 +7,11 @@ import torch
 
 from veracausa.defenses.draws import ByRow, Fresh
 
+KEY = bytes(range(32))
 ROWS = torch.rand(64, 3, 4, 4, generator=torch.Generator().manual_seed(0))
 
 
-@pytest.mark.parametrize("make", [lambda: ByRow(7, ROWS), lambda: Fresh(7, ROWS.device)], ids=["by row", "fresh"])
+@pytest.mark.parametrize("make", [lambda: ByRow(KEY, ROWS), lambda: Fresh(KEY, ROWS.device)], ids=["by row", "fresh"])
 def test_the_laws_are_those_they_are_named_after(make):
     draws = make()
     normal, laplace = draws.normal(64, 500), draws.laplace(64, 500)
@@ -25,22 +26,22 @@ def test_the_laws_are_those_they_are_named_after(make):
 
 
 def test_a_row_has_its_noise_whatever_is_beside_it():
-    whole = ByRow(7, ROWS).normal(64, 5)
-    assert torch.equal(ByRow(7, ROWS[10:12]).normal(2, 5), whole[10:12])
-    assert torch.equal(ByRow(7, ROWS.contiguous(memory_format=torch.channels_last)).normal(64, 5), whole)
-    assert torch.equal(ByRow(7, ROWS.flip(0)).normal(64, 5), whole.flip(0))
+    whole = ByRow(KEY, ROWS).normal(64, 5)
+    assert torch.equal(ByRow(KEY, ROWS[10:12]).normal(2, 5), whole[10:12])
+    assert torch.equal(ByRow(KEY, ROWS.contiguous(memory_format=torch.channels_last)).normal(64, 5), whole)
+    assert torch.equal(ByRow(KEY, ROWS.flip(0)).normal(64, 5), whole.flip(0))
 
 
 def test_another_row_or_seed_has_other_noise():
-    noise = ByRow(7, ROWS).normal(64, 5)
-    assert not (ByRow(8, ROWS).normal(64, 5) == noise).any()
+    noise = ByRow(KEY, ROWS).normal(64, 5)
+    assert not (ByRow(bytes(31) + b"8", ROWS).normal(64, 5) == noise).any()
     nudged = ROWS.clone()
     nudged[0, 0, 0, 0] += 1e-6
     swapped = ROWS.clone()
     swapped[0, 0, 0, 0], swapped[0, 0, 0, 1] = ROWS[0, 0, 0, 1], ROWS[0, 0, 0, 0]
     for other in (nudged, swapped):
-        changed = ByRow(7, other).normal(64, 5)
+        changed = ByRow(KEY, other).normal(64, 5)
         assert not (changed[0] == noise[0]).any()
         assert torch.equal(changed[1:], noise[1:])
     zeros = torch.zeros(2, 5)
-    assert torch.equal(ByRow(7, zeros).normal(2, 3), ByRow(7, -zeros).normal(2, 3)), "a zero has two noises"
+    assert torch.equal(ByRow(KEY, zeros).normal(2, 3), ByRow(KEY, -zeros).normal(2, 3)), "a zero has two noises"
