@@ -245,6 +245,28 @@ def test_what_is_no_modulus_is_refused(owner, spoil):
         PublicKey.read(spoil(owner.public_key()), BITS)
 
 
+def test_a_modulus_that_is_not_well_formed_is_taken_and_its_owner_reads_what_was_to_be_hidden():
+    """Why no member of a federation may choose this encryption. Of M = p·q where p divides q − 1, M-th powers are p-th
+    powers modulo q: a fresh randomiser leaves a ciphertext in its class, and the class of c^u tells u modulo p."""
+    p = int(gmpy2.next_prime(1 << 20))
+    k = 1 << (BITS - 41)
+    while not gmpy2.is_prime(q := k * p + 1):
+        k += 2
+    key = PublicKey.read(as_bytes(p * q), BITS)  # nothing is refused
+    u = DRAWS.uniform(1).tolist()[0]
+    base = next(c for c in range(2, 99) if gmpy2.powmod(c, (q - 1) // p, q) != 1)
+    reply = key.add(int(gmpy2.powmod(base, u, key.square)), DRAWS.uniform(1).tolist()[0])  # as a peer would answer
+    seen, one = gmpy2.powmod(reply, (q - 1) // p, q), gmpy2.powmod(base, (q - 1) // p, q)
+    steps = {int(gmpy2.powmod(one, small, q)): small for small in range(1 << 11)}
+    back = gmpy2.invert(gmpy2.powmod(one, 1 << 11, q), q)
+    found = next(
+        large << 11 | steps[met]
+        for large in range(1 << 10)
+        if (met := int(seen * gmpy2.powmod(back, large, q) % q)) in steps
+    )
+    assert found == u % p
+
+
 def as_bytes(value: int) -> np.ndarray:
     return np.frombuffer(value.to_bytes(BITS // 8, "big"), dtype=np.uint8)
 
