@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+import os
+from unittest import mock
 
 import numpy as np
 import seal
 from numpy.typing import NDArray
 
 from veracausa.crypto.backends.base import Bytes
-from veracausa.crypto.backends.bfv.ciphertexts import Residues, encode, pack, residues_of, scheme
-from veracausa.crypto.backends.bfv.envelope import NO_KEY, wrap
-from veracausa.crypto.backends.bfv.keys import ZEROS
-from veracausa.crypto.backends.bfv.parameters import DEGREE, PRIMES, context
+from veracausa.crypto.backends.bfv import keys
+from veracausa.crypto.backends.bfv.ciphertexts import Residues, load, residues_of, scheme, unpack
+from veracausa.crypto.backends.bfv.keys import SecretKey
+from veracausa.crypto.backends.bfv.parameters import ALL, DEGREE, PRIMES, context
 from veracausa.crypto.ring import P, Ring
+from veracausa.crypto.toss import Toss
 
 Integers = NDArray[np.object_]
 
@@ -34,19 +37,32 @@ class CuriousHolder:
     """Has its secret key in the open, which the product's `SecretKey` never has."""
 
     def __init__(self) -> None:
-        secret = seal.KeyGenerator(context()).secret_key()
-        self.encryptor, self.decryptor = seal.Encryptor(context(), secret), seal.Decryptor(context(), secret)
+        self.toss, seen, read = Toss(os.urandom(32)), [], keys._ternary_of
+
+        def looked_at(secret: seal.SecretKey) -> Residues:
+            seen.append(secret.to_string())
+            return read(secret)
+
+        with mock.patch.object(keys, "_ternary_of", looked_at):
+            self.key = SecretKey(self.toss, "holder")
         levels = len(PRIMES) + 1
-        written = np.frombuffer(secret.to_string()[-8 * levels * DEGREE :], dtype=np.uint64)
+        written = np.frombuffer(seen[0][-8 * levels * DEGREE :], dtype=np.uint64)
         self.secret = written.reshape(levels, DEGREE).astype(object)
         """Transformed, by prime."""
+        self._count = 0
 
     def encrypt(self, slots: Ring) -> seal.Ciphertext:
-        return scheme().evaluator.transform_to_ntt(self.encryptor.encrypt_symmetric(encode(slots)))
+        """As the holder's peer has it in the end."""
+        self._count += 1
+        first = unpack("own", self.key.encrypt(slots, "own", self._count), ALL)
+        return load(first, keys.second_half(self.toss, "holder", "own", self._count), transformed=True)
 
     def public_key(self) -> Bytes:
-        zeros = b"".join(pack(residues_of(self.encrypt(np.zeros(0, dtype=np.int64)))) for _ in range(ZEROS))
-        return wrap("key", "", NO_KEY, [zeros])
+        return self.key.public_bytes
+
+    def decrypt(self, first: Residues, second: Residues) -> Ring:
+        """A reply."""
+        return keys.decode(self.key._decryptor.decrypt(load(first, second, transformed=False)))
 
     def noise(self, ciphertext: seal.Ciphertext) -> NDArray[np.float64]:
         """What is left of c0 + c1·s when the message, times modulus over P, is taken away."""

@@ -16,8 +16,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from veracausa.crypto.backends.base import Bytes
-from veracausa.crypto.backends.bfv import BFV
+from tossed import OWNER, PEER, tossed_pair
+from veracausa.crypto.backends.base import Bytes, Encryption
 from veracausa.crypto.backends.bfv.envelope import HEAD, TAG, fingerprint
 from veracausa.crypto.draws import SecureDraws
 from veracausa.crypto.ring import P
@@ -39,25 +39,26 @@ class Target:
     """Of what it opens to."""
 
 
-def targets(owner: BFV, peer: BFV) -> list[Target]:
+def targets(owner: Encryption, peer: Encryption) -> list[Target]:
     draws = SecureDraws()
     key = owner.public_key()
-    encrypted = owner.encrypt_rows([np.ones((n, COLUMNS)) for n in SIZES], WIDTH)
-    rows = peer.open_rows(key, encrypted, SIZES, COLUMNS, WIDTH)
-    forward = rows.forward([0, 1], draws.uniform(2, COLUMNS, WIDTH), draws.uniform(6, WIDTH))
-    backward = rows.backward([0, 1], draws.uniform(6, WIDTH), draws.uniform(2, COLUMNS, WIDTH))
-    values = owner.encrypt(draws.uniform(7))
-    products = peer.products(key, values, draws.uniform(7), draws.uniform(7))
+    encrypted = owner.encrypt_rows(PEER, [np.ones((n, COLUMNS)) for n in SIZES], WIDTH)
+    rows = peer.open_rows(OWNER, encrypted, SIZES, COLUMNS, WIDTH)
+    forward, _ = rows.forward([0, 1], draws.uniform(2, COLUMNS, WIDTH), draws)
+    backward, _ = rows.backward([0, 1], draws.uniform(6, WIDTH), draws)
+    values = owner.encrypt(PEER, 0, draws.uniform(7))
+    products, _ = peer.products(OWNER, 0, values, draws.uniform(7), draws)
     zeros = np.zeros(7, dtype=np.int64)
 
     def open_key(data: Bytes) -> None:
-        peer.open_rows(data, encrypted, SIZES, COLUMNS, WIDTH)
+        peer.meet(OWNER, data)
+        peer.meet(OWNER, key)  # the good one again, for the messages after it
 
     def open_rows(data: Bytes) -> None:
-        peer.open_rows(key, data, SIZES, COLUMNS, WIDTH)
+        peer.open_rows(OWNER, data, SIZES, COLUMNS, WIDTH)
 
     def open_values(data: Bytes) -> None:
-        peer.products(key, data, zeros, zeros)
+        peer.products(OWNER, 0, data, zeros, draws)
 
     return [
         Target("forward", forward, lambda d: owner.decrypt_forward(d, SIZES, COLUMNS, WIDTH), (6, WIDTH)),
@@ -159,7 +160,7 @@ def fuzz(messages: int, seed: int, seconds: float = float("inf")) -> Counter[str
     """How often what happened; raises where something happened that must not."""
     rng = np.random.default_rng(seed)
     found: Counter[str] = Counter()
-    of = targets(BFV(), BFV())
+    of = targets(*tossed_pair("bfv"))
     end = time.monotonic() + seconds
     for (target, data, fits), _ in zip(mutants(rng, of), range(messages), strict=False):
         if time.monotonic() > end:

@@ -18,6 +18,12 @@ def derive(seed: int, *purpose: str | int) -> int:
     return int.from_bytes(hashlib.sha256(words.encode("utf-8", "surrogatepass")).digest()[:8], "big") >> 1
 
 
+def derive_key(seed: int, *purpose: str | int) -> bytes:
+    """32 bytes for one purpose: all that a secret seed has to give, where PyTorch's generators take less of it."""
+    words = "\x1f".join(["key", str(seed), *map(str, purpose)])
+    return hashlib.sha256(words.encode("utf-8", "surrogatepass")).digest()
+
+
 def generator(seed: int, *purpose: str | int) -> torch.Generator:
     """A CPU generator of its own for one purpose."""
     return torch.Generator().manual_seed(derive(seed, *purpose))

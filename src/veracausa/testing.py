@@ -114,6 +114,7 @@ class _Bound:
         self.optimizer = torch.optim.Adam(self.bottom.parameters(), lr=0.01)
         self.defense = make()
         self.defense.plan(2 * STEPS)
+        self.defense.key = seeding.derive_key(0, "noise")  # a party has the same one when it goes on
         self.defense.bind(self.bottom, self.optimizer, self.rng)
         if prepared:
             self.defense.prepare(Part(ROWS, toy.rows))

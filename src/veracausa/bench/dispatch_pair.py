@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from veracausa.crypto import fixed_point, ring
 from veracausa.crypto.backends import make_encryption
 from veracausa.crypto.draws import SecureDraws
 from veracausa.crypto.ring import Ring
+from veracausa.crypto.toss import Toss
 from veracausa.crypto.triples import Needs, Shape, SourceTriples, TargetTriples, ask, open_asked
 from veracausa.errors import RunError
 from veracausa.wire.codec import decode, encode
@@ -40,8 +42,11 @@ WATCHED: dict[str, tuple[Place, ...]] = {
         (_BFV + "ciphertexts", "residues_of", "serialise"),
         (_BFV + "keys", "SecretKey.encrypt", "encrypt"),
         (_BFV + "keys", "SecretKey.decrypt", "decrypt"),
-        (_BFV + "keys", "flooded", "mask"),
-        (_BFV + "noise", "fresh_noise", "flood"),
+        (_BFV + "keys", "answered", "mask"),
+        (_BFV + "uniform", "second_half", "toss"),
+        (_BFV + "uniform", "first_half", "mask"),
+        (_BFV + "ciphertexts", "rounded", "mask"),
+        (_BFV + "noise", "fresh_noise", "noise"),
         (_BFV + "noise", "ternary", "mask"),
         ("seal", "Evaluator.multiply_plain", "multiply"),
         ("seal", "Evaluator.add_inplace", "add"),
@@ -185,7 +190,7 @@ class Pair:
 
     def __init__(self, name: str, sizes: Sizes) -> None:
         self.name, self.sizes, self.shape = name, sizes, sizes.shape
-        self.draws = SecureDraws()
+        self.draws, self.toss, self.rounds = SecureDraws(), Toss(secrets.token_bytes(32)), 0
         rng = np.random.default_rng(0)
         values = np.clip(rng.normal(size=(sizes.batches, sizes.n, sizes.columns)), -8, 8)
         names = [str(at) for at in range(sizes.columns)]
@@ -198,16 +203,14 @@ class Pair:
         """Keys of both; the source's rows, encrypted, and as the target keeps them."""
         shape = self.shape
         with watch.stage(KEY):
-            self.source = make_encryption(self.name)
-        self.target = make_encryption(self.name)
-        self.target_key = self.target.public_key()
+            self.source = make_encryption(self.name, self.toss, "source")
+        self.target = make_encryption(self.name, self.toss, "target")
         with watch.stage(SET_UP):
-            rows = self.source.encrypt_rows(self.batches, shape.width)
+            rows = self.source.encrypt_rows("target", self.batches, shape.width)
             got = self._cross(watch, SET_UP, bytes=rows, more=self.source.public_key())
-            self.rows = self.target.open_rows(got["more"], got["bytes"], shape.sizes, shape.columns, shape.width)
-            # The source meets the target's key at its first product, and checks it once.
-            one = self.draws.uniform(1)
-            self.source.products(self.target_key, self.target.encrypt(one), one, one)
+            self.target.meet("source", got["more"])
+            self.rows = self.target.open_rows("source", got["bytes"], shape.sizes, shape.columns, shape.width)
+            self.source.meet("target", self.target.public_key())
 
     def round(self, watch: Stopwatch) -> None:
         """Every batch once forward and backward, with triples made before; and looks at the norms."""
@@ -242,9 +245,11 @@ class Pair:
         shape = (self.sizes.looks, self.sizes.columns, self.shape.width)
         s, r = (self.draws.uniform(*shape) for _ in range(2))
         with watch.stage(LOOK_OFFLINE):
-            a, b, kept = (self.draws.uniform(*shape) for _ in range(3))
-            asked = self._cross(watch, LOOK_OFFLINE, bytes=self.target.encrypt(a))["bytes"]
-            reply = self.source.products(self.target_key, asked, b, ring.negative(kept))
+            a, b = (self.draws.uniform(*shape) for _ in range(2))
+            self.rounds += 1
+            asked = self.target.encrypt("source", self.rounds, a)
+            asked = self._cross(watch, LOOK_OFFLINE, bytes=asked)["bytes"]
+            reply, kept = self.source.products("target", self.rounds, asked, b, self.draws)
             reply = self._cross(watch, LOOK_OFFLINE, bytes=reply)["bytes"]
             products = self.target.decrypt_products(reply, shape)
             # ‖A + B‖² = ‖A‖² + ‖B‖² + 2⟨A, B⟩, with the last one shared.

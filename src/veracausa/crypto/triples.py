@@ -14,7 +14,6 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from veracausa.crypto import ring
 from veracausa.crypto.backends.base import Bytes, EncryptedRows, Encryption
 from veracausa.crypto.draws import Masks
 from veracausa.crypto.ring import Ring
@@ -81,14 +80,12 @@ def ask(
     if needs.forward:
         rows = shape.rows(needs.forward)
         weights = masks.uniform(len(rows), shape.columns, shape.width)
-        kept = masks.uniform(sum(rows), shape.width)
-        parts["forward"] = for_weights.forward(needs.forward, weights, ring.negative(kept))
+        parts["forward"], kept = for_weights.forward(needs.forward, weights, masks)
         made.weight_masks, made.features = list(weights), _by_batch(kept, rows)
     if needs.backward:
         rows = shape.rows(needs.backward)
         gradients = masks.uniform(sum(rows), shape.gradient_width)
-        shares = masks.uniform(len(rows), shape.columns, shape.gradient_width)
-        parts["backward"] = for_gradients.backward(needs.backward, gradients, ring.negative(shares))
+        parts["backward"], shares = for_gradients.backward(needs.backward, gradients, masks)
         made.gradient_masks, made.increments = _by_batch(gradients, rows), list(shares)
     return made, parts
 

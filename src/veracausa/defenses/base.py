@@ -63,6 +63,9 @@ class Defense:
         """
         return None
 
+    key: bytes | None = None
+    """What noise must follow from, where the party gives one before `bind`: a generator's state holds far less."""
+
     def bind(
         self,
         bottom: nn.Module,

@@ -1,15 +1,21 @@
-"""Where a defense's noise comes from: anew at each exchange, or once for each row."""
+"""Where a defense's noise comes from: anew at each exchange, or once for each row, and always from a secret key.
+
+Words come from ChaCha20 on the CPU, whatever device the payload is on: who sees noise, and even knows much of it, can
+not go on to the rest of it. What is made of the words is floating point of 32 bits. Its lowest bits are not those of
+an ideal normal number (Mironov, 2012), which matters to a guarantee of differential privacy. None is claimed here.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-# The constants of SplitMix64, as signed integers of 64 bits.
-_STEP, _FIRST, _SECOND = 0x9E3779B97F4A7C15 - 2**64, 0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64
-_BITS = 23
+from veracausa.crypto.keystream import Keystream, subkey
 
 
 class Draws(Protocol):
@@ -22,62 +28,55 @@ class Draws(Protocol):
 
 
 class Fresh:
-    """New noise at each call, drawn on `device` from one seed."""
+    """New noise at each call, from one key."""
 
-    def __init__(self, seed: int, device: torch.device) -> None:
-        self.rng = torch.Generator(device).manual_seed(seed)
+    def __init__(self, key: bytes, device: torch.device) -> None:
+        self.device = device
+        self._stream = Keystream(key)
 
     def normal(self, *shape: int) -> Tensor:
-        return torch.randn(shape, generator=self.rng, device=self.rng.device)
+        count = math.prod(shape)
+        return _normal(self._stream.words(_even(count))[None], self.device)[:, :count].reshape(shape)
 
     def laplace(self, *shape: int) -> Tensor:
-        first, second = (torch.empty(shape, device=self.rng.device).exponential_(generator=self.rng) for _ in range(2))
-        return first.sub_(second)
+        return _laplace(self._stream.words(math.prod(shape)), self.device).reshape(shape)
 
 
 class ByRow:
-    """The same noise whenever the same row comes, whatever rows are beside it: a function of the seed and the row.
+    """The same noise whenever the same row comes, whatever rows are beside it: a function of the key and the row."""
 
-    Integers only up to the last step, all rows at once and on their own device.
-    """
-
-    def __init__(self, seed: int, x: Tensor) -> None:
-        values = (x.detach().flatten(1).float() + 0.0).contiguous().view(torch.int32).long()  # + 0: one kind of zero
-        place = torch.arange(1, values.shape[1] + 1, device=x.device)
-        mixed = _mixed(values + _mixed(place * _STEP + seed))
-        self.keys = _mixed(mixed.sum(1) + seed)
+    def __init__(self, key: bytes, x: Tensor) -> None:
+        self.device = x.device
+        values = (x.detach().flatten(1).float() + 0.0).cpu().contiguous().numpy()  # + 0: one kind of zero
+        self._streams = [Keystream(subkey(key, memoryview(row).cast("B"))) for row in values]
 
     def normal(self, *shape: int) -> Tensor:
-        drawn: Tensor = torch.special.ndtri(self._uniform(shape))
-        return drawn
+        size = math.prod(shape[1:])
+        return _normal(self._words(shape[0], _even(size)), self.device)[:, :size].reshape(shape)
 
     def laplace(self, *shape: int) -> Tensor:
-        centred = self._uniform(shape) - 0.5
-        return -centred.sign() * torch.log1p(-2 * centred.abs())
+        return _laplace(self._words(shape[0], math.prod(shape[1:])), self.device).reshape(shape)
 
-    def _uniform(self, shape: tuple[int, ...]) -> Tensor:
-        """In (0, 1), never at its ends: all of 23 bits and a half are exact in float32."""
-        assert shape[0] == len(self.keys)
-        size = 1
-        for length in shape[1:]:
-            size *= length
-        place = torch.arange(1, size + 1, device=self.keys.device)
-        drawn = _mixed(self.keys.unsqueeze(1) + place * _STEP) & (2**_BITS - 1)
-        # Two calls must not give the same numbers.
-        self.keys = _mixed(self.keys + _STEP)
-        uniform: Tensor = (drawn.float() + 0.5) * 2.0**-_BITS
-        return uniform.view(shape)
+    def _words(self, rows: int, size: int) -> NDArray[np.uint32]:
+        assert rows == len(self._streams)
+        return np.stack([stream.words(size) for stream in self._streams])
 
 
-def _mixed(z: Tensor) -> Tensor:
-    """SplitMix64's finaliser; products wrap around as they should."""
-    z = (z ^ _shifted(z, 30)) * _FIRST
-    z = (z ^ _shifted(z, 27)) * _SECOND
-    mixed: Tensor = z ^ _shifted(z, 31)
-    return mixed
+def _even(count: int) -> int:
+    return count + count % 2
 
 
-def _shifted(z: Tensor, by: int) -> Tensor:
-    """A shift to the right that brings in zeros: PyTorch's own brings in the sign."""
-    shifted: Tensor = (z >> by) & (2 ** (64 - by) - 1)
-    return shifted
+def _normal(words: NDArray[np.uint32], device: torch.device) -> Tensor:
+    """Along the last dimension, by Box and Muller: two words give two numbers, and none is beyond 6.8."""
+    # Small words are exact in 32-bit floating point, and large ones become 1 at most: there is no logarithm of 0.
+    first, second = torch.from_numpy(words.astype(np.float32)).to(device).chunk(2, -1)
+    radius = first.add(0.5).mul_(2.0**-32).log_().mul_(-2).clamp_min_(0).sqrt_()
+    angle = second * (2 * math.pi * 2.0**-32)
+    return torch.cat([radius * angle.cos(), radius * angle.sin_()], -1)
+
+
+def _laplace(words: NDArray[np.uint32], device: torch.device) -> Tensor:
+    """An exponential number of 31 bits of a word, with the last bit as its sign; none is beyond 22.2."""
+    magnitude = (words >> 1).astype(np.float32) + np.float32(0.5)
+    signed = torch.from_numpy(np.where(words & 1, magnitude, -magnitude)).to(device)
+    return signed.abs().mul_(2.0**-31).log_() * signed.sign()

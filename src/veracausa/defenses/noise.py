@@ -9,8 +9,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from veracausa.crypto.keystream import KEY, subkey
 from veracausa.defenses.base import Context, Defense
 from veracausa.defenses.draws import ByRow, Draws, Fresh
+from veracausa.errors import InputError
 from veracausa.registry import Options
 
 
@@ -37,7 +39,16 @@ class NoiseDefense(Defense):
         runner: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         super().bind(bottom, optimizer, rng, runner)
-        self.seed = _seed(rng)
+        key = self.key or _key(rng)
+        self._fresh_key, self.row_key = subkey(key, "fresh"), subkey(key, "rows")
+        self.drawn = 0
+        """How often noise was drawn anew. Steps that are repeated after a restart repeat their noise too: a second
+        draw for the same payload would be one more to average over."""
+
+    @property
+    def seed(self) -> int:
+        """Of the random directions that something is estimated by: always the same ones."""
+        return int.from_bytes(subkey(self.row_key, "directions")[:7], "big")
 
     def noise(self, r: Tensor, x: Tensor, draws: Draws) -> Tensor:
         """What is added to the payloads `r` of rows `x`."""
@@ -73,23 +84,33 @@ class NoiseDefense(Defense):
         }
 
     def state(self) -> dict[str, Any]:
-        return {"seed": self.seed}
+        # Not what fresh noise follows from: who gets a trained part needs the rows' noise alone.
+        return {"row_key": self.row_key.hex(), "drawn": self.drawn}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        self.seed = state["seed"]
+        if "row_key" not in state:
+            raise InputError(
+                f"defense {self.options.name!r}: what is to be loaded was made by an earlier version, whose noise came "
+                "from another generator; train anew"
+            )
+        self.row_key, self.drawn = bytes.fromhex(state["row_key"]), state["drawn"]
 
     def _noisy(self, payload: Tensor, x: Tensor, draws: Draws) -> Tensor:
         with torch.no_grad():
             return payload + self.noise(payload, x, draws).to(payload.dtype)
 
     def _training_draws(self, x: Tensor) -> Draws:
-        return Fresh(_seed(self.rng), x.device) if self.random else ByRow(self.seed, x)
+        if not self.random:
+            return ByRow(self.row_key, x)
+        self.drawn += 1
+        return Fresh(subkey(self._fresh_key, self.drawn), x.device)
 
     def _inference_draws(self, x: Tensor) -> Draws:
         if self._asked is not None:
-            return Fresh(_seed(self._asked), x.device)
-        return ByRow(self.seed, x)
+            return Fresh(_key(self._asked), x.device)
+        return ByRow(self.row_key, x)
 
 
-def _seed(rng: torch.Generator) -> int:
-    return int(torch.randint(2**62, (), generator=rng, device=rng.device))
+def _key(rng: torch.Generator) -> bytes:
+    """For who has nothing to hide: an audit, or a defense outside of a party."""
+    return bytes(torch.randint(256, (KEY,), generator=rng, device=rng.device, dtype=torch.uint8).tolist())

@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from veracausa.crypto.keystream import subkey
 from veracausa.data.vertical import Part
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Context, Progress, unheard
@@ -202,7 +203,7 @@ class NoisyBottleneck(NoiseDefense):
     def _inference_draws(self, x: Tensor) -> Draws:
         if self.options.noise_mode == "accounted" and self._asked is None:
             # By row and state of the bottom: the same noise on two states would cancel in their difference.
-            return ByRow(self.seed + self.updates, x)
+            return ByRow(subkey(self.row_key, "state", self.updates), x)
         return super()._inference_draws(x)
 
     def diagnose(self, x: Tensor, ids: Tensor) -> dict[str, float]:

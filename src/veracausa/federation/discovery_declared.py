@@ -47,6 +47,8 @@ def _party(others: tuple[str, ...], method: VFedCD, columns: SiteColumns) -> Ite
     looks = 1 if settings.structure_every == "epoch" else max(1, steps // min(settings.structure_every, steps))
     features, weights = batch * own * numbers * _WORD, own * own * numbers * _WORD
     once = len(others)
+    yield Declared("toss", others, "a commitment to a nonce", "run", 32 * once)
+    yield Declared("toss shown", others, "the nonce", "run", 32 * once)
     yield Declared("key", others, "a public key", "run", None)
     yield Declared("agreed", others, "a fingerprint", "run", 32 * once)
     yield Declared("columns", others, f"its {own} columns, encrypted ({method.encryption})", "run", None)

@@ -265,6 +265,11 @@ def _own_job(folder: Path, me: str) -> tuple[DiscoveryJob, VFedCD]:
         raise InputError(f"{path}: method = {job.method!r}: needs all columns in one place; use vfedcd")
     if method.engine == "floating":
         raise InputError(f"{path}: settings.engine = 'floating' is for one place; leave it out")
+    if method.encryption == "paillier" and not method.strong:
+        raise InputError(
+            f"{path}: settings.encryption = 'paillier' is for one machine: nothing proves that a partner's modulus is "
+            "well formed, and one that is not need not hide what is computed under it; use bfv"
+        )
     if method.bootstrap:
         raise InputError(f"{path}: settings.bootstrap: resamples are not trained across sites; set it to 0")
     method.engine_for(len(job.parties), given=True)

@@ -23,7 +23,7 @@ from veracausa.wire.link import Link
 
 RUN = "run"
 """The run folder of a site, inside its own."""
-SEED, SEED_BYTES = "seed", 7
+SEED, SEED_BYTES = "seed", 32
 """The file of a seed that only this party knows, beside its checkpoints, and its size."""
 _SALT = 32
 
@@ -113,4 +113,10 @@ def own_secret(path: Path, size: int) -> bytes:
         # Only its owner reads it, from the first byte on.
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(secrets.token_bytes(size))
-    return path.read_bytes()
+    secret = path.read_bytes()
+    if len(secret) != size:
+        raise InputError(
+            f"{path}: holds {len(secret)} bytes, {size} are needed (torn, or of an earlier version); "
+            "begin anew in another folder"
+        )
+    return secret

@@ -46,6 +46,7 @@ class PassiveParty:
         self.bottom: nn.Module = placed(built.module, job.runtime, self.device)
         self.optimizer = make_optimizer(self.bottom.parameters(), job.training.optimizer)
         runner = Runner(self.bottom, job.runtime, self.device, job.training.batch_size)
+        self.defense.key = seeding.derive_key(job.seed, self.name, "noise")
         self.defense.bind(self.bottom, self.optimizer, self.rng, runner)
         self.parts = {split: data.part(split).to(self.device) for split in ("train", "validation", "test")}
         self.meters = Meters(job, self.name, self.parts["train"], self.defense)

@@ -135,7 +135,7 @@ def test_times_of_a_wrong_result_are_refused(monkeypatch):
         def decrypt_backward(self, *args):
             return super().decrypt_backward(*args) ^ 1
 
-    monkeypatch.setattr(dispatch_pair, "make_encryption", lambda name: Wrong())
+    monkeypatch.setattr(dispatch_pair, "make_encryption", lambda name, toss, party: Wrong())
     with pytest.raises(RunError, match="its times mean nothing"):
         measure("none", TINY, repeats=1)
 
@@ -144,7 +144,7 @@ def test_paillier_is_timed_by_its_phases(monkeypatch):
     pytest.importorskip("gmpy2")
     from veracausa.crypto.backends.paillier import Paillier
 
-    monkeypatch.setattr(dispatch_pair, "make_encryption", lambda name: Paillier.with_insecure_key(768))
+    monkeypatch.setattr(dispatch_pair, "make_encryption", lambda name, toss, party: Paillier.with_insecure_key(768))
     found = measure("paillier", TINY, repeats=0)
     offline = {phase for stage, phase in found.phases if stage == OFFLINE}
     assert offline >= {"draw", "multiply", "mask and re-randomise", "serialise", "validate", "decrypt", "message"}
@@ -156,7 +156,7 @@ def test_bfv_is_timed_by_its_phases():
     pytest.importorskip("seal")
     found = measure("bfv", TINY, repeats=1)
     offline = {phase for stage, phase in found.phases if stage == OFFLINE}
-    wanted = "encode transform multiply mask flood switch serialise validate decrypt draw message"
+    wanted = "encode transform multiply mask noise switch serialise validate decrypt draw message"
     assert offline >= set(wanted.split())
     assert (SET_UP, "encrypt") in found.phases
     assert found.phases[OFFLINE, "other"] < 0.5 * sum(found.phases[OFFLINE, phase] for phase in offline)

@@ -11,30 +11,31 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tossed import OWNER, PEER, Given, met, tossed_pair
 from veracausa.crypto import ring
-from veracausa.crypto.backends import make_encryption
 from veracausa.crypto.backends.base import Encryption
 from veracausa.crypto.backends.none import NoEncryption
 from veracausa.crypto.draws import SecureDraws
 from veracausa.crypto.ring import P, Ring
-from veracausa.errors import InputError
+from veracausa.errors import InputError, RunError
 
 pytest.importorskip("seal")
 
-from veracausa.crypto.backends.bfv import BFV
-from veracausa.crypto.backends.bfv.keys import key_fingerprint
+from veracausa.crypto.backends.bfv.keys import SecretKey, key_fingerprint
 from veracausa.crypto.backends.bfv.packing import Packing
 from veracausa.crypto.backends.bfv.parameters import DEGREE, MOST_TERMS
-from veracausa.crypto.backends.bfv.rows import _lane_masks
 
 DRAWS = SecureDraws()
 Parties = tuple[Encryption, Encryption]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def parties() -> Parties:
-    """The owner of rows, and the party that multiplies them."""
-    return BFV(), BFV()
+    return tossed_pair("bfv")
+
+
+def twins() -> Parties:
+    return met(NoEncryption(), NoEncryption())
 
 
 def numbers(extreme: bool, *shape: int) -> Ring:
@@ -50,15 +51,15 @@ def agree(
     batches = [rng.integers(-2047, 2048, (n, columns)).astype(float) for n in sizes]
     rows = [sizes[batch] for batch in asked]
     weights, gradients = numbers(extreme, len(asked), columns, width), numbers(extreme, sum(rows), width)
-    masks = numbers(extreme, sum(rows), width), numbers(extreme, len(asked), columns, width)
     found = []
-    for owner, peer in (parties, (NoEncryption(), NoEncryption())):
-        opened = peer.open_rows(owner.public_key(), owner.encrypt_rows(batches, width), sizes, columns, width)
-        forward, backward = opened.forward(asked, weights, masks[0]), opened.backward(asked, gradients, masks[1])
+    for owner, peer in (parties, twins()):
+        opened = peer.open_rows(OWNER, owner.encrypt_rows(PEER, batches, width), sizes, columns, width)
+        forward, kept = opened.forward(asked, weights, DRAWS)
+        backward, kept_back = opened.backward(asked, gradients, DRAWS)
         found.append(
             (
-                owner.decrypt_forward(forward, rows, columns, width),
-                owner.decrypt_backward(backward, rows, columns, width),
+                ring.add(owner.decrypt_forward(forward, rows, columns, width), kept),
+                ring.add(owner.decrypt_backward(backward, rows, columns, width), kept_back),
             )
         )
     assert np.array_equal(found[0][0], found[1][0])
@@ -99,61 +100,80 @@ def test_zeros_are_no_special_case(parties: Parties, zero: str) -> None:
     """A zero factor would make a transparent ciphertext, which SEAL refuses."""
     owner, peer = parties
     x = np.zeros((4, 2)) if zero == "columns" else np.ones((4, 2))
-    rows = peer.open_rows(owner.public_key(), owner.encrypt_rows([x], 3), [4], 2, 3)
+    rows = peer.open_rows(OWNER, owner.encrypt_rows(PEER, [x], 3), [4], 2, 3)
     one = np.ones((1, 2, 3), dtype=np.int64)
-    mask = DRAWS.uniform(4, 3)
-    reply = rows.forward([0], one * (zero != "weights"), mask)
-    masked = owner.decrypt_forward(reply, [4], 2, 3)
-    assert np.array_equal((masked - mask) % P, np.full((4, 3), 2 * (zero == "gradients")))
-    reply = rows.backward([0], np.full((4, 3), int(zero != "gradients")), mask.reshape(2, 2, 3)[:1])
+    reply, kept = rows.forward([0], one * (zero != "weights"), DRAWS)
+    opened = owner.decrypt_forward(reply, [4], 2, 3)
+    assert np.array_equal(ring.add(opened, kept), np.full((4, 3), 2 * (zero == "gradients")))
+    reply, kept = rows.backward([0], np.full((4, 3), int(zero != "gradients")), DRAWS)
     summed = owner.decrypt_backward(reply, [4], 2, 3)
-    assert np.array_equal((summed - mask.reshape(2, 2, 3)[:1]) % P, np.full((1, 2, 3), 4 * (zero == "weights")))
+    assert np.array_equal(ring.add(summed, kept), np.full((1, 2, 3), 4 * (zero == "weights")))
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 4), (1,), (DEGREE + 5,), (0,)])
 def test_products_element_by_element(parties: Parties, shape: tuple[int, ...]) -> None:
-    values, factors, mask = (DRAWS.uniform(*shape) for _ in range(3))
+    values, factors = (DRAWS.uniform(*shape) for _ in range(2))
     if values.size:
-        values.flat[0], factors.flat[0], mask.flat[0] = P - 1, P - 1, P - 1
+        values.flat[0], factors.flat[0] = P - 1, P - 1
         factors.flat[-1] = 0
     found = []
-    for owner, peer in (parties, (NoEncryption(), NoEncryption())):
-        reply = peer.products(owner.public_key(), owner.encrypt(values), factors, mask)
-        found.append(owner.decrypt_products(reply, shape))
+    for owner, peer in (parties, twins()):
+        reply, kept = peer.products(OWNER, 0, owner.encrypt(PEER, 0, values), factors, DRAWS)
+        found.append(ring.add(owner.decrypt_products(reply, shape), kept))
     assert np.array_equal(*found)
 
 
 def test_products_with_nothing_but_zeros(parties: Parties) -> None:
     owner, peer = parties
-    mask = DRAWS.uniform(7)
-    reply = peer.products(owner.public_key(), owner.encrypt(DRAWS.uniform(7)), np.zeros(7, dtype=np.int64), mask)
-    assert np.array_equal(owner.decrypt_products(reply, (7,)), mask)
+    encrypted = owner.encrypt(PEER, 0, DRAWS.uniform(7))
+    reply, kept = peer.products(OWNER, 0, encrypted, np.zeros(7, dtype=np.int64), DRAWS)
+    assert not ring.add(owner.decrypt_products(reply, (7,)), kept).any()
 
 
 def test_the_same_question_is_never_answered_by_the_same_bytes(parties: Parties) -> None:
     owner, peer = parties
-    rows = peer.open_rows(owner.public_key(), owner.encrypt_rows([np.ones((3, 1))], 2), [3], 1, 2)
-    weights, mask = DRAWS.uniform(1, 1, 2), DRAWS.uniform(3, 2)
-    once, again = rows.forward([0], weights, mask), rows.forward([0], weights, mask)
+    rows = peer.open_rows(OWNER, owner.encrypt_rows(PEER, [np.ones((3, 1))], 2), [3], 1, 2)
+    weights = DRAWS.uniform(1, 1, 2)
+    (once, kept), (again, kept_again) = (rows.forward([0], weights, Given()) for _ in range(2))
     same = (once == again)[64 + 4 :].mean()
-    assert same < 0.02
+    assert same < 0.05  # of eight bytes the highest has four bits
+    assert not (kept == kept_again).any()
 
 
-def test_lanes_of_a_batch_have_masks_of_their_own() -> None:
-    """The owner sees every lane: were only their sum masked, it would read the parts."""
+def test_nothing_is_encrypted_twice_for_one_purpose(parties: Parties) -> None:
+    """Two messages with one second half would show their difference."""
+    owner, _ = parties
+    rows = [np.ones((3, 1))]
+    owner.encrypt_rows(PEER, rows, 2)
+    with pytest.raises(RunError, match="would show their difference"):
+        owner.encrypt_rows(PEER, rows, 2)
+    owner.encrypt_rows("another", rows, 2)
+    owner.encrypt(PEER, 3, DRAWS.uniform(1))
+    with pytest.raises(RunError, match="would show their difference"):
+        owner.encrypt(PEER, 3, DRAWS.uniform(1))
+
+
+def test_lanes_of_a_batch_have_masks_of_their_own(parties: Parties, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The owner sees every lane: were only their sum masked, it would read the parts. Here all parts are 0."""
+    owner, peer = parties
     (turn,) = Packing((400,), 2, 50).turns([0])
-    mask = DRAWS.uniform(1, 2, 50)
-    once, again = (_lane_masks(turn, mask).reshape(-1, 2, 50)[turn.lanes[0]] for _ in range(2))
-    for lanes in (once, again):
-        assert len(lanes) > 100
-        assert np.array_equal(ring.total(lanes, 0), mask[0])
-        places = np.sort(lanes.reshape(-1) / P)
+    rows = peer.open_rows(OWNER, owner.encrypt_rows(PEER, [np.zeros((400, 2))], 50), [400], 2, 50)
+    seen: list[Ring] = []
+    decrypt = SecretKey.decrypt
+    monkeypatch.setattr(SecretKey, "decrypt", lambda *given: seen.append(decrypt(*given)) or seen[-1])
+    for _ in range(2):
+        reply, kept = rows.backward([0], DRAWS.uniform(400, 50), DRAWS)
+        assert np.array_equal(ring.negative(kept), owner.decrypt_backward(reply, [400], 2, 50))
+    once, again = np.split(np.array(seen), 2)
+    assert turn.lanes.shape[1] > 100
+    for slots in (once, again):  # also those that belong to no lane
+        places = np.sort(slots.reshape(-1) / P)
         assert np.abs(places - np.arange(places.size) / places.size).max() < 3 / np.sqrt(places.size)
     assert not (once == again).any()
 
 
 def test_secret_keys_have_no_serializer() -> None:
-    made = BFV()
+    made, _ = tossed_pair("bfv")
     for secret in (made, made._secret):
         with pytest.raises(TypeError, match="no serializer"):
             pickle.dumps(secret)
@@ -165,7 +185,7 @@ def test_secret_keys_have_no_serializer() -> None:
 
 
 def test_fingerprints_tell_keys_apart() -> None:
-    keys = [make_encryption("bfv").public_key() for _ in range(2)]
+    keys = [tossed_pair("bfv")[0].public_key() for _ in range(2)]
     assert len(key_fingerprint(keys[0])) == 64
     assert key_fingerprint(keys[0]) == key_fingerprint(keys[0].copy())
     assert key_fingerprint(keys[0]) != key_fingerprint(keys[1])

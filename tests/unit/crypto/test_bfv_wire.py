@@ -13,11 +13,12 @@ from veracausa.errors import WireError
 pytest.importorskip("seal")
 
 from fuzz_ciphertexts import fuzz, signed
+from tossed import OWNER, PEER, tossed_pair
 from veracausa.crypto.backends.base import Bytes
-from veracausa.crypto.backends.bfv import BFV
 from veracausa.crypto.backends.bfv.ciphertexts import BYTES, packed_size
 from veracausa.crypto.backends.bfv.envelope import HEAD, TAG
 from veracausa.crypto.backends.bfv.parameters import ALL, DEGREE, PRIMES, SENT
+from veracausa.crypto.backends.bfv.uniform import SEED
 
 DRAWS = SecureDraws()
 SIZES, COLUMNS, WIDTH = [3], 1, 4
@@ -27,14 +28,16 @@ class Exchange:
     """One owner, one peer, one message of each kind."""
 
     def __init__(self) -> None:
-        self.owner, self.peer = BFV(), BFV()
-        self.rows = self.owner.encrypt_rows([np.ones((3, COLUMNS))], WIDTH)
+        self.owner, self.peer = tossed_pair("bfv")
+        self.rows = self.owner.encrypt_rows(PEER, [np.ones((3, COLUMNS))], WIDTH)
         opened = self.open_rows(self.rows)
-        self.forward = opened.forward([0], DRAWS.uniform(1, COLUMNS, WIDTH), DRAWS.uniform(3, WIDTH))
-        self.backward = opened.backward([0], DRAWS.uniform(3, WIDTH), DRAWS.uniform(1, COLUMNS, WIDTH))
+        self.forward, _ = opened.forward([0], DRAWS.uniform(1, COLUMNS, WIDTH), DRAWS)
+        self.backward, _ = opened.backward([0], DRAWS.uniform(3, WIDTH), DRAWS)
 
     def open_rows(self, rows: Bytes, key: Bytes | None = None):
-        return self.peer.open_rows(self.owner.public_key() if key is None else key, rows, SIZES, COLUMNS, WIDTH)
+        if key is not None:
+            self.peer.meet(OWNER, key)
+        return self.peer.open_rows(OWNER, rows, SIZES, COLUMNS, WIDTH)
 
     def open_forward(self, reply: Bytes) -> None:
         self.owner.decrypt_forward(reply, SIZES, COLUMNS, WIDTH)
@@ -48,7 +51,7 @@ def exchange() -> Exchange:
 def coefficient(data: Bytes, start: int, prime: int, value: int) -> Bytes:
     """With the first residue of a prime replaced, and a digest that fits."""
     out = data.copy()
-    at = start + 2 * DEGREE * sum(BYTES[:prime])
+    at = start + DEGREE * sum(BYTES[:prime])
     out[at : at + BYTES[prime]] = list(value.to_bytes(BYTES[prime], "little"))
     return signed(out)
 
@@ -79,7 +82,7 @@ def test_what_is_not_of_the_agreed_form(
 
 @pytest.mark.parametrize("prime", range(SENT))
 def test_coefficients_beyond_their_modulus(exchange: Exchange, prime: int) -> None:
-    start = HEAD + 4
+    start = HEAD + 4 + SEED
     exchange.open_forward(coefficient(exchange.forward, start, prime, PRIMES[prime] - 1))
     with pytest.raises(WireError, match="not below its modulus"):
         exchange.open_forward(coefficient(exchange.forward, start, prime, PRIMES[prime]))
@@ -88,7 +91,7 @@ def test_coefficients_beyond_their_modulus(exchange: Exchange, prime: int) -> No
 @pytest.mark.parametrize("prime", range(SENT))
 def test_transparent_replies(exchange: Exchange, prime: int) -> None:
     reply = exchange.forward.copy()
-    second = HEAD + 4 + 2 * DEGREE * sum(BYTES[:prime]) + DEGREE * BYTES[prime]
+    second = HEAD + 4 + SEED + DEGREE * sum(BYTES[:prime])
     reply[second : second + DEGREE * BYTES[prime]] = 0
     with pytest.raises(WireError, match="transparent"):
         exchange.open_forward(signed(reply))
@@ -108,7 +111,7 @@ def test_replies_to_others(exchange: Exchange) -> None:
     with pytest.raises(WireError, match="another key"):
         exchange.open_rows(other.rows)
     with pytest.raises(WireError, match="never encrypted"):
-        BFV().decrypt_forward(exchange.forward, SIZES, COLUMNS, WIDTH)
+        tossed_pair("bfv")[0].decrypt_forward(exchange.forward, SIZES, COLUMNS, WIDTH)
 
 
 def test_a_reply_serves_one_purpose(exchange: Exchange) -> None:
@@ -128,12 +131,12 @@ def test_only_what_was_asked_is_taken(exchange: Exchange) -> None:
 
 @pytest.mark.parametrize("constant", [0, 7])
 def test_degenerate_keys(exchange: Exchange, constant: int) -> None:
-    """Second halves that are 0 or a constant: an encryption of 0 under such a key would hide nothing."""
+    """Its numbers are 0 or a constant. The halves that hide are not in it, so that it could not even do harm."""
     key = exchange.owner.public_key().copy()
     for zero in range(4):
         start = HEAD + zero * packed_size(ALL)
         for prime in range(ALL):
-            half = start + 2 * DEGREE * sum(BYTES[:prime]) + DEGREE * BYTES[prime]
+            half = start + DEGREE * sum(BYTES[:prime])
             key[half : half + DEGREE * BYTES[prime]] = np.tile(
                 np.frombuffer(constant.to_bytes(BYTES[prime], "little"), dtype=np.uint8), DEGREE
             )
@@ -142,7 +145,7 @@ def test_degenerate_keys(exchange: Exchange, constant: int) -> None:
 
 
 def test_a_key_that_repeats_itself(exchange: Exchange) -> None:
-    """Four times the same encryption of 0: replies under one u would show their difference."""
+    """Four times the same numbers are no four encryptions of 0."""
     key = exchange.owner.public_key()
     once = key[HEAD : HEAD + packed_size(ALL)]
     with pytest.raises(WireError, match="degenerate"):

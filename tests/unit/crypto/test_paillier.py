@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from veracausa.crypto.backends import make_encryption
+from tossed import OWNER, PEER, Given, met, tossed_pair
+from veracausa.crypto import ring
 from veracausa.crypto.backends.none import NoEncryption
 from veracausa.crypto.draws import SecureDraws
 from veracausa.crypto.ring import P
@@ -34,8 +35,8 @@ def owner() -> Paillier:
 
 
 @pytest.fixture(scope="module")
-def peer() -> Paillier:
-    return Paillier.with_insecure_key(BITS)
+def peer(owner: Paillier) -> Paillier:
+    return met(owner, Paillier.with_insecure_key(BITS))[1]
 
 
 def batches_of(sizes: tuple[int, ...], columns: int) -> list[np.ndarray]:
@@ -56,9 +57,11 @@ def agree(owner: Paillier, peer: Paillier, sizes: tuple[int, ...], columns: int,
     forward_mask, backward_mask = DRAWS.uniform(sum(rows), width), DRAWS.uniform(len(asked), columns, width)
     found = []
     for source, target in ((owner, peer), (NoEncryption(), NoEncryption())):
-        opened = target.open_rows(source.public_key(), source.encrypt_rows(batches, width), sizes, columns, width)
-        forward = opened.forward(asked, weights, forward_mask)
-        backward = opened.backward(asked, gradients, backward_mask)
+        opened = target.open_rows(OWNER, source.encrypt_rows(PEER, batches, width), sizes, columns, width)
+        forward, kept = opened.forward(asked, weights, Given(forward_mask))
+        backward, kept_back = opened.backward(asked, gradients, Given(backward_mask))
+        assert np.array_equal(kept, forward_mask)
+        assert np.array_equal(kept_back, backward_mask)
         found.append(
             (
                 source.decrypt_forward(forward, rows, columns, width),
@@ -81,7 +84,7 @@ def test_forward_and_backward_are_the_twins(owner, peer, sizes, columns, width, 
 
 @pytest.mark.slow
 def test_a_key_of_full_size_gives_the_twins_bits():
-    owner, peer = make_encryption("paillier"), make_encryption("paillier")
+    owner, peer = tossed_pair("paillier")
     assert isinstance(owner, Paillier)
     assert isinstance(peer, Paillier)
     assert owner.protects
@@ -100,16 +103,17 @@ def check_products(owner: Paillier, peer: Paillier, shape: tuple[int, ...]) -> N
     a.flat[0] = b.flat[0] = mask.flat[0] = P - 1
     found = []
     for source, target in ((owner, peer), (NoEncryption(), NoEncryption())):
-        reply = target.products(source.public_key(), source.encrypt(a), b, mask)
+        reply, kept = target.products(OWNER, 0, source.encrypt(PEER, 0, a), b, Given(mask))
+        assert np.array_equal(kept, mask)
         found.append(source.decrypt_products(reply, shape))
     np.testing.assert_array_equal(*found)
 
 
 def test_columns_of_zeros_come_back_as_their_masks(owner, peer):
-    rows = peer.open_rows(owner.public_key(), owner.encrypt_rows([np.zeros((4, 2))], 3), [4], 2, 3)
+    rows = peer.open_rows(OWNER, owner.encrypt_rows(PEER, [np.zeros((4, 2))], 3), [4], 2, 3)
     mask = DRAWS.uniform(4, 3)
-    first, second = (rows.forward([0], np.zeros((1, 2, 3), dtype=np.int64), mask) for _ in range(2))
-    np.testing.assert_array_equal(owner.decrypt_forward(first, [4], 2, 3), mask)
+    first, second = (rows.forward([0], np.zeros((1, 2, 3), dtype=np.int64), Given(mask))[0] for _ in range(2))
+    np.testing.assert_array_equal(owner.decrypt_forward(first, [4], 2, 3), ring.negative(mask))
     assert first.flags.writeable  # a tensor is made of it
     assert (first[keys.TAG :] != second[keys.TAG :]).any()
 
@@ -187,14 +191,14 @@ def test_the_owners_randomisers_are_residues_of_order_prime_to_the_modulus(owner
 
 def test_a_reply_that_is_not_randomised_anew_lets_its_opener_test_guesses_and_ours_does_not(owner, peer, monkeypatch):
     """Modulo M a ciphertext is its randomiser's part alone, and powers of the columns' show whose they are."""
-    encrypted = owner.encrypt_rows([np.full((2, 3), 5.0)], 1)
-    rows = peer.open_rows(owner.public_key(), encrypted, [2], 3, 1)
+    encrypted = owner.encrypt_rows(PEER, [np.full((2, 3), 5.0)], 1)
+    rows = peer.open_rows(OWNER, encrypted, [2], 3, 1)
     secret = DRAWS.uniform(1, 3, 1)
     modulus = int(owner._secret.public.modulus)
     sent = owner._secret.public.read_ciphertexts("rows", encrypted, 3 + 2)[:3]
 
     def recognised() -> bool:
-        reply = rows.forward([0], secret, DRAWS.uniform(2, 1))
+        reply, _ = rows.forward([0], secret, DRAWS)
         seen = int(owner._secret.public.read_ciphertexts("forward", reply, 1)[0])
         guess = 1
         for c, u in zip(sent, secret.ravel().tolist(), strict=True):
@@ -208,10 +212,10 @@ def test_a_reply_that_is_not_randomised_anew_lets_its_opener_test_guesses_and_ou
 
 def test_short_keys_and_large_values_are_refused(owner):
     with pytest.raises(InputError, match="2048 bits protects too little; take 3072"):
-        Paillier(2048)
+        Paillier(bits=2048)
     assert not owner.protects
     with pytest.raises(InputError, match="larger than 2048 units") as refused:
-        owner.encrypt_rows([np.full((2, 2), 54321.0)], 1)
+        owner.encrypt_rows(PEER, [np.full((2, 2), 54321.0)], 1)
     assert "54321" not in str(refused.value)
 
 
@@ -241,18 +245,40 @@ def test_what_is_no_modulus_is_refused(owner, spoil):
         PublicKey.read(spoil(owner.public_key()), BITS)
 
 
+def test_a_modulus_that_is_not_well_formed_is_taken_and_its_owner_reads_what_was_to_be_hidden():
+    """Why no member of a federation may choose this encryption. Of M = p·q where p divides q − 1, M-th powers are p-th
+    powers modulo q: a fresh randomiser leaves a ciphertext in its class, and the class of c^u tells u modulo p."""
+    p = int(gmpy2.next_prime(1 << 20))
+    k = 1 << (BITS - 41)
+    while not gmpy2.is_prime(q := k * p + 1):
+        k += 2
+    key = PublicKey.read(as_bytes(p * q), BITS)  # nothing is refused
+    u = DRAWS.uniform(1).tolist()[0]
+    base = next(c for c in range(2, 99) if gmpy2.powmod(c, (q - 1) // p, q) != 1)
+    reply = key.add(int(gmpy2.powmod(base, u, key.square)), DRAWS.uniform(1).tolist()[0])  # as a peer would answer
+    seen, one = gmpy2.powmod(reply, (q - 1) // p, q), gmpy2.powmod(base, (q - 1) // p, q)
+    steps = {int(gmpy2.powmod(one, small, q)): small for small in range(1 << 11)}
+    back = gmpy2.invert(gmpy2.powmod(one, 1 << 11, q), q)
+    found = next(
+        large << 11 | steps[met]
+        for large in range(1 << 10)
+        if (met := int(seen * gmpy2.powmod(back, large, q) % q)) in steps
+    )
+    assert found == u % p
+
+
 def as_bytes(value: int) -> np.ndarray:
     return np.frombuffer(value.to_bytes(BITS // 8, "big"), dtype=np.uint8)
 
 
 def test_what_is_no_ciphertext_is_refused(owner, peer):
     sizes, columns, width = [3], 2, 2
-    encrypted = owner.encrypt_rows([np.ones((3, 2))], width)
-    rows = peer.open_rows(owner.public_key(), encrypted, sizes, columns, width)
-    forward = rows.forward([0], DRAWS.uniform(1, 2, 2), DRAWS.uniform(3, 2))
-    backward = rows.backward([0], DRAWS.uniform(3, 2), DRAWS.uniform(1, 2, 2))
-    values = owner.encrypt(DRAWS.uniform(2))
-    products = peer.products(owner.public_key(), values, DRAWS.uniform(2), DRAWS.uniform(2))
+    encrypted = owner.encrypt_rows(PEER, [np.ones((3, 2))], width)
+    rows = peer.open_rows(OWNER, encrypted, sizes, columns, width)
+    forward, _ = rows.forward([0], DRAWS.uniform(1, 2, 2), DRAWS)
+    backward, _ = rows.backward([0], DRAWS.uniform(3, 2), DRAWS)
+    values = owner.encrypt(PEER, 0, DRAWS.uniform(2))
+    products, _ = peer.products(OWNER, 0, values, DRAWS.uniform(2), DRAWS)
     length = BITS // 4
     p = int(owner._secret._p)
 
@@ -262,10 +288,10 @@ def test_what_is_no_ciphertext_is_refused(owner, peer):
         )
 
     opened = {
-        "rows": (encrypted, lambda data: peer.open_rows(owner.public_key(), data, sizes, columns, width)),
+        "rows": (encrypted, lambda data: peer.open_rows(OWNER, data, sizes, columns, width)),
         "forward": (forward, lambda data: owner.decrypt_forward(data, sizes, columns, width)),
         "backward": (backward, lambda data: owner.decrypt_backward(data, sizes, columns, width)),
-        "values": (values, lambda data: peer.products(owner.public_key(), data, *DRAWS.uniform(2, 2))),
+        "values": (values, lambda data: peer.products(OWNER, 0, data, DRAWS.uniform(2), DRAWS)),
         "products": (products, lambda data: owner.decrypt_products(data, (2,))),
     }
     for purpose, (good, read) in opened.items():
@@ -298,7 +324,8 @@ def test_what_is_no_ciphertext_is_refused(owner, peer):
 
 def test_mutated_messages_are_refused_or_read_and_nothing_else(owner, peer):
     rng = np.random.default_rng(1)
-    reply = peer.products(owner.public_key(), owner.encrypt(DRAWS.uniform(3)), DRAWS.uniform(3), DRAWS.uniform(3))
+    encrypted = owner.encrypt(PEER, 0, DRAWS.uniform(3))
+    reply, _ = peer.products(OWNER, 0, encrypted, DRAWS.uniform(3), DRAWS)
     refused = 0
     for _ in range(300):
         mutated = reply.copy()

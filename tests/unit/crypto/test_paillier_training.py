@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from veracausa.crypto.toss import Toss
 from veracausa.discovery.federated.run import FederatedFit, discover
 from veracausa.discovery.settings import Settings
 from veracausa.errors import RunError
@@ -37,7 +38,7 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> KEYS:
 
     made: KEYS = []
 
-    def quick_key() -> paillier.Paillier:
+    def quick_key(toss: Toss, party: str) -> paillier.Paillier:
         short = whole.with_insecure_key(768)
         made.append(short.public_key())
         return short

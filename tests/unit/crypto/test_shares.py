@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
+from tossed import OWNER, PEER, Given, tossed_pair
 from veracausa.crypto import fixed_point, ring
 from veracausa.crypto.backends import make_encryption
 from veracausa.crypto.draws import Draws, InsecureSeededDraws, SecureDraws
 from veracausa.crypto.fixed_point import WEIGHT_BITS, encode_columns, encode_gradient
 from veracausa.crypto.ring import P
 from veracausa.crypto.shares import FORWARD_BITS, NORM_BITS, SharedWeights
+from veracausa.crypto.toss import Toss
 from veracausa.errors import InputError, RunError, WireError
 
 
@@ -149,37 +151,43 @@ def test_an_opened_value_near_the_end_of_the_ring_is_refused() -> None:
 @pytest.mark.parametrize("sizes", [(5, 4), (4, 4)])
 def test_what_is_computed_on_encrypted_numbers_is_exact_and_masked(sizes: tuple[int, int]) -> None:
     rng = np.random.default_rng(4)
-    owner, other = make_encryption("none"), make_encryption("none")
+    owner, other = tossed_pair("none")
     batches = [rng.integers(-2047, 2048, (n, 3)).astype(float) for n in sizes]
-    rows = other.open_rows(owner.public_key(), owner.encrypt_rows(batches, 7), sizes, 3, 7)
+    rows = other.open_rows(OWNER, owner.encrypt_rows(PEER, batches, 7), sizes, 3, 7)
     asked = [1, 0, 1]
     rows_of = [sizes[batch] for batch in asked]
     exactly = [batches[batch].astype(int).astype(object) for batch in asked]
     ends = np.cumsum(rows_of)[:-1]
     weights, mask = rng.integers(0, P, (3, 3, 7)), rng.integers(0, P, (sum(rows_of), 7))
-    exact = np.concatenate([x @ w for x, w in zip(exactly, weights.astype(object), strict=True)]) + mask
-    got = owner.decrypt_forward(rows.forward(asked, weights, mask), rows_of, 3, 7)
+    exact = np.concatenate([x @ w for x, w in zip(exactly, weights.astype(object), strict=True)]) - mask
+    reply, kept = rows.forward(asked, weights, Given(mask))
+    got = owner.decrypt_forward(reply, rows_of, 3, 7)
+    assert np.array_equal(kept, mask)
     assert got.tolist() == (exact % P).tolist()
     gradients, mask = rng.integers(0, P, (sum(rows_of), 7)), rng.integers(0, P, (3, 3, 7))
     parts = np.split(gradients.astype(object), ends)
-    exact = np.stack([x.T @ g for x, g in zip(exactly, parts, strict=True)]) + mask
-    got = owner.decrypt_backward(rows.backward(asked, gradients, mask), rows_of, 3, 7)
+    exact = np.stack([x.T @ g for x, g in zip(exactly, parts, strict=True)]) - mask
+    reply, kept = rows.backward(asked, gradients, Given(mask))
+    got = owner.decrypt_backward(reply, rows_of, 3, 7)
+    assert np.array_equal(kept, mask)
     assert got.tolist() == (exact % P).tolist()
     a, b, mask = rng.integers(0, P, (3, 2, 3, 4))
-    exact = (a.astype(object) * b.astype(object) + mask) % P
-    got = owner.decrypt_products(other.products(owner.public_key(), owner.encrypt(a), b, mask), a.shape)
+    exact = (a.astype(object) * b.astype(object) - mask) % P
+    reply, kept = other.products(OWNER, 0, owner.encrypt(PEER, 0, a), b, Given(mask))
+    got = owner.decrypt_products(reply, a.shape)
+    assert np.array_equal(kept, mask)
     assert got.tolist() == exact.tolist()
 
 
 def test_numbers_of_another_form_are_refused() -> None:
-    plain = make_encryption("none")
+    plain, _ = tossed_pair("none")
     for bad in (np.array([P]), np.array([-1]), np.zeros(2, dtype=np.int64)):
         with pytest.raises(WireError):
             plain.decrypt_products(bad.view(np.uint8), (1,))
     with pytest.raises(WireError, match="range"):
-        plain.open_rows(plain.public_key(), np.array([2048]).view(np.uint8), [1], 1, 1)
+        plain.open_rows(PEER, np.array([2048]).view(np.uint8), [1], 1, 1)
 
 
 def test_an_unknown_encryption_is_refused() -> None:
     with pytest.raises(InputError, match="no such encryption"):
-        make_encryption("nonne")
+        make_encryption("nonne", Toss(bytes(32)), "a")

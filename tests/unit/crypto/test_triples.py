@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from veracausa.crypto.backends import make_encryption
+from tossed import OWNER, PEER, tossed_pair
 from veracausa.crypto.draws import SecureDraws
 from veracausa.crypto.ring import P
 from veracausa.crypto.triples import Needs, Once, Shape, ask, open_asked
@@ -16,8 +16,8 @@ def test_both_halves_are_shares_of_the_products() -> None:
     rng = np.random.default_rng(0)
     shape = Shape((4, 4, 3), 2, 5, 3)
     batches = [rng.integers(-2047, 2048, (n, 2)).astype(float) for n in shape.sizes]
-    source, target = make_encryption("none"), make_encryption("none")
-    rows = target.open_rows(source.public_key(), source.encrypt_rows(batches, 5), shape.sizes, 2, 5)
+    source, target = tossed_pair("none")
+    rows = target.open_rows(OWNER, source.encrypt_rows(PEER, batches, 5), shape.sizes, 2, 5)
     needs = Needs(forward=(1, 0, 2, 1), backward=(0, 1))
     mine, parts = ask(shape, rows, rows, needs, SecureDraws())
     theirs = open_asked(shape, source, needs, parts)

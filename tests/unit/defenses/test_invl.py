@@ -147,7 +147,7 @@ def test_rows_at_more_risk_get_more_noise(name):
     defense.prepare(Part(80, x))
     assert torch.allclose(defense.mean, x.mean(0))
     noise = []
-    for step in range(50):
+    for step in range(200):
         payload, context = defense.forward(x, torch.arange(80), step)
         noise.append(payload - context.payload.detach())
     deviation = torch.stack(noise).std(0).mean(1)

@@ -225,10 +225,10 @@ def test_messages_and_bytes_follow_from_the_plan(rule: str, openings: int, score
         others = sum(sizes) - size
         sent = result.sent[name]
         exchanges = steps + structure + openings
-        # To each peer: key, fingerprint, columns, triples, to later ones a secret for pads; then the first share, and
-        # a question and an answer in every exchange.
+        # To each peer: two of the toss, key, fingerprint, columns, triples, to later ones a secret for pads; then the
+        # first share, and a question and an answer in every exchange.
         secrets = peers - list(result.parties).index(name)
-        offline, online = peers * (3 + turns) + secrets, peers * (1 + 2 * exchanges) + structure + 1
+        offline, online = peers * (5 + turns) + secrets, peers * (1 + 2 * exchanges) + structure + 1
         assert sent["messages"] == offline + online
         assert sent["offline_messages"] == offline
         rows = steps * n + openings * held

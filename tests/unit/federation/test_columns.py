@@ -267,6 +267,7 @@ def test_lives_are_bounded(tmp_path):
         ({"settings": {"bootstrap": 3}}, "settings.bootstrap"),
         ({"method": "notears"}, "needs all columns in one place"),
         ({"settings": {"engine": "floating"}}, "engine = 'floating'"),
+        ({"settings": {"encryption": "paillier"}}, "encryption = 'paillier' is for one machine.*use bfv"),
         ({"data": {"files": {"bank": "x.csv"}}}, "data.files"),
         ({"parties": {"bank": []}}, "name two at least"),
         ({"parties": {"a": [], "b": []}}, "'bank' has no part"),

@@ -161,7 +161,15 @@ def test_a_secret_seed_is_the_partys_own(organisations, table_job):
     assert not secret.warnings
     assert secret.job.seed != open_.job.seed
     assert party_program(sites.root / "lab", "lab", secret=True).job.seed == secret.job.seed
-    assert stat.S_IMODE((sites.root / "lab/run/parties/lab/seed").stat().st_mode) == 0o600
+    kept = sites.root / "lab/run/parties/lab/seed"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert len(kept.read_bytes()) == 32
+    assert secret.job.seed == int.from_bytes(kept.read_bytes(), "big")
+    whole = kept.read_bytes()
+    kept.write_bytes(whole[:7])
+    with pytest.raises(InputError, match="seed: holds 7 bytes, 32 are needed"):
+        party_program(sites.root / "lab", "lab", secret=True)
+    kept.write_bytes(whole)
     # Splits are still drawn alike: the two sites agree on how many rows there are.
     ready = {"bank": party_program(sites.root / "bank", "bank"), "lab": secret}
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from veracausa.crypto.backends.base import Encryption
+from veracausa.crypto.toss import Toss
 from veracausa.errors import InputError
 from veracausa.registry import did_you_mean
 
@@ -17,18 +18,18 @@ ENCRYPTIONS = {
 """Module and class of each; imported when asked for, because their libraries need not be installed."""
 
 
-def encryption_class(name: str) -> Callable[[], Encryption]:
-    """What makes a new key; `InputError` where there is none of that name, or its library is missing."""
+def encryption_class(name: str) -> Callable[[Toss, str], Encryption]:
+    """What makes a party's new key; `InputError` where there is none of that name, or its library is missing."""
     if name not in ENCRYPTIONS:
         raise InputError(f"encryption = {name!r}: no such encryption{did_you_mean(name, ENCRYPTIONS)}")
     module, made = ENCRYPTIONS[name]
     try:
-        found: Callable[[], Encryption] = getattr(import_module(module), made)
+        found: Callable[[Toss, str], Encryption] = getattr(import_module(module), made)
     except ImportError as error:
         raise InputError(f'encryption = {name!r}: {error.name} is not installed; pip install "veracausa[he]"') from None
     return found
 
 
-def make_encryption(name: str) -> Encryption:
-    """A new key."""
-    return encryption_class(name)()
+def make_encryption(name: str, toss: Toss, party: str) -> Encryption:
+    """A party's new key, by the toss of all."""
+    return encryption_class(name)(toss, party)

@@ -1,7 +1,7 @@
 """What the protocol asks of an encryption: products with one party's numbers, computed by another, masked.
 
-All of it happens ahead of the steps that use it. Whatever an implementation does, decrypting a reply gives exactly the
-product plus the mask in the field, so that all of them agree bit for bit.
+All of it happens ahead of the steps that use it. Whatever an implementation does, what the owner reads from a reply and
+the share that the other party keeps add up to exactly the product in the field: all of them agree bit for bit.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from veracausa.crypto.draws import Masks
 from veracausa.crypto.ring import Ring, Small
 
 Bytes = NDArray[np.uint8]
@@ -21,15 +22,16 @@ class EncryptedRows(ABC):
     """Another party's batches of rows under that party's key, ready to be multiplied by one's own numbers."""
 
     @abstractmethod
-    def forward(self, batches: Sequence[int], weights: Ring, mask: Ring) -> Bytes:
-        """X·W + mask of each asked batch, for the rows' owner to decrypt; a batch may be asked more than once.
+    def forward(self, batches: Sequence[int], weights: Ring, masks: Masks) -> tuple[Bytes, Ring]:
+        """X·W of each asked batch, shared: a reply for the rows' owner to decrypt, and one's own uniform share.
 
-        `weights` is (asked batches, columns, width), `mask` (all their rows, width).
+        A batch may be asked more than once. `weights` is (asked batches, columns, width), the share (all their rows,
+        width). `masks` is where it is drawn from, if the encryption does not draw it itself.
         """
 
     @abstractmethod
-    def backward(self, batches: Sequence[int], gradients: Ring, mask: Ring) -> Bytes:
-        """Xᵀ·G + mask of each asked batch; `gradients` is (all their rows, width), `mask` (batches, columns, width)."""
+    def backward(self, batches: Sequence[int], gradients: Ring, masks: Masks) -> tuple[Bytes, Ring]:
+        """Xᵀ·G of each asked batch; `gradients` is (all their rows, width), the share (batches, columns, width)."""
 
 
 class Encryption(ABC):
@@ -47,12 +49,16 @@ class Encryption(ABC):
         """What the others need to compute on this party's numbers."""
 
     @abstractmethod
-    def encrypt_rows(self, batches: Sequence[Small], width: int) -> Bytes:
-        """All batches, for a party that will multiply them by `width` columns; sent once, at set-up."""
+    def meet(self, peer: str, key: Bytes) -> None:
+        """Take in a peer's public key, which is refused with a `WireError` where it can not be one."""
 
     @abstractmethod
-    def open_rows(self, key: Bytes, encrypted: Bytes, sizes: Sequence[int], columns: int, width: int) -> EncryptedRows:
-        """What `encrypt_rows` of the owner of `key` gave, ready to be computed with; here, `width` is one's own.
+    def encrypt_rows(self, peer: str, batches: Sequence[Small], width: int) -> Bytes:
+        """All batches, for a peer that will multiply them by `width` columns; sent once, at set-up."""
+
+    @abstractmethod
+    def open_rows(self, peer: str, encrypted: Bytes, sizes: Sequence[int], columns: int, width: int) -> EncryptedRows:
+        """What `encrypt_rows` of a peer that was met gave, ready to be computed with; here, `width` is one's own.
 
         `sizes` are the rows of every batch. What is not exactly of the agreed form is refused with a `WireError`.
         """
@@ -66,12 +72,12 @@ class Encryption(ABC):
         """(asked batches, columns, width)."""
 
     @abstractmethod
-    def encrypt(self, values: Ring) -> Bytes:
-        """Elements of any shape, under one's own key."""
+    def encrypt(self, peer: str, number: int, values: Ring) -> Bytes:
+        """Elements of any shape, under one's own key, for one peer; a number is used once."""
 
     @abstractmethod
-    def products(self, key: Bytes, encrypted: Bytes, values: Ring, mask: Ring) -> Bytes:
-        """Element by element, what the owner of `key` encrypted times `values`, + mask; all of one shape."""
+    def products(self, peer: str, number: int, encrypted: Bytes, values: Ring, masks: Masks) -> tuple[Bytes, Ring]:
+        """Element by element, what a peer encrypted under this number times `values`: a reply, and one's own share."""
 
     @abstractmethod
     def decrypt_products(self, reply: Bytes, shape: tuple[int, ...]) -> Ring:

@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 
 from veracausa.crypto import ring
 from veracausa.crypto.backends.base import Bytes, EncryptedRows, Encryption
+from veracausa.crypto.draws import Masks
 from veracausa.crypto.ring import P, Ring, Small
+from veracausa.crypto.toss import Toss
 from veracausa.errors import WireError
 
 
@@ -17,18 +19,27 @@ class PlainRows(EncryptedRows):
     def __init__(self, batches: Sequence[Small]) -> None:
         self.batches = list(batches)
 
-    def forward(self, batches: Sequence[int], weights: Ring, mask: Ring) -> Bytes:
+    def forward(self, batches: Sequence[int], weights: Ring, masks: Masks) -> tuple[Bytes, Ring]:
         asked = [self.batches[batch] for batch in batches]
+        kept = masks.uniform(sum(map(len, asked)), weights.shape[2])
+        return self._forward(asked, weights, ring.negative(kept)), kept
+
+    @staticmethod
+    def _forward(asked: Sequence[Small], weights: Ring, mask: Ring) -> Bytes:
         if _alike(asked):
             stacked = np.stack(asked)
-            masks = mask.reshape(*stacked.shape[:2], -1)
-            return _bytes(ring.matmul(stacked, weights, masks))
+            return _bytes(ring.matmul(stacked, weights, mask.reshape(*stacked.shape[:2], -1)))
         parts = np.split(mask, np.cumsum([len(rows) for rows in asked])[:-1])
         done = [ring.matmul(*of_batch) for of_batch in zip(asked, weights, parts, strict=True)]
         return _bytes(np.concatenate(done))
 
-    def backward(self, batches: Sequence[int], gradients: Ring, mask: Ring) -> Bytes:
+    def backward(self, batches: Sequence[int], gradients: Ring, masks: Masks) -> tuple[Bytes, Ring]:
         asked = [self.batches[batch] for batch in batches]
+        kept = masks.uniform(len(asked), asked[0].shape[1], gradients.shape[1])
+        return self._backward(asked, gradients, ring.negative(kept)), kept
+
+    @staticmethod
+    def _backward(asked: Sequence[Small], gradients: Ring, mask: Ring) -> Bytes:
         if _alike(asked):
             stacked = np.stack(asked)
             return _bytes(ring.matmul(stacked.swapaxes(1, 2), gradients.reshape(*stacked.shape[:2], -1), mask))
@@ -43,13 +54,19 @@ class NoEncryption(Encryption):
     name = "none"
     protects = False
 
+    def __init__(self, toss: Toss | None = None, party: str = "") -> None:
+        """There is nothing to toss for."""
+
     def public_key(self) -> Bytes:
         return np.zeros(0, dtype=np.uint8)
 
-    def encrypt_rows(self, batches: Sequence[Small], width: int) -> Bytes:
+    def meet(self, peer: str, key: Bytes) -> None:
+        pass
+
+    def encrypt_rows(self, peer: str, batches: Sequence[Small], width: int) -> Bytes:
         return _bytes(np.concatenate(batches).astype(np.int64))
 
-    def open_rows(self, key: Bytes, encrypted: Bytes, sizes: Sequence[int], columns: int, width: int) -> EncryptedRows:
+    def open_rows(self, peer: str, encrypted: Bytes, sizes: Sequence[int], columns: int, width: int) -> EncryptedRows:
         rows = _numbers(encrypted, (sum(sizes), columns))
         if rows.size and np.abs(rows).max() >= 1 << 11:
             raise WireError("columns.rows", "holds numbers beyond the agreed range")
@@ -62,11 +79,12 @@ class NoEncryption(Encryption):
     def decrypt_backward(self, reply: Bytes, sizes: Sequence[int], columns: int, width: int) -> Ring:
         return _elements(reply, (len(sizes), columns, width))
 
-    def encrypt(self, values: Ring) -> Bytes:
+    def encrypt(self, peer: str, number: int, values: Ring) -> Bytes:
         return _bytes(values)
 
-    def products(self, key: Bytes, encrypted: Bytes, values: Ring, mask: Ring) -> Bytes:
-        return _bytes(ring.add(ring.multiply(_elements(encrypted, values.shape), values), mask))
+    def products(self, peer: str, number: int, encrypted: Bytes, values: Ring, masks: Masks) -> tuple[Bytes, Ring]:
+        kept = masks.uniform(*values.shape)
+        return _bytes(ring.subtract(ring.multiply(_elements(encrypted, values.shape), values), kept)), kept
 
     def decrypt_products(self, reply: Bytes, shape: tuple[int, ...]) -> Ring:
         return _elements(reply, shape)

@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from veracausa.crypto.backends.base import Bytes
+from veracausa.crypto.toss import TossedNonce
 from veracausa.crypto.triples import Needs, Parts
 from veracausa.discovery.federated import protocol
 from veracausa.discovery.federated.plan import Plan, Search
@@ -26,7 +27,7 @@ from veracausa.wire.link import Link
 
 
 class Works(Protocol):
-    def public_key(self) -> Bytes: ...
+    def public_key(self, seed: bytes) -> Bytes: ...
     def columns(self) -> dict[str, Parts]: ...
     def accept(self, keys: Mapping[str, Bytes], columns: Mapping[str, Parts]) -> None: ...
     def submit(self, turn: Turn, received: Mapping[str, Parts]) -> None: ...
@@ -70,16 +71,19 @@ class Preparation:
         self.workshop.close()
 
     def set_up(self, link: Link) -> None:
-        """Exchange keys, agree that all have the same ones and the same plan, then exchange encrypted columns."""
+        """Toss for what no party may choose, exchange keys, agree that all have the same ones and the same plan, then
+        exchange encrypted columns."""
         columns_kind = protocol.columns(self.plan)
         for peer in self.peers:
-            link.declare(protocol.KEY, protocol.AGREED, columns_kind, self.kind, peer=peer)
+            link.declare(protocol.TOSS, protocol.TOSS_SHOWN, protocol.KEY, protocol.AGREED, peer=peer)
+            link.declare(columns_kind, self.kind, peer=peer)
         step = self._step(0)
-        own = self.workshop.public_key()
+        seed = self._toss(link)
+        own = self.workshop.public_key(seed)
         for peer in self.peers:
             link.send(peer, protocol.KEY, step, {"key": tensor(own)})
         keys = {peer: link.receive(peer, protocol.KEY, step).tensors["key"].numpy() for peer in self.peers}
-        self._agree(link, {**keys, self.name: own})
+        self._agree(link, seed, {**keys, self.name: own})
         for peer, parts in self.workshop.columns().items():
             link.send(peer, columns_kind, step, {name: tensor(part) for name, part in parts.items()})
         columns = {}
@@ -88,13 +92,28 @@ class Preparation:
             columns[peer] = {name: part.numpy() for name, part in received.items()}
         self.workshop.accept(keys, columns)
 
-    def _agree(self, link: Link, keys: Mapping[str, Bytes]) -> None:
+    def _toss(self, link: Link) -> bytes:
+        """At every start anew: what was tossed before a restart goes with the keys that it was for."""
+        step, own = self._step(0), TossedNonce(self.name, self.order.life)
+        for peer in self.peers:
+            link.send(peer, protocol.TOSS, step, {"commitment": protocol.word(own.commitment())})
+        committed = {peer: link.receive(peer, protocol.TOSS, step).tensors["commitment"] for peer in self.peers}
+        for peer in self.peers:  # only now that nobody can choose by it
+            link.send(peer, protocol.TOSS_SHOWN, step, {"nonce": protocol.word(own.nonce)})
+        shown = {peer: link.receive(peer, protocol.TOSS_SHOWN, step).tensors["nonce"] for peer in self.peers}
+        return own.joined(
+            {peer: part.numpy().tobytes() for peer, part in committed.items()},
+            {peer: part.numpy().tobytes() for peer, part in shown.items()},
+        ).seed
+
+    def _agree(self, link: Link, seed: bytes, keys: Mapping[str, Bytes]) -> None:
         prints = {party: hashlib.sha256(keys[party].tobytes()).hexdigest() for party in self.plan.parties}
         for party, fingerprint in prints.items():
             # A secret key is never written down, so after a resume every party has a new one.
             if keys[party].size and fingerprint in self.used_keys:
                 raise WireError("key.key", f"is one that was used before (of {party!r}); a resumed run draws new ones")
-        words = json.dumps([self.plan.describe(), self.plan.order_seed, self.order.life, prints], sort_keys=True)
+        said = [self.plan.describe(), self.plan.order_seed, self.order.life, seed.hex(), prints]
+        words = json.dumps(said, sort_keys=True)
         whole = np.frombuffer(hashlib.sha256(words.encode()).digest(), dtype=np.uint8).copy()
         for peer in self.peers:
             link.send(peer, protocol.AGREED, self._step(0), {"fingerprint": tensor(whole)})

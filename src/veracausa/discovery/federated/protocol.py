@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from veracausa.crypto.ring import P, Ring
+from veracausa.crypto.toss import NONCE
 from veracausa.discovery.countermeasures.zero_sum import SECRET
 from veracausa.discovery.federated.plan import HELD_OUT_ROWS, Plan
 from veracausa.errors import WireError
@@ -25,10 +26,13 @@ BYTES_A_VALUE = 1024
 """No encryption needs more for a number: a Paillier ciphertext of its own has 768."""
 CIPHERTEXT = 1 << 20
 
+TOSS = Kind("toss", {"commitment": TensorSpec(torch.uint8, (NONCE,))})
+"""A party's commitment to its nonce."""
+TOSS_SHOWN = Kind("toss shown", {"nonce": TensorSpec(torch.uint8, (NONCE,))})
 KEY = Kind("key", {"key": TensorSpec(torch.uint8, (None,), max_free=KEY_BYTES)})
 AGREED = Kind("agreed", {"fingerprint": TensorSpec(torch.uint8, (32,))})
 """Of the plan and of everybody's keys."""
-OFFLINE = ("key", "agreed", "columns", "pad secret", "triples")
+OFFLINE = ("toss", "toss shown", "key", "agreed", "columns", "pad secret", "triples")
 """Kinds that do not depend on what is learnt: they are sent ahead of the steps, or once. All others are online."""
 
 
@@ -174,6 +178,11 @@ def _concerned(plan: Plan, party: str) -> tuple[tuple[int, int], tuple[int, int]
 
 LOSSES = Kind("losses", {"losses": TensorSpec(torch.float64, (None,))}, {"empty": float})
 """A party's held-out loss of each candidate, summed over its attributes and rows, and that without any causes."""
+
+
+def word(value: bytes) -> Tensor:
+    """Bytes of a fixed length."""
+    return torch.tensor(list(value), dtype=torch.uint8)
 
 
 def tensor(array: NDArray[Any]) -> Tensor:

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from veracausa.crypto import ring
 from veracausa.crypto.backends import make_encryption
-from veracausa.crypto.backends.base import Bytes, EncryptedRows
+from veracausa.crypto.backends.base import Bytes, EncryptedRows, Encryption
 from veracausa.crypto.draws import make_draws
 from veracausa.crypto.ring import Ring, Small
+from veracausa.crypto.toss import Toss
 from veracausa.crypto.triples import Needs, Parts, Shape, SourceTriples, TargetTriples, ask, open_asked, part
 
 Indices = NDArray[np.int64]
@@ -81,37 +82,39 @@ class Workshop:
 
     def __init__(self, order: WorkshopOrder) -> None:
         self.order, self.pairing = order, order.pairing
-        self.encryption = make_encryption(order.encryption)
+        self.encryption: Encryption
         self.draws = make_draws(order.seed, order.party)
-        self.keys: dict[str, Bytes] = {}
         self.rows: dict[str, tuple[EncryptedRows, EncryptedRows]] = {}
         """A peer's rows, to be multiplied by weights and by gradients."""
         self._making: dict[int, Made] = {}
 
-    def public_key(self) -> Bytes:
+    def public_key(self, seed: bytes) -> Bytes:
+        """Of a new key, by the seed that all parties tossed."""
+        self.encryption = make_encryption(self.order.encryption, Toss(seed), self.order.party)
         return self.encryption.public_key()
 
     def columns(self) -> dict[str, Parts]:
         """This party's rows for every peer, encrypted."""
         encrypted = {}
         for peer, shape in self.pairing.asked.items():
-            encrypted[peer] = {"rows": self.encryption.encrypt_rows(self.order.batches, shape.gradient_width)}
+            encrypted[peer] = {"rows": self.encryption.encrypt_rows(peer, self.order.batches, shape.gradient_width)}
             if shape.width != shape.gradient_width:
-                encrypted[peer]["wide"] = self.encryption.encrypt_rows(self.order.batches, shape.width)
+                encrypted[peer]["wide"] = self.encryption.encrypt_rows(peer, self.order.batches, shape.width)
         return encrypted
 
     def accept(self, keys: Mapping[str, Bytes], columns: Mapping[str, Parts]) -> None:
         """Take in the others' keys and rows."""
         for peer, shape in self.pairing.asks.items():
-            self.keys[peer] = keys[peer]
-            rows = self._open_rows(shape, keys[peer], part(columns[peer], "rows", "columns"), shape.gradient_width)
+            self.encryption.meet(peer, keys[peer])
+            rows = self._open_rows(peer, part(columns[peer], "rows", "columns"), shape.gradient_width)
             wide = rows
             if shape.width != shape.gradient_width:
-                wide = self._open_rows(shape, keys[peer], part(columns[peer], "wide", "columns"), shape.width)
+                wide = self._open_rows(peer, part(columns[peer], "wide", "columns"), shape.width)
             self.rows[peer] = (wide, rows)
 
-    def _open_rows(self, shape: Shape, key: Bytes, encrypted: Bytes, width: int) -> EncryptedRows:
-        return self.encryption.open_rows(key, encrypted, shape.sizes, shape.columns, width)
+    def _open_rows(self, peer: str, encrypted: Bytes, width: int) -> EncryptedRows:
+        shape = self.pairing.asks[peer]
+        return self.encryption.open_rows(peer, encrypted, shape.sizes, shape.columns, width)
 
     def work(self, turn: Turn, received: Mapping[str, Parts]) -> tuple[dict[str, Parts], Made | None]:
         """One turn of up to three stretches, given what the peers' last one sent: what to send, and what is ready."""
@@ -137,7 +140,7 @@ class Workshop:
         made.squares = ring.total(ring.multiply(made.square_masks, made.square_masks), 2)
         for peer, blocks in self.pairing.begins.items():
             if len(blocks):
-                sent[peer]["factors"] = self.encryption.encrypt(made.square_masks[:, blocks])
+                sent[peer]["factors"] = self.encryption.encrypt(peer, stretch, made.square_masks[:, blocks])
 
     def _answer(self, stretch: int, received: Mapping[str, Parts], sent: dict[str, Parts]) -> None:
         made = self._making[stretch]
@@ -146,9 +149,9 @@ class Workshop:
         for peer, blocks in self.pairing.joins.items():
             if made.needs.squares and len(blocks):
                 mine = made.square_masks[:, blocks]
-                kept = self.draws.masks("products", self.order.life, stretch, peer).uniform(*mine.shape)
+                masks = self.draws.masks("products", self.order.life, stretch, peer)
                 asked = part(received[peer], "factors")
-                sent[peer]["products"] = self.encryption.products(self.keys[peer], asked, mine, ring.negative(kept))
+                sent[peer]["products"], kept = self.encryption.products(peer, stretch, asked, mine, masks)
                 self._add_products(made, blocks, kept)
 
     def _finish(self, stretch: int, received: Mapping[str, Parts]) -> Made:

@@ -34,8 +34,8 @@ class WorkshopProcess:
         self._pipe = Connection(here.detach())
         self._say(order)
 
-    def public_key(self) -> Bytes:
-        key: Bytes = self._ask("public_key")
+    def public_key(self, seed: bytes) -> Bytes:
+        key: Bytes = self._ask("public_key", seed)
         return key
 
     def columns(self) -> dict[str, Parts]:

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from veracausa.crypto import ring
 from veracausa.crypto.backends.base import Bytes
 from veracausa.crypto.backends.bfv.ciphertexts import packed_size
 from veracausa.crypto.backends.bfv.envelope import HEAD, unwrap
 from veracausa.crypto.backends.bfv.keys import SecretKey, cut
 from veracausa.crypto.backends.bfv.packing import Packing, Turn
 from veracausa.crypto.backends.bfv.parameters import SENT
-from veracausa.crypto.backends.bfv.rows import NAME, asked_shape
+from veracausa.crypto.backends.bfv.rows import NAME, asked_shape, backward_shares, forward_shares
+from veracausa.crypto.backends.bfv.uniform import SEED, first_half
 from veracausa.crypto.ring import Ring
 from veracausa.errors import WireError
 
@@ -21,30 +21,26 @@ from veracausa.errors import WireError
 def forward_answer(secret: SecretKey, packing: Packing, reply: Bytes, sizes: Sequence[int]) -> Ring:
     """(all rows, width) of the batches that the reply names."""
     turns, opened = _read("forward", secret, packing, reply, sizes, lambda turn: len(turn.steps))
-    out = np.zeros((sum(sizes), packing.width), dtype=np.int64)
-    for turn in turns:
-        for strand, step in turn.steps:
-            met = turn.positions[strand, step]
-            out[met[met >= 0]] = _lanes(next(opened), turn, packing)[met >= 0]
-    return out
+    return forward_shares(turns, packing, opened, sum(sizes))
 
 
 def backward_answer(secret: SecretKey, packing: Packing, reply: Bytes, sizes: Sequence[int]) -> Ring:
     """(batches, columns, width) of the batches that the reply names."""
     columns = packing.columns
     turns, opened = _read("backward", secret, packing, reply, sizes, lambda turn: columns * len(turn.strands))
-    out = np.zeros((len(sizes), columns, packing.width), dtype=np.int64)
-    for turn in turns:
-        parts = np.zeros((*turn.requests.shape, columns, packing.width), dtype=np.int64)
-        for strand in turn.strands:
-            for column in range(columns):
-                parts[strand, :, column] = _lanes(next(opened), turn, packing)
-        out[turn.asked] = ring.total(parts.reshape(-1, columns, packing.width)[turn.lanes], 1)
-    return out
+    return backward_shares(turns, packing, opened, len(sizes))
 
 
-def _lanes(slots: Ring, turn: Turn, packing: Packing) -> Ring:
-    return slots[: turn.block.lanes * packing.width].reshape(-1, packing.width)
+def replies_size(count: int) -> int:
+    """Bytes of so many replies, with the seed of their first halves."""
+    return SEED + count * packed_size(SENT)
+
+
+def opened_replies(purpose: str, secret: SecretKey, payload: memoryview) -> Iterator[Ring]:
+    """The slots of each reply in turn."""
+    seed = bytes(payload[:SEED])
+    for number, second in enumerate(cut(payload[SEED:], packed_size(SENT))):
+        yield secret.decrypt(purpose, first_half(seed, number), second)
 
 
 def _read(
@@ -58,7 +54,6 @@ def _read(
     if any(b >= len(packing.sizes) or packing.sizes[b] != size for b, size in zip(batches, sizes, strict=True)):
         raise WireError(purpose, "answers other batches than were asked")
     turns = packing.turns(batches)
-    size = packed_size(SENT)
-    expected = named + sum(map(count, turns)) * size
+    expected = named + replies_size(sum(map(count, turns)))
     payload = unwrap(purpose, asked_shape(packing, batches), secret.public, reply, expected)
-    return turns, (secret.decrypt(purpose, part) for part in cut(payload[named:], size))
+    return turns, opened_replies(purpose, secret, payload[named:])

@@ -30,7 +30,7 @@ def fingerprint(*parts: bytes | memoryview) -> bytes:
     return found.digest()[:TAG]
 
 
-PARAMETERS = fingerprint(f"veracausa bfv 1: {DEGREE} {P} {PRIMES}".encode())
+PARAMETERS = fingerprint(f"veracausa bfv 2: {DEGREE} {P} {PRIMES}".encode())
 
 
 def wrap(purpose: str, shape: str, key: bytes, parts: Sequence[bytes]) -> Bytes:

@@ -3,39 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import count, islice
 
 import numpy as np
 import seal
 
 from veracausa.crypto import ring
 from veracausa.crypto.backends.base import Bytes, EncryptedRows
-from veracausa.crypto.backends.bfv.ciphertexts import encode, factor, load, packed_size, unpack
+from veracausa.crypto.backends.bfv.ciphertexts import encode, factor, packed_size, unpack
 from veracausa.crypto.backends.bfv.envelope import unwrap, wrap
 from veracausa.crypto.backends.bfv.keys import Products, PublicKey, SecretKey, cut
 from veracausa.crypto.backends.bfv.packing import Indices, Packing, Turn
 from veracausa.crypto.backends.bfv.parameters import ALL
-from veracausa.crypto.draws import SecureDraws
+from veracausa.crypto.draws import Masks
 from veracausa.crypto.ring import Ring
 
 NAME = np.dtype("<u4")
 """How a reply names the batches that it answers."""
 
 
-def encrypted_rows(secret: SecretKey, packing: Packing, batches: Sequence[Ring]) -> Bytes:
+def encrypted_rows(secret: SecretKey, peer: str, packing: Packing, batches: Sequence[Ring]) -> Bytes:
     """All rows: block by block, strand by strand, step by step, column by column."""
-    parts = []
+    parts: list[bytes] = []
+    label = _label(peer, packing)
     for block in packing.blocks:
         rows = np.stack([batches[batch] for batch in block.batches])
         for batch, steps in zip(block.lane_batch, block.rows, strict=True):
             for row in steps:
                 met = rows[batch, row] * (row >= 0)[:, None]
-                parts += [secret.encrypt(np.repeat(column, packing.width)) for column in met.T]
-    return wrap("rows", _shape(packing), secret.public, parts)
+                for column in met.T:
+                    parts.append(secret.encrypt(np.repeat(column, packing.width), *label, len(parts)))
+    return wrap("rows", _shape(peer, packing), secret.public, parts)
 
 
-def _shape(packing: Packing) -> str:
-    return f"{packing.sizes} {packing.columns} {packing.width}"
+def _label(peer: str, packing: Packing) -> tuple[str | int, ...]:
+    """What the second halves are tossed for: rows of these sizes for this peer, which are encrypted once."""
+    return "rows", peer, packing.columns, packing.width
+
+
+def _shape(peer: str, packing: Packing) -> str:
+    return f"{peer} {packing.sizes} {packing.columns} {packing.width}"
 
 
 def asked_shape(packing: Packing, batches: Sequence[int]) -> str:
@@ -45,43 +52,77 @@ def asked_shape(packing: Packing, batches: Sequence[int]) -> str:
 class BFVRows(EncryptedRows):
     """Ciphertexts stay transformed, as they came."""
 
-    def __init__(self, key: PublicKey, encrypted: Bytes, packing: Packing) -> None:
+    def __init__(self, key: PublicKey, peer: str, encrypted: Bytes, packing: Packing) -> None:
+        """Of the owner of `key`, for `peer`, which is the party that computes here."""
         self.key, self.packing = key, packing
         size = packed_size(ALL)
-        payload = unwrap("rows", _shape(packing), key.fingerprint, encrypted, packing.ciphertexts * size)
-        read = (load(unpack("rows", part, ALL), transformed=True) for part in cut(payload, size))
+        payload = unwrap("rows", _shape(peer, packing), key.fingerprint, encrypted, packing.ciphertexts * size)
+        label = _label(peer, packing)
+        numbered = zip(cut(payload, size), count(), strict=False)
+        read = (key.ciphertext(unpack("rows", part, ALL), *label, number) for part, number in numbered)
         self._blocks = [
             [[list(islice(read, packing.columns)) for _ in range(block.depth)] for _ in range(block.strands)]
             for block in packing.blocks
         ]
         """By block, strand, step and column."""
 
-    def forward(self, batches: Sequence[int], weights: Ring, mask: Ring) -> Bytes:
-        return self._reply("forward", batches, self._forward_sums(self.packing.turns(batches), weights, mask))
+    def forward(self, batches: Sequence[int], weights: Ring, masks: Masks) -> tuple[Bytes, Ring]:
+        turns, packing = self.packing.turns(batches), self.packing
+        reply, shares = self._reply("forward", batches, self._forward_sums(turns, weights))
+        return reply, forward_shares(turns, packing, shares, sum(packing.sizes[batch] for batch in batches))
 
-    def backward(self, batches: Sequence[int], gradients: Ring, mask: Ring) -> Bytes:
-        return self._reply("backward", batches, self._backward_sums(self.packing.turns(batches), gradients, mask))
+    def backward(self, batches: Sequence[int], gradients: Ring, masks: Masks) -> tuple[Bytes, Ring]:
+        turns = self.packing.turns(batches)
+        reply, shares = self._reply("backward", batches, self._backward_sums(turns, gradients))
+        return reply, backward_shares(turns, self.packing, shares, len(batches))
 
-    def _reply(self, purpose: str, batches: Sequence[int], sums: Iterator[tuple[Products, Ring]]) -> Bytes:
+    def _reply(self, purpose: str, batches: Sequence[int], sums: Iterator[Products]) -> tuple[Bytes, Iterator[Ring]]:
         named = np.array(batches, dtype=NAME).tobytes()
-        return wrap(purpose, asked_shape(self.packing, batches), self.key.fingerprint, [named, *self.key.replies(sums)])
+        parts, shares = self.key.replies(sums)
+        shape = asked_shape(self.packing, batches)
+        return wrap(purpose, shape, self.key.fingerprint, [named, *parts]), iter(shares)
 
-    def _forward_sums(self, turns: Sequence[Turn], weights: Ring, mask: Ring) -> Iterator[tuple[Products, Ring]]:
+    def _forward_sums(self, turns: Sequence[Turn], weights: Ring) -> Iterator[Products]:
         for turn in turns:
             strand, factors = -1, []
             for at, step in turn.steps:
                 if at != strand:
                     strand, factors = at, [_factor(w) for w in _picked(weights, turn.requests[at]).swapaxes(0, 1)]
-                products = _products(self._blocks[turn.number][at][step], factors)
-                yield products, _picked(mask, turn.positions[at, step])
+                yield _products(self._blocks[turn.number][at][step], factors)
 
-    def _backward_sums(self, turns: Sequence[Turn], gradients: Ring, mask: Ring) -> Iterator[tuple[Products, Ring]]:
+    def _backward_sums(self, turns: Sequence[Turn], gradients: Ring) -> Iterator[Products]:
         for turn in turns:
-            masks = _lane_masks(turn, mask)
             for at in turn.strands:
                 factors = [_factor(_picked(gradients, met)) for met in turn.positions[at]]
-                for column, ciphertexts in enumerate(zip(*self._blocks[turn.number][at], strict=True)):
-                    yield _products(ciphertexts, factors), masks[at, :, column]
+                for ciphertexts in zip(*self._blocks[turn.number][at], strict=True):
+                    yield _products(ciphertexts, factors)
+
+
+def forward_shares(turns: Sequence[Turn], packing: Packing, slots: Iterator[Ring], rows: int) -> Ring:
+    """(all rows, width), from the slots of every reply in turn."""
+    out = np.zeros((rows, packing.width), dtype=np.int64)
+    for turn in turns:
+        for strand, step in turn.steps:
+            met = turn.positions[strand, step]
+            out[met[met >= 0]] = _lanes(next(slots), turn, packing)[met >= 0]
+    return out
+
+
+def backward_shares(turns: Sequence[Turn], packing: Packing, slots: Iterator[Ring], asked: int) -> Ring:
+    """(batches, columns, width): lanes of a batch hold parts of its sum, each under a mask of its own."""
+    columns = packing.columns
+    out = np.zeros((asked, columns, packing.width), dtype=np.int64)
+    for turn in turns:
+        parts = np.zeros((*turn.requests.shape, columns, packing.width), dtype=np.int64)
+        for strand in turn.strands:
+            for column in range(columns):
+                parts[strand, :, column] = _lanes(next(slots), turn, packing)
+        out[turn.asked] = ring.total(parts.reshape(-1, columns, packing.width)[turn.lanes], 1)
+    return out
+
+
+def _lanes(slots: Ring, turn: Turn, packing: Packing) -> Ring:
+    return slots[: turn.block.lanes * packing.width].reshape(-1, packing.width)
 
 
 def _picked(values: Ring, at: Indices) -> Ring:
@@ -99,13 +140,3 @@ def _factor(slots: Ring) -> seal.Plaintext | None:
 def _products(ciphertexts: Sequence[seal.Ciphertext], factors: Sequence[seal.Plaintext | None]) -> Products:
     pairs = zip(ciphertexts, factors, strict=True)
     return [(ciphertext, plain) for ciphertext, plain in pairs if plain is not None]
-
-
-def _lane_masks(turn: Turn, mask: Ring) -> Ring:
-    """(strands, lanes, columns, width): a uniform mask for each lane, those of a batch adding up to its mask."""
-    count, each = turn.lanes.shape
-    drawn = SecureDraws().uniform(count, each - 1, *mask.shape[1:])
-    out = np.zeros((turn.requests.size, *mask.shape[1:]), dtype=np.int64)
-    out[turn.lanes[:, :-1]] = drawn
-    out[turn.lanes[:, -1]] = ring.subtract(mask[turn.asked], ring.total(drawn, 1))
-    return out.reshape(*turn.requests.shape, *mask.shape[1:])

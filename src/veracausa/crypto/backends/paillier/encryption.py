@@ -12,11 +12,14 @@ from itertools import islice
 
 import numpy as np
 
+from veracausa.crypto import ring
 from veracausa.crypto.backends.base import Bytes, EncryptedRows, Encryption
 from veracausa.crypto.backends.paillier.combining import combinations, shifted
 from veracausa.crypto.backends.paillier.keys import PublicKey, SecretKey
 from veracausa.crypto.backends.paillier.slots import LARGEST_VALUE, Blocks, Slots, slots_for
+from veracausa.crypto.draws import Masks
 from veracausa.crypto.ring import P, Ring, Small
+from veracausa.crypto.toss import Toss
 from veracausa.errors import InputError, WireError
 
 KEY_BITS = 3072
@@ -59,21 +62,23 @@ class PaillierRows(EncryptedRows):
             self.by_column.append([list(islice(read, columns)) for _ in range(over_rows)])
             self.by_row.append([list(islice(read, n)) for _ in range(over_columns)])
 
-    def forward(self, batches: Sequence[int], weights: Ring, mask: Ring) -> Bytes:
-        masks = np.split(mask, np.cumsum([self.sizes[b] for b in batches])[:-1])
+    def forward(self, batches: Sequence[int], weights: Ring, masks: Masks) -> tuple[Bytes, Ring]:
+        kept = masks.uniform(sum(self.sizes[b] for b in batches), weights.shape[2])
+        parts = np.split(ring.negative(kept), np.cumsum([self.sizes[b] for b in batches])[:-1])
         replies: list[int] = []
-        for b, w, m in zip(batches, weights, masks, strict=True):
-            blocks = forward_blocks(self.sizes[b], self.columns, mask.shape[1], self.key.bits)
+        for b, w, m in zip(batches, weights, parts, strict=True):
+            blocks = forward_blocks(self.sizes[b], self.columns, kept.shape[1], self.key.bits)
             replies += self._masked(blocks, self.by_column[b], w, m)
-        return self.key.write_ciphertexts("forward", replies)
+        return self.key.write_ciphertexts("forward", replies), kept
 
-    def backward(self, batches: Sequence[int], gradients: Ring, mask: Ring) -> Bytes:
+    def backward(self, batches: Sequence[int], gradients: Ring, masks: Masks) -> tuple[Bytes, Ring]:
+        kept = masks.uniform(len(batches), self.columns, gradients.shape[1])
         parts = np.split(gradients, np.cumsum([self.sizes[b] for b in batches])[:-1])
         replies: list[int] = []
-        for b, g, m in zip(batches, parts, mask, strict=True):
-            blocks = backward_blocks(self.sizes[b], self.columns, mask.shape[2], self.key.bits)
+        for b, g, m in zip(batches, parts, ring.negative(kept), strict=True):
+            blocks = backward_blocks(self.sizes[b], self.columns, kept.shape[2], self.key.bits)
             replies += self._masked(blocks, self.by_row[b], g, m)
-        return self.key.write_ciphertexts("backward", replies)
+        return self.key.write_ciphertexts("backward", replies), kept
 
     def _masked(self, blocks: list[Blocks], terms: list[list[int]], scalars: Ring, mask: Ring) -> Iterator[int]:
         """Σ over terms, times scalars, (terms, width), + mask, (sum of the blocks' heights, width)."""
@@ -97,7 +102,8 @@ class Paillier(Encryption):
     name = "paillier"
     protects = True
 
-    def __init__(self, bits: int = KEY_BITS) -> None:
+    def __init__(self, toss: Toss | None = None, party: str = "", bits: int = KEY_BITS) -> None:
+        """Nothing of it is tossed for: a ciphertext's randomness is its owner's own."""
         if bits < KEY_BITS:
             raise InputError(f"a Paillier key of {bits} bits protects too little; take {KEY_BITS} at least")
         self._make_key(bits)
@@ -112,7 +118,7 @@ class Paillier(Encryption):
 
     def _make_key(self, bits: int) -> None:
         self._secret = SecretKey(bits)
-        self._peers: dict[bytes, PublicKey] = {}
+        self._peers: dict[str, PublicKey] = {}
 
     @property
     def bits(self) -> int:
@@ -121,7 +127,11 @@ class Paillier(Encryption):
     def public_key(self) -> Bytes:
         return self._secret.public.write()
 
-    def encrypt_rows(self, batches: Sequence[Small], width: int) -> Bytes:
+    def meet(self, peer: str, key: Bytes) -> None:
+        """It has as many bits as one's own."""
+        self._peers[peer] = PublicKey.read(key, self.bits)
+
+    def encrypt_rows(self, peer: str, batches: Sequence[Small], width: int) -> Bytes:
         """Both packings of every batch; they serve any width."""
         plains: list[int] = []
         for batch in batches:
@@ -134,8 +144,8 @@ class Paillier(Encryption):
             plains += _packed(by_column, x) + _packed(by_row, x.T)
         return self._secret.public.write_ciphertexts("rows", map(self._secret.encrypt, plains))
 
-    def open_rows(self, key: Bytes, encrypted: Bytes, sizes: Sequence[int], columns: int, width: int) -> EncryptedRows:
-        return PaillierRows(self._peer(key), encrypted, sizes, columns)
+    def open_rows(self, peer: str, encrypted: Bytes, sizes: Sequence[int], columns: int, width: int) -> EncryptedRows:
+        return PaillierRows(self._peers[peer], encrypted, sizes, columns)
 
     def decrypt_forward(self, reply: Bytes, sizes: Sequence[int], columns: int, width: int) -> Ring:
         blocks = [block for n in sizes for block in forward_blocks(n, columns, width, self.bits)]
@@ -145,18 +155,19 @@ class Paillier(Encryption):
         blocks = [block for n in sizes for block in backward_blocks(n, columns, width, self.bits)]
         return np.concatenate(self._open("backward", reply, blocks)).reshape(len(sizes), columns, width)
 
-    def encrypt(self, values: Ring) -> Bytes:
+    def encrypt(self, peer: str, number: int, values: Ring) -> Bytes:
         """A ciphertext an element: each will have a factor of its own."""
         return self._secret.public.write_ciphertexts("values", map(self._secret.encrypt, values.ravel().tolist()))
 
-    def products(self, key: Bytes, encrypted: Bytes, values: Ring, mask: Ring) -> Bytes:
-        peer = self._peer(key)
-        read = peer.read_ciphertexts("values", encrypted, values.size)
+    def products(self, peer: str, number: int, encrypted: Bytes, values: Ring, masks: Masks) -> tuple[Bytes, Ring]:
+        key, kept = self._peers[peer], masks.uniform(*values.shape)
+        read = key.read_ciphertexts("values", encrypted, values.size)
         scaled = [
-            combinations([c], factor, peer.square)[0] for c, factor in zip(read, values.reshape(-1, 1, 1), strict=True)
+            combinations([c], factor, key.square)[0] for c, factor in zip(read, values.reshape(-1, 1, 1), strict=True)
         ]
-        blocks = product_blocks(values.size, peer.bits)
-        return peer.write_ciphertexts("products", masked(peer, blocks, scaled, mask.reshape(1, -1)))
+        blocks = product_blocks(values.size, key.bits)
+        hidden = masked(key, blocks, scaled, ring.negative(kept).reshape(1, -1))
+        return key.write_ciphertexts("products", hidden), kept
 
     def decrypt_products(self, reply: Bytes, shape: tuple[int, ...]) -> Ring:
         return self._open("products", reply, [product_blocks(int(np.prod(shape)), self.bits)])[0].reshape(shape)
@@ -172,13 +183,6 @@ class Paillier(Encryption):
                 raise WireError(purpose, "a plaintext is larger than any masked result")
             opened.append(matrix)
         return opened
-
-    def _peer(self, key: Bytes) -> PublicKey:
-        """A peer's key, checked once; it has as many bits as one's own."""
-        known = key.tobytes()
-        if known not in self._peers:
-            self._peers[known] = PublicKey.read(key, self.bits)
-        return self._peers[known]
 
 
 def _packed(blocks: Sequence[Blocks], x: Ring) -> list[int]:

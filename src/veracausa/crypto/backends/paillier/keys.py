@@ -1,7 +1,8 @@
 """Paillier's keys with g = M + 1, and ciphertexts as bytes; nothing that a peer sent is used before it is checked.
 
 What a peer may hold against this: times of exponentiations depend on their exponents (gmpy2 makes no promise there),
-and a modulus that was made dishonestly can not be told from a good one without a proof, which is not asked for.
+and a modulus that was made dishonestly can not be told from a good one without a proof. None is asked for, so that a
+federation across organisations refuses this encryption: it is for parties on one machine.
 """
 
 from __future__ import annotations
