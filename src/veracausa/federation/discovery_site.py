@@ -32,7 +32,7 @@ from veracausa.federation.discovery_declared import declared_discovery
 from veracausa.federation.discovery_result import Result, write_result
 from veracausa.federation.members import first_problem
 from veracausa.federation.order import agree_on_kept, rows_in_order
-from veracausa.federation.prepared import Prepared, party_tree
+from veracausa.federation.prepared import OPEN_ORDER, Prepared, order_key, party_tree
 from veracausa.runs import folder as folders
 from veracausa.runs.atomic import write_whole
 from veracausa.wire.launch import Notify
@@ -50,11 +50,14 @@ _HOW = ("encryption", "validator", "local_steps", "shares", "prepare")
 
 
 class DiscoverySite(Prepared):
-    """One member of a discovery; the one named `validator` looks at the graph and holds no column."""
+    """One member of a discovery; the one named `validator` looks at the graph and holds no column.
+
+    With `secret`, the first party orders rows by a secret of its own; without, they lie as in its file.
+    """
 
     engine = "discovery"
 
-    def __init__(self, folder: Path, me: str) -> None:
+    def __init__(self, folder: Path, me: str, secret: bool) -> None:
         super().__init__(folder, me)
         self.job, self.method = _own_job(folder, me)
         self.parties = tuple(self.job.parties)
@@ -74,6 +77,10 @@ class DiscoverySite(Prepared):
         self.path.mkdir(parents=True, exist_ok=True)
         write_whole(config, described)
         self._open_store(3, () if self.columns is None else (self.columns.own_bytes(),))
+        self._key: bytes | None = None
+        if me == self.parties[0] and self.columns is not None and self.columns.table is not None:
+            self._key = order_key(self.store.folder, secret)
+            self.warnings += () if secret else (OPEN_ORDER,)
         self.plan: Plan | None = None
         self.rows: Rows | None = None
         self.said: dict[str, Attributes] = {}
@@ -88,8 +95,10 @@ class DiscoverySite(Prepared):
                 fingerprint, state = self._kept()
                 reuse, fingerprint = agree_on_kept(link, self.parties, fingerprint)
                 ids, source = self.columns.ids, str(self.columns.table.path)
-                found = state["rows"] if reuse else rows_in_order(ids, source, link, self.parties, "all", notify)
-                if not reuse:
+                if reuse:
+                    found = state["rows"]
+                else:
+                    found = rows_in_order(ids, source, link, self.parties, "all", notify, self._key)
                     self._keep(fingerprint, {"rows": found})
             self.rows, own, self.notes = self.columns.prepared(found)
         self.said = exchange(link, self.parties, own)

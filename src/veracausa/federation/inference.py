@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,13 @@ from veracausa.config import Job
 from veracausa.data.align import TableFile
 from veracausa.data.load import load_new
 from veracausa.data.new_rows import new_labels, new_party
+from veracausa.data.split_tables import file_of
 from veracausa.data.tables import TableOptions, own_table
 from veracausa.data.vertical import PartyData, VerticalDataset
 from veracausa.errors import InputError
 from veracausa.federation.handover import SiteRun
 from veracausa.federation.order import rows_in_order
+from veracausa.federation.prepared import order_key
 from veracausa.federation.split_site import SplitSite
 from veracausa.split.party import Schema
 from veracausa.split.predict import Predictions, Serving, named
@@ -49,7 +52,7 @@ class SitePrediction:
         if data is None and self.run.status.get("imported"):
             raise InputError(f"{self.run.path}: was imported, and has no test rows of its training; give new rows")
         if data is None:
-            self.site = SplitSite(folder, me)
+            self.site = SplitSite(folder, me, self.run.secret)
         elif isinstance(self.job.data, TableOptions):
             self.table = self._open(data, self.job.data)
         else:
@@ -68,7 +71,23 @@ class SitePrediction:
             return None
         task: Any = schema.task
         whole = VerticalDataset(self.job.data.name, self.me, {self.me: data}, task, schema.classes, schema.join)
-        return named(whole, results["outputs"])
+        return self._as_in_file(named(whole, results["outputs"]))
+
+    def _as_in_file(self, predictions: Predictions) -> Predictions:
+        """In the order of the active party's own file, which nobody else was told."""
+        if self.table is not None:
+            row_of = self.table.row_of
+        elif self.site is not None and self.site.table is not None:
+            row_of = file_of(self.site.table.holding, "test").row_of
+        else:
+            return predictions
+        order = sorted(range(len(predictions.ids)), key=lambda place: row_of[predictions.ids[place]])
+        ids = tuple(predictions.ids[place] for place in order)
+        return replace(predictions, ids=ids, outputs=predictions.outputs[order])
+
+    def _key(self) -> bytes | None:
+        """What the active party orders new rows by: as its run does."""
+        return order_key(self.run.path / "parties" / self.me, self.run.secret) if self.active else None
 
     def _rows(self, link: Link, notify: Notify) -> tuple[PartyData, Schema]:
         if self.site is not None:
@@ -80,7 +99,8 @@ class SitePrediction:
             return self.dataset.parties[self.me], Schema.of(self.dataset)
         assert self.table is not None
         link.ledger = Ledger(self.run.path / "parties" / self.me / "alignment.jsonl")
-        rows = rows_in_order(self.table.ids, str(self.table.path), link, self.parties, "all", notify, NUMBER)
+        ids, source = self.table.ids, str(self.table.path)
+        rows = rows_in_order(ids, source, link, self.parties, "all", notify, self._key(), NUMBER)
         link.ledger.flush()
         ids = tuple(self.table.ids[row] for row in rows.tolist())
         classes = tuple(self.model["classes"])

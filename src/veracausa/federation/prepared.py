@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from veracausa.errors import InputError, RunError
 from veracausa.federation.declared import Declared
-from veracausa.federation.order import NOTHING
+from veracausa.federation.order import NOTHING, ORDER_KEY
 from veracausa.runs.atomic import write_whole
 from veracausa.runs.store import Store
 from veracausa.runs.tree import decode_tree, encode_tree
@@ -25,6 +25,13 @@ RUN = "run"
 """The run folder of a site, inside its own."""
 SEED, SEED_BYTES = "seed", 7
 """The file of a seed that only this party knows, beside its checkpoints, and its size."""
+ORDER = "order"
+"""The file of the secret that a leader orders common rows by, or of these words where they lie as in its table."""
+_AS_IN_TABLE = b"as in the table"
+OPEN_ORDER = (
+    "the job's seed is used: common rows keep the order that they have in this party's file, and every partner learns "
+    "it; a file that is sorted by the label tells the labels"
+)
 _SALT = 32
 
 
@@ -114,3 +121,26 @@ def own_secret(path: Path, size: int) -> bytes:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(secrets.token_bytes(size))
     return path.read_bytes()
+
+
+def order_key(folder: Path, secret: bool) -> bytes | None:
+    """A leader's secret order of rows, the same whenever its run is started; None: the order of its own table.
+
+    `folder` holds its checkpoints. They are of rows in one order, and must not go on with another.
+    """
+    path = folder / ORDER
+    if path.is_file() and not path.stat().st_size:
+        path.unlink()  # torn before anybody used it
+    if path.is_file() and (path.read_bytes() == _AS_IN_TABLE) == secret:
+        begun, fix = ("with", "give it again") if secret else ("without", "leave it out")
+        raise InputError(
+            f"{path}: this run was begun {begun} --job-seed, which orders rows in another way; {fix}, or remove the "
+            "run folder to begin anew"
+        )
+    if secret:
+        key = own_secret(path, ORDER_KEY)
+        if len(key) != ORDER_KEY:
+            raise InputError(f"{path}: is damaged; remove the run folder to begin anew")
+        return key
+    write_whole(path, _AS_IN_TABLE)
+    return None

@@ -1,7 +1,8 @@
 """One party's tables at its own site: from its own files to the rows that all train on together.
 
-The splits are those of a run in one place with the same files, bit for bit: everybody draws them from the agreed seed,
-over the rows in the active party's order. With `data.match = "all"` that is a run whose files hold only common rows.
+The splits are drawn as in a run in one place with the same files, bit for bit: by everybody, from the agreed seed,
+over the rows in the order that the active party has drawn. Where it draws none (`key` is None), that is the order of
+its file, and with `data.match = "all"` the run is one in one place whose files hold only common rows.
 """
 
 from __future__ import annotations
@@ -74,12 +75,15 @@ class SiteTable:
         self.columns = own_columns(job, self.holding, me)
         self.labels = Labels.of(self.holding, job.data) if self.leads else None
 
-    def find(self, link: Link, notify: Notify) -> Found:
-        """Which rows train, validate and test, agreed with the others over the link; no id leaves."""
+    def find(self, link: Link, notify: Notify, key: bytes | None) -> Found:
+        """Which rows train, validate and test, agreed with the others over the link; no id leaves.
+
+        `key` is the active party's secret that rows are ordered by, None at the others.
+        """
         task, outputs, apart = self._lead(link) if self.labels is not None else self._follow(link)
-        places: dict[Split, Tensor] = {"train": self._align(link, "train", notify)}
+        places: dict[Split, Tensor] = {"train": self._align(link, "train", notify, key)}
         if apart:
-            places["test"] = self._align(link, "test", notify)
+            places["test"] = self._align(link, "test", notify, key)
         sizes = len(places["train"]), len(places["test"]) if apart else None
         drawn = draw_splits(sizes, self.options, self.options.holdout, self.job.seed)
         rows: dict[Split, Tensor] = {split: places.get(split, places["train"]) for split in SPLITS}
@@ -148,10 +152,10 @@ class SiteTable:
             raise InputError("party.toml: data.test_path: the active party has no test file; leave it out")
         return task, outputs, bool(tests)
 
-    def _align(self, link: Link, split: Split, notify: Notify) -> Tensor:
+    def _align(self, link: Link, split: Split, notify: Notify, key: bytes | None) -> Tensor:
         file = file_of(self.holding, split)
         number = int(split == "test")
-        return rows_in_order(file.ids, str(file.path), link, self.parties, self.options.match, notify, number)
+        return rows_in_order(file.ids, str(file.path), link, self.parties, self.options.match, notify, key, number)
 
     def _common(self, link: Link, drawn: Drawn, rows: Mapping[Split, Tensor]) -> dict[Split, Tensor]:
         """Which of the rows drawn for validation and test everybody has."""

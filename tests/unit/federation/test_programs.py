@@ -163,7 +163,7 @@ def test_a_secret_seed_is_the_partys_own(organisations, table_job):
     assert party_program(sites.root / "lab", "lab", secret=True).job.seed == secret.job.seed
     assert stat.S_IMODE((sites.root / "lab/run/parties/lab/seed").stat().st_mode) == 0o600
     # Splits are still drawn alike: the two sites agree on how many rows there are.
-    ready = {"bank": party_program(sites.root / "bank", "bank"), "lab": secret}
+    ready = {"bank": party_program(sites.root / "bank", "bank", secret=True), "lab": secret}
 
     def program(name, link):
         ready[name].align(link, lambda event: None)

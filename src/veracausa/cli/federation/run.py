@@ -23,7 +23,8 @@ def run(
         typer.Option(
             "--job-seed",
             help="Draw first weights and a defense's noise from the job's seed, as a run in one place does: the same "
-            "bits, but partners can draw them again. Default: a secret seed of this party's own.",
+            "bits, but partners can draw them again. Where the active party (in a discovery: the first) does so, rows "
+            "keep the order of its file, and partners learn it. Default: secrets of this party's own.",
         ),
     ] = False,
     listen: Annotated[
