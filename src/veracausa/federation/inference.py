@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from veracausa.alignment.settings import AlignmentSettings, OwnOptions
 from veracausa.config import Job
 from veracausa.data.align import TableFile
 from veracausa.data.load import load_new
@@ -16,9 +17,11 @@ from veracausa.data.split_tables import file_of
 from veracausa.data.tables import TableOptions, own_table
 from veracausa.data.vertical import PartyData, VerticalDataset
 from veracausa.errors import InputError
+from veracausa.federation.agreement import Memory
 from veracausa.federation.handover import SiteRun
 from veracausa.federation.order import rows_in_order
-from veracausa.federation.prepared import order_key
+from veracausa.federation.own_ids import IdFile, own_options
+from veracausa.federation.prepared import order_key, party_tree
 from veracausa.federation.split_site import SplitSite
 from veracausa.split.party import Schema
 from veracausa.split.predict import Predictions, Serving, named
@@ -85,6 +88,13 @@ class SitePrediction:
         ids = tuple(predictions.ids[place] for place in order)
         return replace(predictions, ids=ids, outputs=predictions.outputs[order])
 
+    def _options(self) -> OwnOptions:
+        """With few new rows, a partner may still bring its whole table: as large a one as could be trained with."""
+        own = own_options(party_tree(self.folder), self.folder)
+        assert self.table is not None
+        trained = Memory(self.folder).announced(self.me)
+        return own.model_copy(update={"max_ids": own.limit(max(len(self.table.ids), trained))})
+
     def _key(self) -> bytes | None:
         """What the active party orders new rows by: as its run does."""
         return order_key(self.run.path / "parties" / self.me, self.run.secret) if self.active else None
@@ -99,8 +109,9 @@ class SitePrediction:
             return self.dataset.parties[self.me], Schema.of(self.dataset)
         assert self.table is not None
         link.ledger = Ledger(self.run.path / "parties" / self.me / "alignment.jsonl")
-        ids, source = self.table.ids, str(self.table.path)
-        rows = rows_in_order(ids, source, link, self.parties, "all", notify, self._key(), NUMBER)
+        settings = AlignmentSettings(parties=self.parties)
+        brought = IdFile(self.table.ids, str(self.table.path), self._options(), NUMBER)
+        rows = rows_in_order(brought, settings, link, notify, self._key())
         link.ledger.flush()
         ids = tuple(self.table.ids[row] for row in rows.tolist())
         classes = tuple(self.model["classes"])

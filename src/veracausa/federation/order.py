@@ -20,6 +20,7 @@ from veracausa.alignment.program import AlignmentProgram
 from veracausa.alignment.settings import AlignmentSettings
 from veracausa.errors import InputError, WireError
 from veracausa.federation.declared import MESSAGE, Declared
+from veracausa.federation.own_ids import IdFile
 from veracausa.split.protocol import MAX_ROWS
 from veracausa.wire.launch import Notify
 from veracausa.wire.link import Link
@@ -65,28 +66,21 @@ def agree_on_kept(link: Link, parties: Sequence[str], kept: bytes) -> tuple[bool
 
 
 def rows_in_order(
-    ids: Sequence[str],
-    source: str,
-    link: Link,
-    parties: Sequence[str],
-    mode: Literal["all", "active"],
-    notify: Notify,
-    key: bytes | None,
-    number: int = 0,
+    brought: IdFile, settings: AlignmentSettings, link: Link, notify: Notify, key: bytes | None
 ) -> Tensor:
     """The own row at each place of the order that all take; -1 where this party has none.
 
-    The leader is the first of `parties`, and `key` its secret; the others' is not looked at. Without one, rows lie as
+    The leader is the first of the parties, and `key` its secret; the others' is not looked at. Without one, rows lie as
     in the leader's file, and everybody learns how: for simulations that are compared with a run in one place.
-    Mode `all`: places are the rows that everybody has; `active`: all of the leader's. `source` names the ids in
-    messages, `number` tells several alignments of the same parties apart.
+    Mode `all`: places are the rows that everybody has; `active`: all of the leader's.
     """
-    found = AlignmentProgram(ids, AlignmentSettings(parties=tuple(parties), mode=mode), source=source)(link, notify)
+    ids, number = brought.ids, brought.number
+    found = AlignmentProgram(ids, settings, brought.options, brought.source, brought.expected)(link, notify)
     for warning in found.warnings:
         notify({"event": "warning", "party": link.me, "text": warning})
     if not len(found.rows):
         raise InputError("no id is held by every party; check that the id columns name the same people in the same way")
-    leader, *followers = parties
+    leader, *followers = settings.parties
     if link.me == leader:
         order = found.rows.argsort() if key is None else secret_order([ids[row] for row in found.rows], key, number)
         places = torch.empty_like(found.rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import secrets
 import tomllib
@@ -14,6 +15,7 @@ from typing import Any, Literal
 from veracausa.errors import InputError, RunError
 from veracausa.federation.declared import Declared
 from veracausa.federation.order import NOTHING, ORDER_KEY
+from veracausa.federation.own_ids import ALIGNMENT, OwnIds
 from veracausa.runs.atomic import write_whole
 from veracausa.runs.store import Store
 from veracausa.runs.tree import decode_tree, encode_tree
@@ -47,6 +49,8 @@ class Prepared(ABC):
     declared: tuple[Declared, ...]
     warnings: tuple[str, ...] = ()
     """What the party should know before it says yes."""
+    ids: OwnIds | None = None
+    """The ids that it brings; None where rows are not matched by ids."""
 
     def __init__(self, folder: Path, me: str) -> None:
         self.folder, self.me, self.path = folder, me, folder / RUN
@@ -56,7 +60,7 @@ class Prepared(ABC):
         """Once everything was found in order: what this party writes, and the digest of its own data."""
         self.store = Store(self.path, self.me, keep)
         digest = hashlib.sha256(own_secret(self.store.folder / "salt", _SALT))
-        for part in (_party_text(self.folder), *own):
+        for part in (_own_settings(self.folder), *own):
             digest.update(hashlib.sha256(part).digest())
         self.data_digest = digest.hexdigest()
         """Of its own data and `party.toml`, salted: it says nothing of them, but that they are the same as before."""
@@ -107,6 +111,12 @@ def read_file(path: Path) -> bytes:
         return path.read_bytes()
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; `veracausa federation join` makes it") from None
+
+
+def _own_settings(folder: Path) -> bytes:
+    """All of `party.toml` that a run's results depend on: a party may change its limits, and remain who it was."""
+    tree = party_tree(folder)
+    return json.dumps({name: tree[name] for name in tree if name != ALIGNMENT}, sort_keys=True, default=str).encode()
 
 
 def _party_text(folder: Path) -> bytes:

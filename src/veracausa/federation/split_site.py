@@ -20,6 +20,7 @@ from veracausa.errors import InputError, VeracausaError
 from veracausa.federation.declared import MESSAGE, Declared
 from veracausa.federation.order import agree_on_kept
 from veracausa.federation.order import declared as declared_alignment
+from veracausa.federation.own_ids import ALIGNMENT, own_options
 from veracausa.federation.prepared import OPEN_ORDER, SEED, SEED_BYTES, Prepared, order_key, own_secret, party_tree
 from veracausa.federation.rows import Found, SiteTable
 from veracausa.runs import folder as folders
@@ -52,7 +53,9 @@ class SplitSite(Prepared):
         self.job = job = own_job(folder, me)
         self.role = "active" if me == job.parties.active else "passive"
         self.peers = tuple(name for name in (job.parties.active, *job.parties.passive) if name != me)
-        self.table = SiteTable(job, me, folder) if isinstance(job.data, TableFileOptions) else None
+        alignment = own_options(party_tree(folder), folder)
+        self.table = SiteTable(job, me, folder, alignment) if isinstance(job.data, TableFileOptions) else None
+        self.ids = self.table.ids if self.table is not None else None
         self.dataset: VerticalDataset | None = None if self.table else load(job)
         self.declared = tuple(self._declared())
         if not (self.path / "config.toml").is_file():
@@ -164,7 +167,8 @@ class SplitSite(Prepared):
         job, active = self.job, self.job.parties.active
         rows, shape = self._rows_and_shape()
         if self.table is not None:
-            yield from declared_alignment(self.me, self.table.parties, rows, self.table.options.match)
+            ids = max(rows, *self.table.ids.announced)
+            yield from declared_alignment(self.me, self.table.parties, ids, self.table.options.match)
             yield from self.table.declared(rows)
         size = wire_dtype(job.runtime).itemsize
         messages = MESSAGE * (rows // job.training.batch_size + 1)
@@ -213,7 +217,7 @@ def own_job(folder: Path, me: str) -> Job:
             f"{path}: transcript.record: attacks on it are measured on the passive parties' rows, which are not at the "
             "active party's site; record in one place"
         )
-    tree = party_tree(folder)
+    tree = {name: value for name, value in party_tree(folder).items() if name != ALIGNMENT}
     try:
         return load_job({**job.model_dump(mode="json", exclude_none=True), "party": {me: tree}})
     except InputError as error:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -35,7 +36,7 @@ def predict(
         raise InputError(f"{target.parent}: no such folder to write the predictions into")
     err.print(f"waiting for {', '.join(party.peers)}", markup=False)
     with connected(site, party.peers, "predict") as link:
-        predictions = party(link, lambda event: None)
+        predictions = party(link, _warn)
     if predictions is None:
         err.print(f"done: {party.parties[0]} has the predictions", markup=False)
         if as_json:
@@ -48,3 +49,10 @@ def predict(
         return
     scores = ", ".join(f"{name} {value:.4f}" for name, value in predictions.scores.items())
     err.print(f"{len(predictions.ids)} rows -> {target}" + (f" ({scores})" if scores else ""), soft_wrap=True)
+
+
+def _warn(event: Mapping[str, Any]) -> None:
+    from veracausa.cli.console import err
+
+    if event["event"] == "warning":
+        err.print(f"warning: {event['text']}", markup=False, soft_wrap=True)

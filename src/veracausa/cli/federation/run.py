@@ -49,7 +49,9 @@ def run(
 
     def approve(agreement: Agreement) -> bool:
         _show(agreement)
-        for warning in prepared.warnings:
+        _show_ids(agreement)
+        about_ids = prepared.ids.notes(agreement.ids) if prepared.ids is not None else ()
+        for warning in (*prepared.warnings, *about_ids):
             console.err.print(f"note: {warning}", markup=False, soft_wrap=True)
         if yes:
             return True
@@ -95,10 +97,24 @@ def _show(agreement: Agreement) -> None:
         console.err.print(f"goes on from step {start}, which all hold", markup=False)
 
 
+def _show_ids(agreement: Agreement) -> None:
+    """How many ids each party brings: whoever brings one learns whether it is common."""
+    from veracausa.cli import console
+
+    both = {"here": agreement.own.ids, **agreement.ids}
+    told = [
+        f"{who} {ids:,}" + (f" (test rows {tests:,})" if tests else "") for who, (ids, tests) in both.items() if ids
+    ]
+    if told:
+        console.err.print(f"ids to be matched    {', '.join(told)}", markup=False, soft_wrap=True)
+
+
 def _in_words(event: Mapping[str, Any]) -> str:
     match event["event"]:
         case "waiting":
             return f"waiting for {', '.join(event['for'])}"
+        case "warning":
+            return f"warning: {event['text']}"
         case "agreed":
             return "all have said yes"
         case "starts":
