@@ -89,11 +89,13 @@ def _is_date(key: str) -> bool:
     for pattern in _YEAR_FIRST:
         if match := pattern.fullmatch(key):
             year, month, day = map(int, match.groups())
-            return _exists(year, month, day)
+            if _exists(year, month, day):
+                return True
     for pattern in _YEAR_LAST:
         if match := pattern.fullmatch(key):
             first, second, year = map(int, match.groups())
-            return _exists(year, second, first) or _exists(year, first, second)
+            if _exists(year, second, first) or _exists(year, first, second):
+                return True
     return False
 
 
@@ -158,7 +160,7 @@ def _few(peer: str, count: int, found: int, least: float) -> str:
 
 
 def _strangers(own: int, peer: str, count: int, found: int) -> str:
-    if 2 * found < own or count < MANY_TIMES * found:
+    if 2 * found < own or count < MANY_TIMES * own:
         return ""
     return (
         f"{peer}: {found:,} of the {own:,} ids here are among its {count:,}, and hardly any of its others are: a list "
