@@ -89,12 +89,13 @@ class Federation:
     work: Path
     fabric: Fabric
     members: Sequence[str] = MEMBERS
+    options: Sequence[str] = ("--job-seed",)
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     events: list[dict[str, Any]] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
 
     def start(self, member: str) -> None:
-        words = [*VERACAUSA, "federation", "run", str(self.work / member), "--yes", "--job-seed"]
+        words = [*VERACAUSA, "federation", "run", str(self.work / member), "--yes", *self.options]
         if member == self.members[0] and self.fabric.listen:
             words += ["--listen", self.fabric.listen]
         log = (self.work / f"{member}.log").open("ab")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from veracausa.alignment.protocol import HELLO, NONCE
-from veracausa.alignment.settings import AlignmentSettings
+from veracausa.alignment.settings import MOST, AlignmentSettings, OwnOptions
 from veracausa.alignment.streams import receive
 from veracausa.errors import WireError
 from veracausa.wire.link import Link
@@ -27,8 +27,14 @@ class Session:
     counts: Mapping[str, int]
 
 
-def greet(link: Link, settings: AlignmentSettings, count: int, max_ids: int) -> Session:
-    """Tell everybody, hear everybody, and refuse whoever means something else."""
+def greet(
+    link: Link, settings: AlignmentSettings, ids: int, own: OwnOptions, expected: Mapping[str, int] | None = None
+) -> Session:
+    """Tell everybody, hear everybody, and refuse whoever means something else, or brings too many ids.
+
+    `ids` are this party's own. `expected` says how many the others have announced before, where they have.
+    """
+    count = own.announced(ids)
     agreed = settings.agreed()
     nonces = {link.me: secrets.token_bytes(NONCE)}
     counts = {link.me: count}
@@ -40,12 +46,23 @@ def greet(link: Link, settings: AlignmentSettings, count: int, max_ids: int) -> 
         hello = receive(link, peer, HELLO, 0)
         _compare(agreed, str(hello.meta["settings"]), peer)
         theirs = int(hello.meta["count"])
-        if not 1 <= theirs <= max_ids:
-            raise WireError("align hello.count", f"{peer!r} brings {theirs} ids, 1 to {max_ids} are taken (max_ids)")
+        if expected is not None and theirs != expected.get(peer):
+            said = expected.get(peer, 0)
+            raise WireError("align hello.count", f"{peer!r} brings {theirs} ids, {said} is what all have agreed to")
+        _refuse(peer, theirs, ids, own, settings.intersects(link.me, peer))
         nonces[peer], counts[peer] = hello.tensors["nonce"].numpy().tobytes(), theirs
     # One honest nonce among them makes the label new, whatever the others chose.
     label = hashlib.sha256(agreed.encode() + b"".join(nonces[name] for name in settings.parties)).digest()
     return Session(b"veracausa-align-curve25519_XMD:SHA-512_ELL2_NU_" + label, counts)
+
+
+def _refuse(peer: str, theirs: int, ids: int, own: OwnOptions, met: bool) -> None:
+    """Who brings nothing, or more than is taken; of one whose ids meet nobody's here, more than can be waited for."""
+    most = max(MOST, own.limit(ids))
+    if not 1 <= theirs <= most:
+        raise WireError("align hello.count", f"{peer!r} brings {theirs} ids, 1 to {most} are taken")
+    if met and (problem := own.too_many(peer, theirs, ids)) is not None:
+        raise WireError("align hello.count", problem)
 
 
 def _compare(ours: str, theirs: str, peer: str) -> None:

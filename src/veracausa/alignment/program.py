@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from veracausa.alignment import curve
+from veracausa.alignment import curve, guessing
 from veracausa.alignment.greeting import greet
 from veracausa.alignment.points import Points
 from veracausa.alignment.protocol import COMMON, HELLO, MASKED, PLACES, POSITIONS
@@ -58,22 +58,29 @@ class Aligned:
 class AlignmentProgram:
     """Finds the rows in common. What is wrong with the ids is said at once, before anything crosses.
 
-    Every party runs it over its own link, with its own ids and the same settings. `source` names the ids in messages.
+    Every party runs it over its own link, with its own ids and the same settings. `source` names the ids in messages,
+    `expected` says how many ids each other party has announced before; one that brings another number is refused.
     """
 
     def __init__(
-        self, ids: Sequence[str], settings: AlignmentSettings, own: OwnOptions | None = None, source: str = "ids"
+        self,
+        ids: Sequence[str],
+        settings: AlignmentSettings,
+        own: OwnOptions | None = None,
+        source: str = "ids",
+        expected: Mapping[str, int] | None = None,
     ) -> None:
         self.settings = settings
         self.own = own or OwnOptions()
         self.keys = normal_keys(ids, settings.rules, source)
+        self.expected = expected
 
     def __call__(self, link: Link, notify: Notify = lambda event: None) -> Aligned:
         self._check(link)
         others = [name for name in self.settings.parties if name != link.me]
         for peer in others:
             link.declare(HELLO, MASKED, COMMON, POSITIONS, PLACES, peer=peer)
-        session = greet(link, self.settings, max(len(self.keys), self.own.pad_to), self.own.max_ids)
+        session = greet(link, self.settings, len(self.keys), self.own, self.expected)
         work = self._work(link.me, session.counts)
         cores = 0 if work < FEW else usable_cores()
         done = 0
@@ -112,7 +119,7 @@ class AlignmentProgram:
     def _expanded(self, domain: bytes) -> Points:
         """Every id as bytes that become a point; random ones follow, up to what was announced."""
         expanded = b"".join([curve.expand(key.encode(), domain) for key in self.keys])
-        added = max(0, self.own.pad_to - len(self.keys))
+        added = self.own.announced(len(self.keys)) - len(self.keys)
         whole = np.frombuffer(expanded + secrets.token_bytes(curve.UNIFORM * added), dtype=np.uint8)
         return whole.reshape(-1, curve.UNIFORM)
 
@@ -135,9 +142,5 @@ class AlignmentProgram:
             )
 
     def _warnings(self, common: Mapping[str, int], counts: Mapping[str, int]) -> list[str]:
-        return [
-            f"{peer}: {count} of its {counts[peer]} ids are in common, less than {100 * self.own.min_share:g} %: "
-            "it has other people, writes ids in another way, or guessed them"
-            for peer, count in common.items()
-            if count < self.own.min_share * counts[peer]
-        ]
+        space = guessing.id_space(self.keys)
+        return list(guessing.after(len(self.keys), counts, common, space, self.own.min_share))

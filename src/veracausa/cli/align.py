@@ -52,7 +52,14 @@ def align(
         int,
         typer.Option("--pad-to", min=0, help="Announce at least so many ids a party; in mode active, a passive one."),
     ] = 0,
-    max_ids: Annotated[int, typer.Option("--max-ids", min=1, help="Refuse a party that brings more.")] = 10_000_000,
+    max_ids: Annotated[
+        int | None,
+        typer.Option(
+            "--max-ids",
+            min=1,
+            help="Refuse a party that brings more; default: 20 times what the other brings, and 1,000 in any case.",
+        ),
+    ] = None,
     min_share: Annotated[
         float, typer.Option("--min-share", min=0, max=1, help="Warn if less of a party's ids are in common.")
     ] = 0.01,

@@ -20,7 +20,9 @@ from torch import Tensor
 
 from veracausa.errors import InputError, RunError, WireError
 from veracausa.federation.declared import Declared
+from veracausa.federation.own_ids import Counts
 from veracausa.runs.atomic import write_whole
+from veracausa.split.protocol import MAX_ROWS
 from veracausa.wire.link import Link
 from veracausa.wire.message import Kind, TensorSpec, shown
 
@@ -34,9 +36,10 @@ TERMS = Kind(
         "sends": TensorSpec(torch.uint8, (None,), MAX_TEXT),
         "held": TensorSpec(torch.int64, (None,), MAX_HELD),
     },
-    {"data": str, "version": str},
+    {"data": str, "version": str, "ids": int, "test_ids": int},
 )
-"""To every peer, once an attempt: the agreed texts, what this party will send, and the checkpoints that it has."""
+"""To every peer, once an attempt: the agreed texts, what this party will send, how many ids it brings, and the
+checkpoints that it has."""
 CONSENT = Kind("consent", {}, {"said": int, "terms": str})
 """To every peer, about once a second until all have said yes (1); no is -1."""
 KEPT = "agreed.json"
@@ -52,6 +55,8 @@ class Terms:
     data: str
     """A salted digest of the party's own data and settings: it says only whether they are the same as before."""
     held: frozenset[int] = frozenset()
+    ids: Counts = (0, 0)
+    """Of its rows, and of its test rows where these have a file of their own; 0 where there are none to match."""
 
 
 @dataclass(frozen=True)
@@ -76,12 +81,18 @@ class Agreement:
         common = self.own.held.intersection(*(terms.held for terms in self.others.values()))
         return max(common, default=None)
 
+    @property
+    def ids(self) -> dict[str, Counts]:
+        """How many ids each other party brings."""
+        return {peer: terms.ids for peer, terms in self.others.items()}
+
     def digest(self) -> str:
         """Of everything that a yes is said to, but not of checkpoints."""
         told = {
             "hash": self.hash,
             "fingerprints": dict(sorted(self.fingerprints.items())),
             "sends": [asdict(sent) for sent in self.own.sends],
+            "ids": dict(sorted(self.ids.items())),
         }
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
@@ -100,6 +111,8 @@ def exchange(link: Link, own: Terms, fingerprints: Mapping[str, str], version: s
         },
         data=own.data,
         version=version,
+        ids=own.ids[0],
+        test_ids=own.ids[1],
     )
     others, versions = {}, {}
     for peer, message in link.gather(TERMS, 0).items():
@@ -109,6 +122,7 @@ def exchange(link: Link, own: Terms, fingerprints: Mapping[str, str], version: s
             _sends(peer, _bytes(message.tensors["sends"])),
             shown(str(message.meta["data"])),
             frozenset(int(step) for step in message.tensors["held"].tolist() if step >= 0),
+            (_count(peer, "ids", message.meta["ids"]), _count(peer, "test_ids", message.meta["test_ids"])),
         )
         versions[peer] = shown(str(message.meta["version"]))
     for peer, theirs in others.items():
@@ -156,6 +170,11 @@ class Memory:
     def agreed(self, agreement: Agreement) -> bool:
         return bool(self.known.get("digest") == agreement.digest())
 
+    def announced(self, name: str) -> int:
+        """How many ids a party brought to what was agreed; 0 where nothing was."""
+        brought: list[int] = self.known.get("ids", {}).get(name, [0])
+        return max(brought)
+
     def keep(self, agreement: Agreement) -> None:
         """Keep a yes, and by which digests the partners' data and certificates are known from now on."""
         self.known = {
@@ -166,6 +185,7 @@ class Memory:
                 **{peer: terms.data for peer, terms in agreement.others.items()},
             },
             "fingerprints": dict(agreement.fingerprints),
+            "ids": {agreement.me: agreement.own.ids, **agreement.ids},
         }
         write_whole(self._path, json.dumps(self.known, indent=1).encode())
 
@@ -184,6 +204,9 @@ class Memory:
         }.items():
             if self.known["data"].get(name, digest) != digest:
                 raise Returned(name, "with other data or settings of its own than before")
+        for name, ids in {agreement.me: agreement.own.ids, **agreement.ids}.items():
+            if tuple(self.known.get("ids", {}).get(name, ids)) != ids:
+                raise Returned(name, "with another number of ids than was agreed to")
         for name, fingerprint in agreement.fingerprints.items():
             if self.known["fingerprints"].get(name, fingerprint) != fingerprint:
                 raise Returned(name, "with another certificate than the one that was agreed to")
@@ -239,6 +262,12 @@ def _declared(entry: Mapping[str, Any]) -> Declared:
         raise ValueError
     to = tuple(shown(str(name)) for name in entry["to"])
     return Declared(shown(str(entry["kind"])), to, str(entry["shape"])[:200], entry["per"], size)
+
+
+def _count(peer: str, name: str, said: object) -> int:
+    if not isinstance(said, int) or not 0 <= said <= MAX_ROWS:
+        raise WireError(f"terms.{name}", f"{peer!r} claims {said} ids, at most {MAX_ROWS} can be")
+    return said
 
 
 def _joined(*texts: bytes) -> bytes:

@@ -110,16 +110,21 @@ def settle(
         prepared.declared,
         prepared.data_digest,
         frozenset(prepared.store.whole_steps()),
+        prepared.ids.announced if prepared.ids is not None else (0, 0),
     )
     fingerprints = {peer: session.fingerprint for peer in link.peers if (session := link.session_of(peer))}
     # A peer may still be waiting for a third one, or for a person's answer.
     link.timeout = site.network.wire.return_s
     agreement = exchange(link, terms, fingerprints, __version__)
     memory.check(agreement)
+    if prepared.ids is not None:
+        prepared.ids.refuse(agreement.ids)
     answer = _Answer(agreement, approve, memory.agreed(agreement))
     consent(link, agreement, answer.now, lambda: time.sleep(ROUND))
     link.timeout = site.network.wire.patience_s
     memory.keep(agreement)
+    if prepared.ids is not None:
+        prepared.ids.agreed = agreement.ids
     notify({"event": "agreed", "hash": agreement.hash})
     return agreement
 

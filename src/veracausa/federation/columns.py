@@ -1,7 +1,7 @@
 """One party's columns at its own site: from its own file to a discovery that all plan alike.
 
 What is done to a column (missing values, scale, whether it takes part) follows from its own values, so each party does
-it alone, over the common rows in the first party's order: as in one place, bit for bit. Only what looks across
+it alone, over the common rows in the agreed order: as in one place, bit for bit. Only what looks across
 parties is left out: whether a column follows from another party's is not known to anybody.
 """
 

@@ -9,12 +9,13 @@ from veracausa.discovery.vfedcd import VFedCD
 from veracausa.federation.columns import SiteColumns
 from veracausa.federation.declared import MESSAGE, Declared
 from veracausa.federation.order import declared as declared_alignment
+from veracausa.federation.own_ids import OwnIds
 
 _WORD = 8
 
 
 def declared_discovery(
-    me: str, parties: Sequence[str], method: VFedCD, columns: SiteColumns | None
+    me: str, parties: Sequence[str], method: VFedCD, columns: SiteColumns | None, ids: OwnIds | None
 ) -> Iterator[Declared]:
     """Kinds, receivers, shapes and bytes; of sizes that are a partner's own, as if they were this party's."""
     others = tuple(name for name in parties if name != me)
@@ -24,8 +25,8 @@ def declared_discovery(
         yield Declared("order seed", others, "a number", "run", MESSAGE * len(others))
         yield from _validator(others, method)
         return
-    if columns.table is not None:
-        yield from declared_alignment(me, parties, len(columns.ids))
+    if ids is not None:
+        yield from declared_alignment(me, parties, ids.announced[0])
     names = len(everybody) * (MESSAGE + sum(len(name) + 4 for name in columns.names))
     yield Declared("attributes", everybody, "names of columns, which vary, which are binary", "run", names)
     if method.strong:

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from veracausa.alignment.settings import AlignmentSettings, OwnOptions
 from veracausa.crypto import fixed_point
 from veracausa.data.tables import OwnTable
 from veracausa.discovery.bootstrap import Rows
@@ -32,7 +33,8 @@ from veracausa.federation.discovery_declared import declared_discovery
 from veracausa.federation.discovery_result import Result, write_result
 from veracausa.federation.members import first_problem
 from veracausa.federation.order import agree_on_kept, rows_in_order
-from veracausa.federation.prepared import Prepared, party_tree
+from veracausa.federation.own_ids import ALIGNMENT, IdFile, OwnIds, own_options
+from veracausa.federation.prepared import OPEN_ORDER, Prepared, order_key, party_tree
 from veracausa.runs import folder as folders
 from veracausa.runs.atomic import write_whole
 from veracausa.wire.launch import Notify
@@ -50,18 +52,24 @@ _HOW = ("encryption", "validator", "local_steps", "shares", "prepare")
 
 
 class DiscoverySite(Prepared):
-    """One member of a discovery; the one named `validator` looks at the graph and holds no column."""
+    """One member of a discovery; the one named `validator` looks at the graph and holds no column.
+
+    With `secret`, the first party orders rows by a secret of its own; without, they lie as in its file.
+    """
 
     engine = "discovery"
 
-    def __init__(self, folder: Path, me: str) -> None:
+    def __init__(self, folder: Path, me: str, secret: bool) -> None:
         super().__init__(folder, me)
         self.job, self.method = _own_job(folder, me)
         self.parties = tuple(self.job.parties)
         self.peers = tuple(name for name in (*self.parties, VALIDATOR) if name != me)
         self.noise = chosen(self.method.get_params(), "federated")
         self.columns = None if me == VALIDATOR else SiteColumns(self.job, self.method, _own(folder), me, folder)
-        self.declared = tuple(declared_discovery(me, self.parties, self.method, self.columns))
+        if self.columns is not None and self.columns.table is not None:
+            brought = IdFile(self.columns.ids, str(self.columns.table.path))
+            self.ids = OwnIds(me, AlignmentSettings(parties=self.parties), _alignment(folder), [brought])
+        self.declared = tuple(declared_discovery(me, self.parties, self.method, self.columns, self.ids))
         if self.method.encryption == "none" and not self.method.strong:
             self.warnings = (
                 "encryption none: masks follow from the job's seed, which all know, and nothing is encrypted but the "
@@ -74,6 +82,10 @@ class DiscoverySite(Prepared):
         self.path.mkdir(parents=True, exist_ok=True)
         write_whole(config, described)
         self._open_store(3, () if self.columns is None else (self.columns.own_bytes(),))
+        self._key: bytes | None = None
+        if me == self.parties[0] and self.ids is not None:
+            self._key = order_key(self.store.folder, secret)
+            self.warnings += () if secret else (OPEN_ORDER,)
         self.plan: Plan | None = None
         self.rows: Rows | None = None
         self.said: dict[str, Attributes] = {}
@@ -84,12 +96,13 @@ class DiscoverySite(Prepared):
         own = None
         if self.columns is not None:
             found = None
-            if self.columns.table is not None:
+            if self.ids is not None:
                 fingerprint, state = self._kept()
                 reuse, fingerprint = agree_on_kept(link, self.parties, fingerprint)
-                ids, source = self.columns.ids, str(self.columns.table.path)
-                found = state["rows"] if reuse else rows_in_order(ids, source, link, self.parties, "all", notify)
-                if not reuse:
+                if reuse:
+                    found = state["rows"]
+                else:
+                    found = rows_in_order(self.ids.brought(0), self.ids.settings, link, notify, self._key)
                     self._keep(fingerprint, {"rows": found})
             self.rows, own, self.notes = self.columns.prepared(found)
         self.said = exchange(link, self.parties, own)
@@ -240,14 +253,19 @@ class DiscoverySite(Prepared):
 
 def _own(folder: Path) -> OwnTable:
     tree = party_tree(folder)
-    if odd := sorted(set(tree) - {"data"}):
+    if odd := sorted(set(tree) - {"data", ALIGNMENT}):
         raise InputError(
-            f"{folder / 'party.toml'}: {odd[0]}: of a discovery only [data] is a party's own; leave it out"
+            f"{folder / 'party.toml'}: {odd[0]}: of a discovery only [data] and [{ALIGNMENT}] are a party's own; leave "
+            "it out"
         )
     try:
         return OwnTable.model_validate(tree.get("data", {}))
     except ValidationError as error:
         raise InputError(f"{folder / 'party.toml'}: data: {first_problem(error)}") from None
+
+
+def _alignment(folder: Path) -> OwnOptions:
+    return own_options(party_tree(folder), folder)
 
 
 def _own_job(folder: Path, me: str) -> tuple[DiscoveryJob, VFedCD]:

@@ -67,10 +67,19 @@ class SiteRun(Run):
         self.me = me
 
     @property
+    def secret(self) -> bool:
+        """Whether this party draws from a seed of its own, and not from the job's."""
+        return self._seed.is_file()
+
+    @property
     def job(self) -> Job:
         """The agreed job with this party's own part, and its own seed where it has a secret one."""
-        job, seed = super().job, self.path / "parties" / self.me / SEED
-        return job.model_copy(update={"seed": int.from_bytes(seed.read_bytes(), "big")}) if seed.is_file() else job
+        job = super().job
+        return job.model_copy(update={"seed": int.from_bytes(self._seed.read_bytes(), "big")}) if self.secret else job
+
+    @property
+    def _seed(self) -> Path:
+        return self.path / "parties" / self.me / SEED
 
 
 def export(folder: Path, me: str, out: Path) -> Manifest:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from veracausa.alignment.settings import AlignmentSettings, OwnOptions
 from veracausa.config import Job
 from veracausa.data.align import TableFile
 from veracausa.data.load import load_new
 from veracausa.data.new_rows import new_labels, new_party
+from veracausa.data.split_tables import file_of
 from veracausa.data.tables import TableOptions, own_table
 from veracausa.data.vertical import PartyData, VerticalDataset
 from veracausa.errors import InputError
+from veracausa.federation.agreement import Memory
 from veracausa.federation.handover import SiteRun
 from veracausa.federation.order import rows_in_order
+from veracausa.federation.own_ids import IdFile, own_options
+from veracausa.federation.prepared import order_key, party_tree
 from veracausa.federation.split_site import SplitSite
 from veracausa.split.party import Schema
 from veracausa.split.predict import Predictions, Serving, named
@@ -49,7 +55,7 @@ class SitePrediction:
         if data is None and self.run.status.get("imported"):
             raise InputError(f"{self.run.path}: was imported, and has no test rows of its training; give new rows")
         if data is None:
-            self.site = SplitSite(folder, me)
+            self.site = SplitSite(folder, me, self.run.secret)
         elif isinstance(self.job.data, TableOptions):
             self.table = self._open(data, self.job.data)
         else:
@@ -68,7 +74,30 @@ class SitePrediction:
             return None
         task: Any = schema.task
         whole = VerticalDataset(self.job.data.name, self.me, {self.me: data}, task, schema.classes, schema.join)
-        return named(whole, results["outputs"])
+        return self._as_in_file(named(whole, results["outputs"]))
+
+    def _as_in_file(self, predictions: Predictions) -> Predictions:
+        """In the order of the active party's own file, which nobody else was told."""
+        if self.table is not None:
+            row_of = self.table.row_of
+        elif self.site is not None and self.site.table is not None:
+            row_of = file_of(self.site.table.holding, "test").row_of
+        else:
+            return predictions
+        order = sorted(range(len(predictions.ids)), key=lambda place: row_of[predictions.ids[place]])
+        ids = tuple(predictions.ids[place] for place in order)
+        return replace(predictions, ids=ids, outputs=predictions.outputs[order])
+
+    def _options(self) -> OwnOptions:
+        """With few new rows, a partner may still bring its whole table: as large a one as could be trained with."""
+        own = own_options(party_tree(self.folder), self.folder)
+        assert self.table is not None
+        trained = Memory(self.folder).announced(self.me)
+        return own.model_copy(update={"max_ids": own.limit(max(len(self.table.ids), trained))})
+
+    def _key(self) -> bytes | None:
+        """What the active party orders new rows by: as its run does."""
+        return order_key(self.run.path / "parties" / self.me, self.run.secret) if self.active else None
 
     def _rows(self, link: Link, notify: Notify) -> tuple[PartyData, Schema]:
         if self.site is not None:
@@ -80,7 +109,9 @@ class SitePrediction:
             return self.dataset.parties[self.me], Schema.of(self.dataset)
         assert self.table is not None
         link.ledger = Ledger(self.run.path / "parties" / self.me / "alignment.jsonl")
-        rows = rows_in_order(self.table.ids, str(self.table.path), link, self.parties, "all", notify, NUMBER)
+        settings = AlignmentSettings(parties=self.parties)
+        brought = IdFile(self.table.ids, str(self.table.path), self._options(), NUMBER)
+        rows = rows_in_order(brought, settings, link, notify, self._key())
         link.ledger.flush()
         ids = tuple(self.table.ids[row] for row in rows.tolist())
         classes = tuple(self.model["classes"])

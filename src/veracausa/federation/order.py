@@ -1,12 +1,13 @@
-"""Common rows in one order, the leader's: what a private set intersection leaves open.
+"""Common rows in one order that all take, and that says nothing of anybody's file.
 
-An intersection tells every party which of its own rows are common, in an order that has to do with nobody's file. The
-leader (who holds the labels, or comes first) then says where each of them stands among its own. So everybody learns how
-these rows lie in the leader's file relative to each other, and nothing else.
+The order of a file is a secret: one that is sorted by the label, or by a date, tells it row by row. So the leader (who
+holds the labels, or comes first) orders rows by a keyed hash of their ids. The key is drawn by the system and never
+leaves the leader. It is kept, so that an alignment that is done again gives the same order and checkpoints go on.
 """
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Sequence
 from typing import Literal
@@ -19,6 +20,7 @@ from veracausa.alignment.program import AlignmentProgram
 from veracausa.alignment.settings import AlignmentSettings
 from veracausa.errors import InputError, WireError
 from veracausa.federation.declared import MESSAGE, Declared
+from veracausa.federation.own_ids import IdFile
 from veracausa.split.protocol import MAX_ROWS
 from veracausa.wire.launch import Notify
 from veracausa.wire.link import Link
@@ -33,7 +35,10 @@ KEPT = Kind("kept alignment", {"fingerprint": TensorSpec(torch.uint8, (FINGERPRI
 alignment is called, by a random name."""
 
 PLACES = Kind("places", {"places": TensorSpec(torch.int64, (None,), MAX_ROWS)})
-"""Leader to follower: where each row of the agreed order stands among these rows in the leader's file."""
+"""Leader to follower: which place each of the common rows takes in the order of all."""
+
+ORDER_KEY = 32
+"""Bytes of the leader's secret."""
 
 
 def agree_on_kept(link: Link, parties: Sequence[str], kept: bytes) -> tuple[bool, bytes]:
@@ -61,28 +66,25 @@ def agree_on_kept(link: Link, parties: Sequence[str], kept: bytes) -> tuple[bool
 
 
 def rows_in_order(
-    ids: Sequence[str],
-    source: str,
-    link: Link,
-    parties: Sequence[str],
-    mode: Literal["all", "active"],
-    notify: Notify,
-    number: int = 0,
+    brought: IdFile, settings: AlignmentSettings, link: Link, notify: Notify, key: bytes | None
 ) -> Tensor:
-    """The own row at each place, in the order of the leader's file; -1 where this party has none.
+    """The own row at each place of the order that all take; -1 where this party has none.
 
-    The leader is the first of `parties`. Mode `all`: places are the rows that everybody has; `active`: all of the
-    leader's. `source` names the ids in messages, `number` tells several alignments of the same parties apart.
+    The leader is the first of the parties, and `key` its secret; the others' is not looked at. Without one, rows lie as
+    in the leader's file, and everybody learns how: for simulations that are compared with a run in one place.
+    Mode `all`: places are the rows that everybody has; `active`: all of the leader's.
     """
-    found = AlignmentProgram(ids, AlignmentSettings(parties=tuple(parties), mode=mode), source=source)(link, notify)
+    ids, number = brought.ids, brought.number
+    found = AlignmentProgram(ids, settings, brought.options, brought.source, brought.expected)(link, notify)
     for warning in found.warnings:
         notify({"event": "warning", "party": link.me, "text": warning})
     if not len(found.rows):
         raise InputError("no id is held by every party; check that the id columns name the same people in the same way")
-    leader, *followers = parties
+    leader, *followers = settings.parties
     if link.me == leader:
+        order = found.rows.argsort() if key is None else secret_order([ids[row] for row in found.rows], key, number)
         places = torch.empty_like(found.rows)
-        places[found.rows.argsort()] = torch.arange(len(found.rows))
+        places[order] = torch.arange(len(found.rows))
         for peer in followers:
             link.declare(PLACES, peer=peer)
             link.send(peer, PLACES, number, {"places": places})
@@ -93,6 +95,13 @@ def rows_in_order(
     rows[places] = found.rows
     notify({"event": "aligned", "party": link.me, "rows": len(rows), "held": found.held, "own": len(ids)})
     return rows
+
+
+def secret_order(ids: Sequence[str], key: bytes, number: int) -> Tensor:
+    """(ids,) int64: the ids' order under a secret key, whatever order they come in; another one for each `number`."""
+    purpose = f"row order {number}".encode()
+    tags = [hashlib.blake2b(id.encode(), key=key, person=purpose, digest_size=16).digest() for id in ids]
+    return torch.tensor(sorted(range(len(tags)), key=tags.__getitem__), dtype=torch.int64)
 
 
 def checked_places(places: Tensor, count: int, sender: str) -> Tensor:
@@ -125,7 +134,7 @@ def declared(me: str, parties: Sequence[str], ids: int, mode: Literal["all", "ac
     if leads:
         lines += [
             Declared("align common", others, "how many rows are common", "run", MESSAGE * len(others)),
-            Declared("places", others, "the order of these rows", "run", 8 * ids * len(others)),
+            Declared("places", others, "a secret order of these rows", "run", 8 * ids * len(others)),
         ]
     return lines
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -13,6 +14,7 @@ from veracausa.data.files import given_path
 from veracausa.data.tables import OwnTable
 from veracausa.errors import InputError
 from veracausa.federation.members import first_problem
+from veracausa.federation.own_ids import ALIGNMENT, own_options
 
 _ABOUT = """\
 # What is {party}'s own: where its data lies, and how it defends itself. This file never leaves this folder.
@@ -24,6 +26,8 @@ _EXAMPLE = """\
 # columns = ["age", "bmi"]
 # [defense]
 # name = "laplace"
+# [alignment]
+# max_ids = 100000
 """
 
 
@@ -35,8 +39,8 @@ def party_toml(
     defense: str | None = None,
     settings: Sequence[str] = (),
 ) -> str:
-    """The file's text from a command's options; `settings` are `data.K=V` and `defense.K=V`."""
-    tree: dict[str, dict[str, Any]] = {"data": {}, "defense": {}}
+    """The file's text from a command's options; `settings` are `data.K=V`, `defense.K=V` and `alignment.K=V`."""
+    tree: dict[str, dict[str, Any]] = {"data": {}, "defense": {}, ALIGNMENT: {}}
     if data is not None:
         # A run may start in another folder.
         tree["data"]["path"] = str(given_path(data, "--data").absolute())
@@ -50,10 +54,11 @@ def party_toml(
         _lay_over(tree, setting)
     own = {table: values for table, values in tree.items() if values}
     try:
-        PartyOwn.model_validate(own)
+        PartyOwn.model_validate({table: values for table, values in own.items() if table != ALIGNMENT})
         OwnTable.model_validate(own.get("data", {}))
     except ValidationError as error:
         raise InputError(f"party.toml: {first_problem(error)}") from None
+    own_options(own, Path())
     import tomli_w
 
     return _ABOUT.format(party=party) + (tomli_w.dumps(own) if own else _EXAMPLE)
@@ -63,7 +68,7 @@ def _lay_over(tree: dict[str, dict[str, Any]], setting: str) -> None:
     place, equals, text = setting.partition("=")
     table, *path = place.strip().split(".")
     if not equals or table not in tree or not path or not all(path):
-        raise InputError(f"--set {setting}: write it as data.K=V or defense.K=V")
+        raise InputError(f"--set {setting}: write it as data.K=V, defense.K=V or alignment.K=V")
     node: dict[str, Any] = tree[table]
     for name in path[:-1]:
         node = node.setdefault(name, {})

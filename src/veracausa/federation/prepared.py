@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import secrets
 import tomllib
@@ -13,7 +14,8 @@ from typing import Any, Literal
 
 from veracausa.errors import InputError, RunError
 from veracausa.federation.declared import Declared
-from veracausa.federation.order import NOTHING
+from veracausa.federation.order import NOTHING, ORDER_KEY
+from veracausa.federation.own_ids import ALIGNMENT, OwnIds
 from veracausa.runs.atomic import write_whole
 from veracausa.runs.store import Store
 from veracausa.runs.tree import decode_tree, encode_tree
@@ -25,6 +27,13 @@ RUN = "run"
 """The run folder of a site, inside its own."""
 SEED, SEED_BYTES = "seed", 32
 """The file of a seed that only this party knows, beside its checkpoints, and its size."""
+ORDER = "order"
+"""The file of the secret that a leader orders common rows by, or of these words where they lie as in its table."""
+_AS_IN_TABLE = b"as in the table"
+OPEN_ORDER = (
+    "the job's seed is used: common rows keep the order that they have in this party's file, and every partner learns "
+    "it; a file that is sorted by the label tells the labels"
+)
 _SALT = 32
 
 
@@ -40,6 +49,8 @@ class Prepared(ABC):
     declared: tuple[Declared, ...]
     warnings: tuple[str, ...] = ()
     """What the party should know before it says yes."""
+    ids: OwnIds | None = None
+    """The ids that it brings; None where rows are not matched by ids."""
 
     def __init__(self, folder: Path, me: str) -> None:
         self.folder, self.me, self.path = folder, me, folder / RUN
@@ -49,7 +60,7 @@ class Prepared(ABC):
         """Once everything was found in order: what this party writes, and the digest of its own data."""
         self.store = Store(self.path, self.me, keep)
         digest = hashlib.sha256(own_secret(self.store.folder / "salt", _SALT))
-        for part in (_party_text(self.folder), *own):
+        for part in (_own_settings(self.folder), *own):
             digest.update(hashlib.sha256(part).digest())
         self.data_digest = digest.hexdigest()
         """Of its own data and `party.toml`, salted: it says nothing of them, but that they are the same as before."""
@@ -102,6 +113,12 @@ def read_file(path: Path) -> bytes:
         raise InputError(f"{path}: no such file; `veracausa federation join` makes it") from None
 
 
+def _own_settings(folder: Path) -> bytes:
+    """All of `party.toml` that a run's results depend on: a party may change its limits, and remain who it was."""
+    tree = party_tree(folder)
+    return json.dumps({name: tree[name] for name in tree if name != ALIGNMENT}, sort_keys=True, default=str).encode()
+
+
 def _party_text(folder: Path) -> bytes:
     path = folder / "party.toml"
     return path.read_bytes() if path.is_file() else b""
@@ -120,3 +137,23 @@ def own_secret(path: Path, size: int) -> bytes:
             "begin anew in another folder"
         )
     return secret
+
+
+def order_key(folder: Path, secret: bool) -> bytes | None:
+    """A leader's secret order of rows, the same whenever its run is started; None: the order of its own table.
+
+    `folder` holds its checkpoints. They are of rows in one order, and must not go on with another.
+    """
+    path = folder / ORDER
+    if path.is_file() and not path.stat().st_size:
+        path.unlink()  # torn before anybody used it
+    if path.is_file() and (path.read_bytes() == _AS_IN_TABLE) == secret:
+        begun, fix = ("with", "give it again") if secret else ("without", "leave it out")
+        raise InputError(
+            f"{path}: this run was begun {begun} --job-seed, which orders rows in another way; {fix}, or remove the "
+            "run folder to begin anew"
+        )
+    if secret:
+        return own_secret(path, ORDER_KEY)
+    write_whole(path, _AS_IN_TABLE)
+    return None

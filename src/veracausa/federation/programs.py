@@ -9,10 +9,11 @@ from veracausa.errors import InputError
 from veracausa.federation.prepared import Prepared, read_file
 
 
-def party_program(folder: Path, me: str, secret: bool = False) -> Prepared:
+def party_program(folder: Path, me: str, secret: bool = True) -> Prepared:
     """The party `me` as its folder describes it, checked as far as it can be alone.
 
-    With `secret`, what it draws for itself follows from a seed of its own, where the engine would use the job's.
+    What it draws for itself, and the order of rows if it leads, follow from secrets of its own. Without `secret` they
+    follow from the job's seed and its file, which makes a run repeatable and hides neither: for simulations.
     """
     path = folder / "job.toml"
     try:
@@ -22,7 +23,7 @@ def party_program(folder: Path, me: str, secret: bool = False) -> Prepared:
     if kind == "discovery":
         from veracausa.federation.discovery_site import DiscoverySite
 
-        return DiscoverySite(folder, me)
+        return DiscoverySite(folder, me, secret)
     from veracausa.federation.split_site import SplitSite
 
     return SplitSite(folder, me, secret)

@@ -1,7 +1,8 @@
 """One party's tables at its own site: from its own files to the rows that all train on together.
 
-The splits are those of a run in one place with the same files, bit for bit: everybody draws them from the agreed seed,
-over the rows in the active party's order. With `data.match = "all"` that is a run whose files hold only common rows.
+The splits are drawn as in a run in one place with the same files, bit for bit: by everybody, from the agreed seed,
+over the rows in the order that the active party has drawn. Where it draws none (`key` is None), that is the order of
+its file, and with `data.match = "all"` the run is one in one place whose files hold only common rows.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from veracausa.alignment.settings import AlignmentSettings, OwnOptions
 from veracausa.config import Job
 from veracausa.data import partition
 from veracausa.data.align import TableFile
@@ -24,6 +26,7 @@ from veracausa.data.vertical import SPLITS, PartyData, Split
 from veracausa.errors import InputError, WireError
 from veracausa.federation.declared import MESSAGE, Declared
 from veracausa.federation.order import rows_in_order
+from veracausa.federation.own_ids import IdFile, OwnIds
 from veracausa.split.party import Schema
 from veracausa.split.protocol import MAX_ROWS
 from veracausa.wire.launch import Notify
@@ -64,7 +67,7 @@ class Found:
 class SiteTable:
     """A party's own table. `job` is the agreed one with this party's own part, and nobody else's."""
 
-    def __init__(self, job: Job, me: str, folder: Path) -> None:
+    def __init__(self, job: Job, me: str, folder: Path, alignment: OwnOptions | None = None) -> None:
         if not isinstance(job.data, TableFileOptions):
             raise InputError(f"data.name = {job.data.name!r}: only tables in files of one's own are aligned")
         self.job, self.me, self.options = job, me, job.data
@@ -73,13 +76,27 @@ class SiteTable:
         self.holding = open_own(job, job.data, me, folder)
         self.columns = own_columns(job, self.holding, me)
         self.labels = Labels.of(self.holding, job.data) if self.leads else None
+        settings = AlignmentSettings(parties=self.parties, mode=job.data.match)
+        files = [file for file in (self.holding.train, self.holding.test) if file is not None]
+        brought = [IdFile(file.ids, str(file.path)) for file in files]
+        self.ids = OwnIds(me, settings, alignment or OwnOptions(), brought)
 
-    def find(self, link: Link, notify: Notify) -> Found:
-        """Which rows train, validate and test, agreed with the others over the link; no id leaves."""
+    def find(self, link: Link, notify: Notify, key: bytes | None) -> Found:
+        """Which rows train, validate and test, agreed with the others over the link; no id leaves.
+
+        `key` is the active party's secret that rows are ordered by, None at the others.
+        """
         task, outputs, apart = self._lead(link) if self.labels is not None else self._follow(link)
-        places: dict[Split, Tensor] = {"train": self._align(link, "train", notify)}
+        warned: list[str] = []
+
+        def hear(event: Mapping[str, Any]) -> None:
+            if event["event"] == "warning":
+                warned.append(event["text"])
+            notify(event)
+
+        places: dict[Split, Tensor] = {"train": self._align(link, "train", hear, key)}
         if apart:
-            places["test"] = self._align(link, "test", notify)
+            places["test"] = self._align(link, "test", hear, key)
         sizes = len(places["train"]), len(places["test"]) if apart else None
         drawn = draw_splits(sizes, self.options, self.options.holdout, self.job.seed)
         rows: dict[Split, Tensor] = {split: places.get(split, places["train"]) for split in SPLITS}
@@ -90,7 +107,7 @@ class SiteTable:
 
         agreed, notes = keep_common(drawn, self.options, everywhere)
         found = {split: rows[split][at] for split, at in agreed.items()}
-        return Found(found, task, outputs, (*self._overlap(places), *notes))
+        return Found(found, task, outputs, (*warned, *self._overlap(places), *notes))
 
     def data(self, found: Found) -> tuple[PartyData, Schema, tuple[str, ...]]:
         """The party's rows as the programs take them, what it knows of the rest, and notes for a reader."""
@@ -148,10 +165,8 @@ class SiteTable:
             raise InputError("party.toml: data.test_path: the active party has no test file; leave it out")
         return task, outputs, bool(tests)
 
-    def _align(self, link: Link, split: Split, notify: Notify) -> Tensor:
-        file = file_of(self.holding, split)
-        number = int(split == "test")
-        return rows_in_order(file.ids, str(file.path), link, self.parties, self.options.match, notify, number)
+    def _align(self, link: Link, split: Split, notify: Notify, key: bytes | None) -> Tensor:
+        return rows_in_order(self.ids.brought(int(split == "test")), self.ids.settings, link, notify, key)
 
     def _common(self, link: Link, drawn: Drawn, rows: Mapping[Split, Tensor]) -> dict[Split, Tensor]:
         """Which of the rows drawn for validation and test everybody has."""

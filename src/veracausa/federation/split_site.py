@@ -20,7 +20,8 @@ from veracausa.errors import InputError, VeracausaError
 from veracausa.federation.declared import MESSAGE, Declared
 from veracausa.federation.order import agree_on_kept
 from veracausa.federation.order import declared as declared_alignment
-from veracausa.federation.prepared import SEED, SEED_BYTES, Prepared, own_secret, party_tree
+from veracausa.federation.own_ids import ALIGNMENT, own_options
+from veracausa.federation.prepared import OPEN_ORDER, SEED, SEED_BYTES, Prepared, order_key, own_secret, party_tree
 from veracausa.federation.rows import Found, SiteTable
 from veracausa.runs import folder as folders
 from veracausa.runs.folder import Run
@@ -41,18 +42,20 @@ _EVERYWHERE = "every site loads the whole data set and takes its own part: this 
 class SplitSite(Prepared):
     """An active or a passive party with its own files, or with its own part of a data set that every site has.
 
-    With `secret`, what this party draws for itself (first weights, the noise of its defense) follows from a seed that
-    only it knows; by default from the job's, which all know, as in a run in one place.
+    With `secret`, what this party draws for itself (first weights, the noise of its defense, the active party's order
+    of rows) follows from what only it knows; without, from the job's seed and its file, as in a run in one place.
     """
 
     engine = "split"
 
-    def __init__(self, folder: Path, me: str, secret: bool = False) -> None:
+    def __init__(self, folder: Path, me: str, secret: bool) -> None:
         super().__init__(folder, me)
         self.job = job = own_job(folder, me)
         self.role = "active" if me == job.parties.active else "passive"
         self.peers = tuple(name for name in (job.parties.active, *job.parties.passive) if name != me)
-        self.table = SiteTable(job, me, folder) if isinstance(job.data, TableFileOptions) else None
+        alignment = own_options(party_tree(folder), folder)
+        self.table = SiteTable(job, me, folder, alignment) if isinstance(job.data, TableFileOptions) else None
+        self.ids = self.table.ids if self.table is not None else None
         self.dataset: VerticalDataset | None = None if self.table else load(job)
         self.declared = tuple(self._declared())
         if not (self.path / "config.toml").is_file():
@@ -60,6 +63,10 @@ class SplitSite(Prepared):
         elif difference := other_settings(self.path, job):
             raise InputError(f"{self.path}: was begun with other settings: {difference}; remove it to begin anew")
         self._open_store(job.checkpoints.keep, self._own_bytes())
+        self._key: bytes | None = None
+        if self.table is not None and self.table.leads:
+            self._key = order_key(self.store.folder, secret)
+            self.warnings += () if secret else (OPEN_ORDER,)
         if secret:
             # Of the splits, which all draw alike, the table has the job as it was agreed.
             seed = int.from_bytes(own_secret(self.store.folder / SEED, SEED_BYTES), "big")
@@ -81,7 +88,7 @@ class SplitSite(Prepared):
         self._record_alignment(link)
         fingerprint, state = self._kept()
         reuse, fingerprint = agree_on_kept(link, self.table.parties, fingerprint)
-        found = Found.of_state(state) if reuse else self.table.find(link, notify)
+        found = Found.of_state(state) if reuse else self.table.find(link, notify, self._key)
         if not reuse:
             self._keep(fingerprint, found.state())
         link.ledger.flush()
@@ -160,7 +167,8 @@ class SplitSite(Prepared):
         job, active = self.job, self.job.parties.active
         rows, shape = self._rows_and_shape()
         if self.table is not None:
-            yield from declared_alignment(self.me, self.table.parties, rows, self.table.options.match)
+            ids = max(rows, *self.table.ids.announced)
+            yield from declared_alignment(self.me, self.table.parties, ids, self.table.options.match)
             yield from self.table.declared(rows)
         size = wire_dtype(job.runtime).itemsize
         messages = MESSAGE * (rows // job.training.batch_size + 1)
@@ -209,7 +217,7 @@ def own_job(folder: Path, me: str) -> Job:
             f"{path}: transcript.record: attacks on it are measured on the passive parties' rows, which are not at the "
             "active party's site; record in one place"
         )
-    tree = party_tree(folder)
+    tree = {name: value for name, value in party_tree(folder).items() if name != ALIGNMENT}
     try:
         return load_job({**job.model_dump(mode="json", exclude_none=True), "party": {me: tree}})
     except InputError as error:

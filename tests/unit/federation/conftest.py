@@ -46,8 +46,9 @@ class Organisations:
             (folder / "job.toml").write_text(tomli_w.dumps(dict(job)))
             (folder / "party.toml").write_text(tomli_w.dumps(dict(own)))
 
-    def prepared(self) -> dict[str, Prepared]:
-        return {name: party_program(self.root / name, name) for name in self.names}
+    def prepared(self, secret: bool = False) -> dict[str, Prepared]:
+        """Ready to run; by default as with `--job-seed`, so that a run in one place gives the same bits."""
+        return {name: party_program(self.root / name, name, secret) for name in self.names}
 
     def links(self, timeout: float = 20) -> dict[str, Any]:
         return thread_links(self.names, timeout=timeout)

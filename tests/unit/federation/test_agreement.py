@@ -132,6 +132,27 @@ def test_who_comes_back_with_other_data_is_refused(tmp_path: Path, changed, erro
         Memory(tmp_path).check(agreed(**changed))
 
 
+def test_who_comes_back_with_another_number_of_ids_is_refused(tmp_path: Path):
+    """Also one that claims to have the same data."""
+    first = agreed(lab=replace(TERMS_OF["lab"], ids=(500, 0)))
+    assert first.ids == {"lab": (500, 0)}
+    Memory(tmp_path).keep(first)
+    assert Memory(tmp_path).announced("lab") == 500
+    assert Memory(tmp_path).announced("nobody") == 0
+    Memory(tmp_path).check(first)
+    more = agreed(lab=replace(TERMS_OF["lab"], ids=(9000, 0)))
+    assert not Memory(tmp_path).agreed(more)
+    with pytest.raises(Returned, match="'lab' came back with another number of ids"):
+        Memory(tmp_path).check(more)
+
+
+@pytest.mark.parametrize("ids", [-1, 1 << 50])
+def test_a_number_of_ids_that_can_not_be_is_refused(ids: int):
+    found = agreements({**TERMS_OF, "lab": replace(TERMS_OF["lab"], ids=(0, ids))})["bank"]
+    assert isinstance(found, WireError)
+    assert "terms.test_ids: 'lab' claims" in str(found)
+
+
 def test_another_certificate_or_job_is_refused(tmp_path: Path):
     Memory(tmp_path).keep(agreed())
     with pytest.raises(Returned, match="another certificate"):
@@ -160,7 +181,8 @@ def test_what_a_peer_declares_must_be_readable(raw: bytes):
         link.declare(TERMS, CONSENT)
         text = torch.tensor(list(b"x"), dtype=torch.uint8)
         said = {"network": text, "job": text, "sends": torch.tensor(list(raw), dtype=torch.uint8)}
-        link.send("bank", TERMS, 0, {**said, "held": torch.zeros(0, dtype=torch.int64)}, data="", version="")
+        said["held"] = torch.zeros(0, dtype=torch.int64)
+        link.send("bank", TERMS, 0, said, data="", version="", ids=0, test_ids=0)
         return None
 
     assert isinstance(together(work)["bank"], WireError)

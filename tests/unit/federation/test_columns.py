@@ -76,9 +76,9 @@ class Discovery:
         )
         return run_job(job, self.root / "whole")
 
-    def run(self, start=None, links=None, seed=None):
+    def run(self, start=None, links=None, seed=None, secret=False):
         names = (*self.parties, VALIDATOR)
-        sites = {name: party_program(self.root / name, name) for name in names}
+        sites = {name: party_program(self.root / name, name, secret) for name in names}
         for site in sites.values():
             site.noise["seed"] = site.noise["seed"] if seed is None else seed
 
@@ -150,7 +150,7 @@ def test_it_goes_on_after_a_fault(tmp_path):
     links["bank"].send = dying
     with pytest.raises(RunError, match="pulled"):
         discovery.run(links=links)
-    sites = [party_program(discovery.root / name, name) for name in ("bank", "clinic", VALIDATOR)]
+    sites = [party_program(discovery.root / name, name, secret=False) for name in ("bank", "clinic", VALIDATOR)]
     step = max(set.intersection(*(site.store.whole_steps() for site in sites)))
     assert step == 10
     # One party does not know of a start that the others do: the next number is still new to all.

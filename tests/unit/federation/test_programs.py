@@ -171,7 +171,7 @@ def test_a_secret_seed_is_the_partys_own(organisations, table_job):
         party_program(sites.root / "lab", "lab", secret=True)
     kept.write_bytes(whole)
     # Splits are still drawn alike: the two sites agree on how many rows there are.
-    ready = {"bank": party_program(sites.root / "bank", "bank"), "lab": secret}
+    ready = {"bank": party_program(sites.root / "bank", "bank", secret=True), "lab": secret}
 
     def program(name, link):
         ready[name].align(link, lambda event: None)

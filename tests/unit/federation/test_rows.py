@@ -74,7 +74,7 @@ def at_sites(passive, owned, **settings):
         table = SiteTable(job_of(passive, {name: owned[name]}, **settings), name, folder=ROOT)
 
         def run(link):
-            result[name] = table.data(table.find(link, lambda event: None))
+            result[name] = table.data(table.find(link, lambda event: None, None))
 
         return run
 
@@ -164,7 +164,7 @@ def hostile(tmp_path, program, expected):
     table = SiteTable(job_of(("lab",), {"lab": owned["lab"]}), "lab", ROOT)
     links = thread_links(("bank", "lab"), timeout=5)
     with pytest.raises(WireError, match=expected):
-        run_threads({"bank": program, "lab": lambda link: table.find(link, lambda event: None)}, links)
+        run_threads({"bank": program, "lab": lambda link: table.find(link, lambda event: None, None)}, links)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_an_order_that_is_none_over_the_wire(tmp_path):
 
     links["bank"].send = lying
     programs = {
-        name: (lambda link, table=table: table.find(link, lambda event: None)) for name, table in tables.items()
+        name: (lambda link, table=table: table.find(link, lambda event: None, None)) for name, table in tables.items()
     }
     with pytest.raises(WireError, match="'bank' sent is no order of 20 rows"):
         run_threads(programs, links)
@@ -220,7 +220,7 @@ def test_a_passive_party_that_claims_more_rows(tmp_path):
 
     links["lab"].send = lying
     programs = {
-        name: (lambda link, table=table: table.find(link, lambda event: None)) for name, table in tables.items()
+        name: (lambda link, table=table: table.find(link, lambda event: None, None)) for name, table in tables.items()
     }
     with pytest.raises(WireError, match=r"held.test: 'lab' speaks of 99 rows"):
         run_threads(programs, links)

@@ -14,7 +14,7 @@ Columns = Annotated[
 Defense = Annotated[str | None, typer.Option("--defense", metavar="NAME", help="Its defense; see `veracausa list`.")]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="K=V", help="data.K=V or defense.K=V of this party's own; repeatable."),
+    typer.Option("--set", metavar="K=V", help="data.K=V, defense.K=V or alignment.K=V of its own; repeatable."),
 ]
 
 

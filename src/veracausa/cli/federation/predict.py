@@ -41,7 +41,7 @@ def predict(
             err.print(line, markup=False, soft_wrap=True)
 
     with connected(site, party.peers, "predict", tell) as link:
-        predictions = party(link, lambda event: None)
+        predictions = party(link, _warn)
     if predictions is None:
         err.print(f"done: {party.parties[0]} has the predictions", markup=False)
         if as_json:
@@ -54,3 +54,10 @@ def predict(
         return
     scores = ", ".join(f"{name} {value:.4f}" for name, value in predictions.scores.items())
     err.print(f"{len(predictions.ids)} rows -> {target}" + (f" ({scores})" if scores else ""), soft_wrap=True)
+
+
+def _warn(event: Mapping[str, Any]) -> None:
+    from veracausa.cli.console import err
+
+    if event["event"] == "warning":
+        err.print(f"warning: {event['text']}", markup=False, soft_wrap=True)

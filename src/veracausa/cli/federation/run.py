@@ -25,7 +25,8 @@ def run(
         typer.Option(
             "--job-seed",
             help="Draw first weights and a defense's noise from the job's seed, as a run in one place does: the same "
-            "bits, but partners can draw them again. Default: a secret seed of this party's own.",
+            "bits, but partners can draw them again. Where the active party (in a discovery: the first) does so, rows "
+            "keep the order of its file, and partners learn it. Default: secrets of this party's own.",
         ),
     ] = False,
     listen: Annotated[
@@ -52,7 +53,9 @@ def run(
 
     def approve(agreement: Agreement) -> bool:
         _show(agreement)
-        for warning in prepared.warnings:
+        _show_ids(agreement)
+        about_ids = prepared.ids.notes(agreement.ids) if prepared.ids is not None else ()
+        for warning in (*prepared.warnings, *about_ids):
             console.err.print(f"note: {warning}", markup=False, soft_wrap=True)
         if yes:
             return True
@@ -98,10 +101,24 @@ def _show(agreement: Agreement) -> None:
         console.err.print(f"goes on from step {start}, which all hold", markup=False)
 
 
+def _show_ids(agreement: Agreement) -> None:
+    """How many ids each party brings: whoever brings one learns whether it is common."""
+    from veracausa.cli import console
+
+    both = {"here": agreement.own.ids, **agreement.ids}
+    told = [
+        f"{who} {ids:,}" + (f" (test rows {tests:,})" if tests else "") for who, (ids, tests) in both.items() if ids
+    ]
+    if told:
+        console.err.print(f"ids to be matched    {', '.join(told)}", markup=False, soft_wrap=True)
+
+
 def _in_words(event: Mapping[str, Any]) -> str:
     match event["event"]:
         case "waiting" | "unreachable" | "reached":
             return waiting_words(event)
+        case "warning":
+            return f"warning: {event['text']}"
         case "agreed":
             return "all have said yes"
         case "starts":
