@@ -16,7 +16,7 @@ from veracausa.attacks import attacks
 from veracausa.attacks.base import AdversaryView, Attack, Grant
 from veracausa.audit.gallery import Gallery
 from veracausa.audit.measure import Measured, mean_errors, measure, trivial_guesses
-from veracausa.audit.samples import Sample, column_groups
+from veracausa.audit.samples import Sample, column_groups, column_titles
 from veracausa.audit.settings import most_victims
 from veracausa.audit.victim import Pool, Victim
 from veracausa.config import Job
@@ -71,7 +71,8 @@ class Scene:
         self.job, self.victim, self.sample, self.moment = job, victim, sample, moment
         self.active = dataset.parties[dataset.active]
         self.auxiliary = victim.rows("test", sample.auxiliary)
-        self.groups = None if victim.pixels else column_groups(victim.data.preprocessing)
+        fitted = None if victim.pixels else victim.data.preprocessing
+        self.groups, self.columns = column_groups(fitted), column_titles(fitted)
 
     def attacked(self, options: Options, observer: Observer, double: bool = False) -> Outcome:
         """The attack at its settings; with `double`, again and again with twice the epochs until it settles."""
@@ -117,9 +118,10 @@ class Scene:
             payloads = victim.payloads(split, positions, draws, rng, as_sent=not decodes)
             # Only training rows have a history: a test row's position is no training id.
             ids = positions if split == "train" else torch.full_like(positions, -1)
+            attack.told(_labels(self.active, split, positions))
             guess = attack.reconstruct(payloads, ids).to(victim.device)
             truth, blind = victim.rows(split, positions), self._blind(split, positions)
-            found = measure(guess, truth, blind, victim.pixels, self.groups)
+            found = measure(guess, truth, blind, victim.pixels, self.groups, self.columns)
             if victim.pixels:
                 trivial = mean_errors(trivial_guesses(self.auxiliary, len(positions)), truth)
                 found = Measured(**{**vars(found), "trivial": {**found.trivial, **trivial}})
