@@ -1,8 +1,8 @@
 """The inverse network at oracle level, at the fixed strength that leakage is measured with.
 
 It is given the victim's trained model and its defense, and learns a decoder from payloads of auxiliary rows to these
-rows. It is the active party, so it is told the labels, too: the blind guess it is measured against knows them. No partner
-has that much; what it reads is an upper bound for attackers that must do with less and decode alike.
+rows. It is the active party, so it is told the labels, too: the blind guess it is measured against knows them. No
+partner has that much; what it reads is an upper bound for attackers that must do with less and decode alike.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class InverseOptions(FitOptions):
     average: int | None = Field(None, ge=1)
     """Payloads of one id to average where the defense is random; unset: as many as training showed, up to 32."""
     labels: bool = True
-    """Whether it is told each row's label, which the active party has; a passive party's rows at its own site have none."""
+    """Whether it is told each row's label, where the active party's labels are at hand."""
 
 
 @attacks.register("inverse", InverseOptions)

@@ -1,4 +1,4 @@
-"""What the active party knows of a row beside its payload, the label, as numbers for a reader; and a decoder told them."""
+"""The label, which the active party knows of a row beside its payload, as numbers; and a decoder that is told them."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from veracausa.audit.gallery import Gallery
 from veracausa.audit.measure import Measured, mean_errors, measure, trivial_guesses
 from veracausa.audit.samples import Sample, column_groups, column_titles
 from veracausa.audit.settings import most_victims
+from veracausa.audit.table_rows import example_rows
 from veracausa.audit.victim import Pool, Victim
 from veracausa.config import Job
 from veracausa.data.vertical import PartyData, Split, VerticalDataset
@@ -49,6 +50,10 @@ class Outcome:
     seconds: float
     draws: int
     notes: Mapping[str, float]
+    step: int | None = None
+    """After which training step; None: after the last."""
+    rows: Mapping[str, Any] | None = None
+    """Of a table, a few rows as they were read."""
     strength: list[dict[str, float]] = field(default_factory=list)
     """Epochs and leakage of every training, where doubling was asked for."""
 
@@ -110,7 +115,7 @@ class Scene:
         if begin or read_with is not None:
             (attack.begin if begin or read_with is None else read_with)(self._view(options, draws, rng, work.beginning))
         measured: dict[Split, Measured] = {}
-        gallery = None
+        gallery, rows = None, None
         for number, (split, positions) in enumerate(positions_of.items()):
             if not len(positions):
                 continue
@@ -128,6 +133,8 @@ class Scene:
                 if split == "train":
                     best_guess = blind[blind_mse(blind, truth)[1]]
                     gallery = Gallery.of(positions, truth, guess, best_guess, found.samples["mse"])
+            elif split == "train":
+                rows = example_rows(victim.data.preprocessing, positions, truth, guess, found.samples["mse"])
             measured[split] = found
         return Outcome(
             victim.name,
@@ -139,6 +146,8 @@ class Scene:
             time.perf_counter() - started,
             draws,
             attack.notes(),
+            victim.step,
+            rows,
         )
 
     def _view(

@@ -1,4 +1,4 @@
-"""Whether an attack does better than a blind guess by more than chance: both guess the same rows, and are compared there."""
+"""Whether an attack does better than a blind guess by more than chance, compared row by row on the same rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NO_ERROR = 1e-12
 
 @dataclass(frozen=True)
 class Advantage:
-    """Which share of the blind guess's error an attack avoids: leakage before it is clipped at 0, and how sure it is."""
+    """Which share of the blind guess's error an attack avoids: leakage that is not clipped at 0, and how sure it is."""
 
     share: float
     """1 − Σ errors of the attack / Σ errors of the blind guess; below 0 the attack is the worse of the two."""
@@ -38,7 +38,7 @@ class Advantage:
 def lower_bound(
     share: float, error: float | None, rows: int, chances: int = 1, confidence: float = CONFIDENCE
 ) -> float:
-    """What the share is at least, one-sided; with several `chances` to look good, each is held to a higher confidence."""
+    """What the share is at least, one-sided; with several `chances` to look good, each is held to more."""
     if error is None or rows < 2:
         return -math.inf
     from scipy.special import stdtrit
