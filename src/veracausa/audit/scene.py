@@ -104,6 +104,7 @@ class Scene:
         started = time.perf_counter()
         victim = self.victim
         event = {"event": "attack", "attack": options.name, "party": victim.name, "moment": self.moment}
+        event["step"] = victim.step
         observer({**event, "share": 0.0})
         draws = self._draws(options)
         rng = seeding.generator(self.job.seed, "audit", "batches", victim.name)

@@ -230,7 +230,8 @@ class Progress:
             self._bar.start()
         if not share:
             moment = event.get("moment", 1.0)
-            when = "" if moment == 1 else f" after {100 * moment:.3g} % of the training"
+            when = "" if moment == 1 else f" after {100 * moment:.0f} % of the training"
+            when = " at the first exchange" if event.get("step") == 1 else when
             what = f"{event['attack']} on {event['party']}{when}{', undefended' if event.get('twin') else ''}"
             if self._bar is None:
                 self._console.print(what, markup=False)
