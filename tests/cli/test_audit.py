@@ -90,7 +90,13 @@ def test_an_undefended_run_leaks_and_everything_is_written(run: Path) -> None:
     summary = Run(run).summary
     inverse = summary["attacks"]["inverse"]
     assert inverse["leakage"] > 0.5
-    assert summary["strongest"] == {"attack": "inverse", "leakage": inverse["leakage"]}
+    strongest = {key: inverse[key] for key in ("leakage", "party", "moment", "at", "end", "coverage")}
+    assert summary["strongest"] == {"attack": "inverse", **strongest}
+    assert inverse["coverage"] == summary["coverage"] == "last model", "the run kept no snapshots"
+    assert summary["parties_not_attacked"] == []
+    assert "whole training" not in summary["verdict"]
+    assert "from the last model only" in summary["verdict"]
+    assert "Last model only" in (run / "audit.md").read_text()
     assert summary["blind"]["mse"] == inverse["blind_mse"] > inverse["mse"]
     assert {"mse", "psnr", "ssim", "leakage"} <= set(inverse)
     assert found["attacks"]["inverse"] == inverse
@@ -106,7 +112,7 @@ def test_an_undefended_run_leaks_and_everything_is_written(run: Path) -> None:
         assert party["auxiliary"] == 179
         assert party["ssim_window"] == 3
     written = json.loads((run / "attacks/inverse/metrics.json").read_text())
-    assert set(written["granted"]) == {"auxiliary", "weights", "defense"}
+    assert set(written["granted"]) == {"auxiliary", "weights", "defense", "labels", "labelled auxiliary"}
     assert written["settings"]["epochs"] == 2
     samples = pl.read_parquet(run / "attacks/inverse/samples.parquet")
     assert samples.height == 400
@@ -131,7 +137,9 @@ def test_usefulness_is_measured_on_the_model_that_predicts(run: Path) -> None:
 def test_it_prints_a_table_and_a_sentence(run: Path) -> None:
     printed = call("audit", str(run), "--victims", "20", "--parties", "passive_2", *SETTINGS)
     assert "passive_2" in printed
-    assert "passive_1" not in printed
+    assert printed.count("passive_1") == 1
+    assert "(passive_1 not attacked)" in printed
+    assert "Last model only: what crossed earlier in the training was not attacked" in printed
     assert "20 train" in printed
     assert "the strongest attack, inverse, reads" in printed
 

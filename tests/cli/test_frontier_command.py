@@ -91,6 +91,10 @@ def test_a_sweep_from_the_job_to_the_recommendation_and_again(
     assert table["leakage"].to_list() == [float(row["leakage"]) for row in rows]
     # What is sent undefended can be read, and nothing can be read from nothing.
     assert table["leakage"][0] > 0.1 > 0.01 >= table["leakage"][1]
+    assert set(table["coverage"]) == {"whole training"}
+    assert table["leakage_last_model"][0] <= table["leakage"][0]
+    assert table["party"].to_list() == ["passive_1", "passive_1"]
+    assert "Not attacked: passive_2." in shown
     page = (out / "frontier.html").read_text(encoding="utf-8")
     assert "<svg" in page
     assert "undefended" in page

@@ -60,6 +60,19 @@ def test_one_of_each_kind_leaves_tables_a_figure_and_a_page(done: Path, name: st
         assert table["published"].is_null().all()  # digits are not the paper's data
 
 
+def test_the_oracle_decoder_reads_both_parties_from_the_first_exchange_on(done: Path):
+    text = (done / "results" / "table2" / "smoke" / "table.md").read_text(encoding="utf-8")
+    assert "oracle decoder: the most that is read over the whole training (the first exchange and the end) of " in text
+    cells = json.loads((done / "results" / "table2" / "smoke" / "cells.json").read_text(encoding="utf-8"))
+    found = json.loads((done / "runs/cells/results" / f"{cells[0]['inverse']}.json").read_text(encoding="utf-8"))
+    assert found["coverage"] == "whole training"
+    assert {party: len(own["moments"]) for party, own in found["parties"].items()} == {"passive_1": 1, "passive_2": 1}
+    every = [own["train"]["leakage"] for own in found["parties"].values()]
+    every += [told["train"] for own in found["parties"].values() for told in own["moments"]]
+    assert found["scores"]["leakage"]["mean"] == max(every)
+    assert found["scores"]["end_leakage"]["mean"] == max(own["train"]["leakage"] for own in found["parties"].values())
+
+
 def test_times_call_what_is_rebuilt_from_formulas_so(done: Path):
     lines = (done / "results" / "fig14" / "smoke" / "table.md").read_text(encoding="utf-8").splitlines()
     rebuilt = [line for line in lines if line.startswith("| invl_")]

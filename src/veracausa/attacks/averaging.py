@@ -45,7 +45,7 @@ class Averaging(InverseNetwork):
         source: Tensor | Callable[[], Tensor] = view.oracle if view.redrawn else view.oracle()
         if view.fresh:
             source = Draws(view, self.options.exchanges)
-        self.fit(source, view.auxiliary, view.rng, view.progress, view.pixels)
+        self.learn(source, view)
         if view.transcript is not None:
             self.like = (source() if callable(source) else source).float().cpu()
 

@@ -96,6 +96,8 @@ class Attack:
     """The base of all attacks. One attack object reads one victim's payloads."""
 
     needs: ClassVar[Grant] = Grant.NONE
+    uses: ClassVar[Grant] = Grant.NONE
+    """What it makes use of where it is granted, and can do without."""
     live: ClassVar[bool] = False
     """Whether it must be there while the victim trains; else it comes afterwards, to a run or a transcript."""
 
@@ -113,6 +115,9 @@ class Attack:
     def tamper(self, gradient: Tensor, exchange: Exchange) -> Tensor:
         """The gradient that the victim gets in place of the honest one. With TAMPER."""
         return gradient
+
+    def told(self, labels: Tensor | None) -> None:
+        """The labels of the rows that are to be reconstructed next, where the attacker knows them. With LABELS."""
 
     def reconstruct(self, payload: Tensor, ids: Tensor) -> Tensor:
         """The victim's rows behind these payloads, in the rows' own range."""

@@ -43,7 +43,7 @@ class Differencing(InverseNetwork):
         self.view, self.moments = view, moments
         source = self._auxiliary if view.fresh else self._auxiliary()
         self.like = self._auxiliary().float().cpu()
-        self.fit(source, view.auxiliary, view.rng, view.progress, view.pixels)
+        self.learn(source, view)
 
     def reconstruct(self, payload: Tensor, ids: Tensor | None = None) -> Tensor:
         """From what crossed for these ids nearest to the moments, or from what is given moment by moment, (n, k, …)."""

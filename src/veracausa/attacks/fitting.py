@@ -90,8 +90,12 @@ def fit_decoder(
     rng: torch.Generator,
     progress: Progress,
     fresh: Callable[[], Tensor] | None = None,
+    known: Tensor | None = None,
 ) -> Fitted:
-    """Train in place and leave the decoder in eval mode with its best weights; `fresh` redraws payloads an epoch."""
+    """Train in place and leave the decoder in eval mode with its best weights; `fresh` redraws payloads an epoch.
+
+    `known`, (n, width), is what the decoder is told of each row beside its payload.
+    """
     device = rows.device
     order = torch.randperm(len(rows), generator=rng)
     kept = max(1, round(options.held_out * len(rows)))
@@ -102,10 +106,12 @@ def fit_decoder(
     if (level := Levelled.of(decoder)) is not None:
         level.fit(payloads[learnt[:_LOOKED_AT].to(payloads.device)].to(device))
     kind = kept_as(payloads, device)
-    pairs = _Pairs(payloads.to(device, kind, copy=fresh is not None), rows.to(device, torch.float32))
+    told = None if known is None else known.to(device, torch.float32)
+    pairs = _Pairs(payloads.to(device, kind, copy=fresh is not None), rows.to(device, torch.float32), told)
     # Another draw than the one learnt from first: what a draw has in common must not help on the held-out pairs.
     other = pairs.payloads if fresh is None else fresh().to(device, kind)
     held_payloads, held_rows = other[held].clone(), pairs.rows[held]
+    held_known = None if told is None else told[held]
     step = _Step(decoder, pairs, batch, options)
     best, best_epoch = math.inf, 0
     best_weights = {name: value.clone() for name, value in decoder.state_dict().items()}
@@ -118,7 +124,7 @@ def fit_decoder(
             rate = one_cycle(epoch * steps_an_epoch + number, steps, options.lr)
             step(shuffled[number * batch : (number + 1) * batch], rate)
         decoder.eval()
-        error = held_out_mse(decoder, held_payloads, held_rows)
+        error = held_out_mse(decoder, held_payloads, held_rows, held_known)
         if error < best:
             best, best_epoch = error, epoch + 1
             for name, value in decoder.state_dict().items():
@@ -141,12 +147,14 @@ def kept_as(payloads: Tensor, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if (lost <= _MOST_LOST * channels.var(1, correction=0)).all() else torch.float32
 
 
-def held_out_mse(decoder: nn.Module, payloads: Tensor, rows: Tensor) -> float:
+def held_out_mse(decoder: nn.Module, payloads: Tensor, rows: Tensor, known: Tensor | None = None) -> float:
     """The decoder's error in eval mode."""
     total = torch.zeros((), device=rows.device)
     with torch.no_grad(), precision(rows.device):
-        for some, wanted in zip(torch.split(payloads, _ROWS_AT_ONCE), torch.split(rows, _ROWS_AT_ONCE), strict=True):
-            total += (decoder(some.float()).float() - wanted).square().sum()
+        for first in range(0, len(rows), _ROWS_AT_ONCE):
+            some = slice(first, first + _ROWS_AT_ONCE)
+            told = () if known is None else (known[some],)
+            total += (decoder(payloads[some].float(), *told).float() - rows[some]).square().sum()
     return float(total) / rows.numel()
 
 
@@ -154,6 +162,7 @@ def held_out_mse(decoder: nn.Module, payloads: Tensor, rows: Tensor) -> float:
 class _Pairs:
     payloads: Tensor
     rows: Tensor
+    known: Tensor | None = None
 
 
 class _Step:
@@ -201,8 +210,10 @@ class _Step:
         payloads = self.pairs.payloads.index_select(0, self.chosen).float()
         if payloads.is_cuda and payloads.ndim == 4:
             payloads = payloads.contiguous(memory_format=torch.channels_last)
+        known = self.pairs.known
+        told = () if known is None else (known.index_select(0, self.chosen),)
         with precision(payloads.device):
-            guess = self.decoder(payloads)
+            guess = self.decoder(payloads, *told)
         rows = self.pairs.rows.index_select(0, self.chosen)
         reconstruction_loss(guess.float(), rows, self.options.loss).backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()

@@ -63,6 +63,10 @@ class NormInflation(LiveAttack):
         self.reader = InverseNetwork(self.options)
         self.reader.begin(view)
 
+    def told(self, labels: Tensor | None) -> None:
+        if self.reader is not None:
+            self.reader.told(labels)
+
     def reconstruct(self, payload: Tensor, ids: Tensor) -> Tensor:
         """The inverse network's reading of the inflated victim."""
         if self.reader is None:

@@ -6,17 +6,47 @@ leak all the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from veracausa.metrics.advantage import lower_bound
+from veracausa.runs.audit_coverage import LAST, SOME, WHOLE, Snapshot, headline_of, snapshots, widest, worst
+
 WORKS_FROM = 0.01
-"""An attack works if it leaks at least this much of the undefended payloads: less could be chance."""
-HEADLINE = ("mse", "psnr", "ssim", "lpips", "leakage")
+"""Below this leakage an attack cannot judge a defense, however sure it is: there is nothing left to hold back."""
+HEADLINE = ("mse", "psnr", "ssim", "lpips", "leakage", "moment", "at", "end", "coverage")
 
 
 def works(undefended: Mapping[str, Any] | None) -> bool | None:
-    """Whether an attack beats the blind guess where there is no defense; None where nobody tried."""
-    return None if undefended is None else float(undefended["leakage"]) >= WORKS_FROM
+    """Whether an attack beats the blind guess where there is no defense, of any party; None where nobody tried."""
+    if undefended is None:
+        return None
+    by_party = works_by_party(undefended)
+    return any(by_party.values()) if by_party else float(undefended["leakage"]) >= WORKS_FROM
+
+
+def works_by_party(undefended: Mapping[str, Any]) -> dict[str, bool]:
+    """Of which parties it beats the blind guess, at some snapshot, by a margin that is outside its own spread.
+
+    The attack and the blind guess are compared on the same training rows: the error it avoids must be above 0 with a
+    confidence of 99 %, one-sided, shared among all parties and snapshots that it had a chance at, and be worth 1 %.
+    """
+    found = snapshots(undefended.get("parties", {}))
+    passed = {snapshot.party: False for snapshot in found}
+    for snapshot in found:
+        passed[snapshot.party] |= _passes(snapshot, len(found))
+    return passed
+
+
+def _passes(snapshot: Snapshot, chances: int) -> bool:
+    if snapshot.leakage < WORKS_FROM:
+        return False
+    told = snapshot.scores.get("advantage")
+    if told is not None:
+        return lower_bound(told["share"], told["error"], told["rows"], chances) > 0
+    # Records of before have no spread over rows, only means.
+    error, blind = snapshot.scores.get("mse"), snapshot.scores.get("blind_mse")
+    return error is None or blind is None or error < blind
 
 
 def gated(found: Mapping[str, Mapping[str, Any]], undefended: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -24,14 +54,23 @@ def gated(found: Mapping[str, Mapping[str, Any]], undefended: Mapping[str, Mappi
     entries: dict[str, Any] = {}
     for name, entry in found.items():
         twin = undefended.get(name)
-        entries[name] = {**entry, "works": works(twin)}
+        entries[name] = {**_headlined(entry), "works": works(twin)}
         if twin is not None:
-            entries[name]["undefended"] = {score: twin[score] for score in HEADLINE if score in twin}
-            entries[name]["undefended"]["parties"] = {
-                party: {split: own[split]["leakage"] for split in ("train", "test") if split in own}
-                for party, own in twin["parties"].items()
-            }
+            whole = _headlined(twin)
+            entries[name]["undefended"] = {score: whole[score] for score in HEADLINE if score in whole}
+            entries[name]["undefended"]["parties"] = {party: _most(twin, party) for party in twin["parties"]}
+            entries[name]["undefended"]["works"] = works_by_party(twin)
     return entries
+
+
+def _headlined(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    return entry if "coverage" in entry else {**entry, **headline_of(entry["parties"])}
+
+
+def _most(entry: Mapping[str, Any], party: str) -> dict[str, float]:
+    """The most that was read of this party at any snapshot, by split."""
+    own = {party: entry["parties"][party]}
+    return {split: worst(found).leakage for split in ("train", "test") if (found := snapshots(own, split))}
 
 
 def strongest_of(entries: Mapping[str, Mapping[str, Any]]) -> str:
@@ -44,39 +83,74 @@ def verdict(
     defenses: str,
     accuracy: float | None = None,
     undefended_accuracy: float | None = None,
+    left_out: Sequence[str] = (),
 ) -> str:
     """The audit in one sentence. `defenses` names what was on, empty for an undefended run."""
     strongest = strongest_of(entries)
     entry = entries[strongest]
     leaked = float(entry["leakage"])
-    whose = f"what can be read from the payloads of {entry['party']}"
+    coverage = widest(other.get("coverage", LAST) for other in entries.values())
+    reads = f"reads {percent(leaked)} of what a blind guess misses in the rows of {entry['party']}"
+    reads += f" {_when(entry, coverage)}"
+    others = [f"{' and '.join(left_out)} not attacked"] if left_out else []
     if not defenses:
-        if leaked < WORKS_FROM:
+        if not any(other.get("works") for other in entries.values()):
             return (
-                "No attack reads more than a blind guess, though nothing is defended: these attacks do not work here, "
-                "and say nothing about what others could read."
+                f"No attack reads more than a blind guess {_looked_at(coverage)}, though nothing is defended: these "
+                f"attacks do not work here, and say nothing about what others could read{_aside(*others)}."
             )
-        return f"Nothing is defended, and the strongest attack, {strongest}, reads {percent(leaked)} of {whose}."
+        return f"Nothing is defended, and the strongest attack, {strongest}, {reads}{_aside(*_end(entry), *others)}."
     tried = [name for name, other in entries.items() if other.get("works") is not None]
     working = [name for name in tried if entries[name]["works"]]
     cost = _cost(accuracy, undefended_accuracy)
     if leaked < WORKS_FROM:
         if not tried:
             return (
-                f"Against {defenses} no attack reads more than a blind guess; whether they work here at all, only the "
-                "same attacks without a defense can show."
+                f"Against {defenses} no attack reads more than a blind guess {_looked_at(coverage)}; whether they work "
+                f"here at all, only the same attacks without a defense can show{_aside(*others)}."
             )
         if not working:
             return (
                 f"No attack works here even without {defenses}, so this audit cannot say what {defenses} protects "
-                f"from{cost}."
+                f"from{cost}{_aside(*others)}."
             )
         many = "the attack that works" if len(working) == 1 else f"none of the {len(working)} attacks that work"
         reads = "reads no more than" if len(working) == 1 else "reads more than"
-        return f"Against {defenses} {many} here {reads} a blind guess{cost}; other attacks are not ruled out."
+        return (
+            f"Against {defenses} {many} here {reads} a blind guess {_looked_at(coverage)}{cost}; other attacks are not "
+            f"ruled out{_aside(*others)}."
+        )
     without = max((float(entries[name]["undefended"]["leakage"]) for name in tried), default=None)
-    beside = f" ({percent(without)} without a defense)" if without is not None else ""
-    return f"Behind {defenses} the strongest attack, {strongest}, reads {percent(leaked)} of {whose}{beside}{cost}."
+    beside = [f"{percent(without)} without a defense"] if without is not None else []
+    aside = _aside(*_end(entry), *beside, *others)
+    return f"Behind {defenses} the strongest attack, {strongest}, {reads}{aside}{cost}."
+
+
+def _when(entry: Mapping[str, Any], coverage: str) -> str:
+    """Where in the training the attack read that much."""
+    own = entry.get("coverage", LAST)
+    if own == WHOLE:
+        return f"{entry['at']}, the most over the whole training"
+    if own == SOME:
+        return f"{entry['at']}, the most of the snapshots attacked, which the first exchange is not among"
+    return "from the last model only" if coverage == LAST else "from the last model, the only one it was tried on"
+
+
+def _looked_at(coverage: str) -> str:
+    return {WHOLE: "over the whole training", SOME: "at the snapshots attacked"}.get(
+        coverage, "from the last model only"
+    )
+
+
+def _end(entry: Mapping[str, Any]) -> list[str]:
+    """What the last model alone would have said, where that is less."""
+    if entry.get("coverage", LAST) == LAST or entry["moment"] >= 1:
+        return []
+    return [f"last model: {percent(float(entry['end']['leakage']))}"]
+
+
+def _aside(*parts: str) -> str:
+    return f" ({'; '.join(parts)})" if parts else ""
 
 
 def percent(share: float) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from veracausa.attacks import attacks as registered
 from veracausa.audit.run import audit_run
 from veracausa.audit.scene import Observer
-from veracausa.audit.settings import REMEMBERING, attack_options, check_grants, quick_overrides
+from veracausa.audit.settings import REMEMBERING, SNAPSHOTS, attack_options, check_grants, quick_overrides
 from veracausa.audit.twin import check_twin, defended_by, undefended
 from veracausa.config import Job, load_job
 from veracausa.errors import InputError
@@ -18,9 +18,6 @@ from veracausa.runs.audit_twin import FOLDER
 from veracausa.runs.folder import Run
 from veracausa.split.placement import choose_device
 from veracausa.split.train import train
-
-MOMENTS = (0.0, 0.1, 0.5)
-"""The first exchange, a tenth and half of the training; the end is audited anyway."""
 
 _WIDTH = 256
 """Of what is kept of a gradient: half the usual, which tells directions apart as well and lies on disk by default."""
@@ -63,7 +60,7 @@ def audit_job(
     if shared is not None and defended_by(settings):
         check_twin(settings, shared)
     if not settings.checkpoints.moments:
-        checkpoints = settings.checkpoints.model_copy(update={"moments": MOMENTS})
+        checkpoints = settings.checkpoints.model_copy(update={"moments": SNAPSHOTS})
         settings = settings.model_copy(update={"checkpoints": checkpoints})
     if set(names) & set(REMEMBERING):
         recorded = settings.transcript.model_copy(update={"record": True})

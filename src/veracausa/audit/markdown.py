@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from veracausa.runs.audit_coverage import columns_read, coverage_sentence, snapshots, works_on, worst
 from veracausa.runs.audit_twin import undefended_leakage
 
 _HEAD = (
@@ -14,6 +15,8 @@ _HEAD = (
     "party",
     "rows",
     "leakage",
+    "when",
+    "last model",
     "undefended",
     "MSE",
     "blind MSE",
@@ -27,20 +30,24 @@ _LABELS = ("attack on the labels", "party", "accuracy", "undefended", "prior", "
 def audit_table(name: str, found: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
     """The verdict and a row for every attack, party and split."""
     lines = [f"# Audit of {name}", "", str(found["verdict"]), ""]
+    if said := coverage_sentence(str(found["coverage"])):
+        lines += [said, ""]
     if "accuracy" in summary:
         lines += [f"Test accuracy {100 * summary['accuracy']:.1f} %.", ""]
     lines += [_row(_HEAD), _row(["---"] * len(_HEAD))]
     for attack, entry in found["attacks"].items():
-        works = {True: "yes", False: "no", None: "not known"}[entry.get("works")]
         seconds = entry.get("seconds")
         for party, own in entry["parties"].items():
+            works = {True: "yes", False: "no", None: "not known"}[works_on(entry, party)]
             for split in ("train", "test"):
-                if split in own:
-                    scores = own[split]
-                    beside = _percent(undefended_leakage(entry, party, split))
-                    cells = [attack, ", ".join(entry.get("granted", ())), works, party, f"{scores['samples']} {split}"]
-                    cells += [_percent(scores["leakage"]), beside]
-                    cells += [f"{scores['mse']:.4f}", f"{scores['blind_mse']:.4f} ({scores['blind']})"]
+                if found_there := snapshots({party: own}, split):
+                    most, end = worst(found_there), found_there[-1]
+                    scores, beside = most.scores, _percent(undefended_leakage(entry, party, split))
+                    count = own.get(split, {}).get("samples", "")
+                    cells = [attack, ", ".join(entry.get("granted", ())), works, party, f"{count} {split}"]
+                    cells += [_percent(most.leakage), most.short, _percent(end.leakage), beside]
+                    cells.append(f"{scores['mse']:.4f}" if "mse" in scores else "")
+                    cells.append(f"{scores['blind_mse']:.4f} ({scores['blind']})" if "blind" in scores else "")
                     cells += [f"{scores[key]:.2f}" if key in scores else "" for key in ("psnr", "ssim")]
                     # Of the whole attack, all parties and moments: said once.
                     cells.append(f"{seconds:.0f}" if seconds is not None else "")
@@ -48,11 +55,22 @@ def audit_table(name: str, found: Mapping[str, Any], summary: Mapping[str, Any])
                     lines.append(_row(cells))
     lines += [
         "",
-        "Leakage: 0 % is no better than the best guess without the payload, 100 % a perfect copy. An attack that does "
+        "Leakage: 0 % is no better than the best guess without the payload, 100 % a perfect copy. It is the highest of "
+        "all snapshots of the training that were attacked; `when` says which. So is `undefended`. An attack that does "
         "not work without a defense says nothing by failing against one.",
     ]
-    lines += _about_labels(found) + _about_usefulness(found)
+    lines += _about_columns(found) + _about_labels(found) + _about_usefulness(found)
     return "\n".join(lines) + "\n"
+
+
+def _about_columns(found: Mapping[str, Any]) -> list[str]:
+    """Which columns of a table the strongest attack reads, party by party."""
+    name = found["strongest"]["attack"]
+    lines: list[str] = []
+    for party, columns in columns_read(found["attacks"][name]).items():
+        lines += ["", f"## Which columns {name} reads of {party}", "", _row(("column", "leakage")), _row(["---"] * 2)]
+        lines += [_row([column, _percent(leaked) or "nothing to learn"]) for column, leaked in columns]
+    return lines
 
 
 def _about_labels(found: Mapping[str, Any]) -> list[str]:

@@ -10,8 +10,9 @@ from typing import Any
 from torch import Tensor
 
 from veracausa.metrics import images
+from veracausa.metrics.advantage import Advantage
 from veracausa.metrics.identification import reidentify
-from veracausa.metrics.leakage import blind_mse, grey, leakage, mean_colour, table_leakage
+from veracausa.metrics.leakage import ColumnErrors, blind_mse, grey, leakage, mean_colour
 from veracausa.metrics.lpips import LpipsNetwork, Unavailable, load_lpips, lpips
 from veracausa.metrics.success import success_rates
 
@@ -33,13 +34,19 @@ class Measured:
     trivial: Mapping[str, float] = field(default_factory=dict)
     """The MSE of every guess that needs no payload, by name."""
     others: Mapping[str, Any] = field(default_factory=dict)
-    """`success` by definition, `identified` among so many candidates, and why there is no LPIPS."""
+    """`advantage` over the blind guess, `success` by definition, `identified` among so many candidates, of a table the
+    leakage of its `columns` and the one read `best`, and why there is no LPIPS."""
 
 
 def measure(
-    guess: Tensor, truth: Tensor, blind: Mapping[str, Tensor], pixels: bool, groups: Sequence[int] | None = None
+    guess: Tensor,
+    truth: Tensor,
+    blind: Mapping[str, Tensor],
+    pixels: bool,
+    groups: Sequence[int] | None = None,
+    columns: Sequence[str] = (),
 ) -> Measured:
-    """Score `guess` against `truth` and against the best of the blind guesses."""
+    """Score `guess` against `truth` and against the best of the blind guesses; `columns` names a table's columns."""
     samples = {"mse": images.mse(guess, truth)}
     others: dict[str, Any] = {"identified": _identified(guess, truth)}
     if pixels:
@@ -55,7 +62,14 @@ def measure(
         others["success"] = {name: {"attack": rate.attack, "grey": rate.blind} for name, rate in rates.items()}
     without, name = blind_mse(blind, truth)
     scores = {score: float(values.nanmean()) for score, values in samples.items()}
-    leaked = leakage(scores["mse"], without) if pixels else table_leakage(guess, truth, blind, groups)
+    if pixels:
+        leaked = leakage(scores["mse"], without)
+        advantage = Advantage.of(samples["mse"], images.mse(blind[name], truth))
+    else:
+        errors = ColumnErrors.of(guess, truth, blind, groups)
+        leaked, advantage = errors.in_all(), Advantage.of(*errors.by_row())
+        others |= _columns(errors, columns)
+    others["advantage"] = vars(advantage)
     scores |= {"leakage": leaked, "blind_mse": without}
     return Measured(scores, name, samples, mean_errors(blind, truth), others)
 
@@ -69,6 +83,18 @@ def trivial_guesses(auxiliary: Tensor, count: int) -> dict[str, Tensor]:
 def mean_errors(guesses: Mapping[str, Tensor], truth: Tensor) -> dict[str, float]:
     """The MSE of every guess."""
     return {name: float((guess - truth).square().mean()) for name, guess in guesses.items()}
+
+
+def _columns(errors: ColumnErrors, names: Sequence[str]) -> dict[str, Any]:
+    """Every column's leakage by its name, most of it first, and the column that is read best."""
+    found = errors.by_column()
+    named = list(names) if len(names) == len(found) else [f"column {number}" for number in range(1, len(found) + 1)]
+    known = sorted(
+        ((leaked, name) for name, leaked in zip(named, found, strict=True) if leaked is not None), reverse=True
+    )
+    columns = [{"column": name, "leakage": leaked} for leaked, name in known]
+    open_ = [{"column": name, "leakage": None} for name, leaked in zip(named, found, strict=True) if leaked is None]
+    return {"columns": columns + open_, **({"best": columns[0]} if columns else {})}
 
 
 def _identified(guess: Tensor, truth: Tensor) -> dict[str, float]:

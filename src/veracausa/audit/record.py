@@ -12,15 +12,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from veracausa.attacks import attacks
+from veracausa.attacks.base import Grant
 from veracausa.audit import gate, twin
 from veracausa.audit.labels import label_entries, label_verdict
 from veracausa.audit.markdown import audit_table
 from veracausa.audit.scene import Outcome
+from veracausa.audit.settings import attack_class
 from veracausa.audit.usefulness import kept_usefulness
+from veracausa.data.vertical import Split
 from veracausa.metrics.images import ssim_window
 from veracausa.registry import Options
 from veracausa.runs.atomic import write_whole
+from veracausa.runs.audit_coverage import headline_of, widest
 from veracausa.runs.folder import Run, write_json
 
 
@@ -28,11 +31,13 @@ def write_attack(run: Run, options: Options, asked: Mapping[str, Any], outcomes:
     """Keep one finished attack; `asked` is what tells whether the same is asked for again."""
     folder = run.path / "attacks" / options.name
     folder.mkdir(parents=True, exist_ok=True)
-    granted = list(attacks.get(options.name).needs.words)  # type: ignore[attr-defined]
-    for outcome in outcomes:
-        if outcome.gallery is not None and outcome.moment == 1:
+    granted = list(_granted(options, outcomes).words)
+    for outcome in _read_best(outcomes):
+        if outcome.gallery is not None:
             outcome.gallery.write(folder / f"pictures-{outcome.party}.safetensors")
             outcome.gallery.write_sheet(run.path / "images" / f"{options.name}-{outcome.party}.png")
+        if outcome.rows is not None:
+            write_json(folder / f"rows-{outcome.party}.json", outcome.rows)
     _write_samples(folder / "samples.parquet", options.name, outcomes)
     named = {"attack": options.name, "granted": granted, "settings": options.model_dump(mode="json")}
     # Last: an attack counts as finished when this is there.
@@ -54,13 +59,19 @@ def gather(run: Run) -> dict[str, Any]:
     undefended = found if beside is run else _entries(beside) if beside is not None else {}
     entries = gate.gated(found, undefended)
     strongest = gate.strongest_of(entries)
+    headline = entries[strongest]
     summary = run.summary
     accuracy = beside.summary.get("accuracy") if beside is not None else None
+    attacked = {party for entry in entries.values() for party in entry["parties"]}
+    left_out = [party for party in run.job.parties.passive if party not in attacked]
+    about = {key: headline[key] for key in ("leakage", "party", "moment", "at", "end", "coverage")}
     added: dict[str, Any] = {
         "attacks": entries,
-        "blind": {"mse": entries[strongest]["blind_mse"]},
-        "strongest": {"attack": strongest, "leakage": entries[strongest]["leakage"]},
-        "verdict": gate.verdict(entries, twin.defended_by(run.job), summary.get("accuracy"), accuracy),
+        "blind": {"mse": headline["blind_mse"]} if "blind_mse" in headline else {},
+        "strongest": {"attack": strongest, **about},
+        "coverage": widest(entry["coverage"] for entry in entries.values()),
+        "parties_not_attacked": left_out,
+        "verdict": gate.verdict(entries, twin.defended_by(run.job), summary.get("accuracy"), accuracy, left_out),
     }
     labels = label_entries(run, beside)
     if labels:
@@ -75,24 +86,46 @@ def gather(run: Run) -> dict[str, Any]:
 
 
 def attack_summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """One attack's entry: the worst victim's scores on training rows at the end, every party's, and the moments."""
-    at_end = [outcome for outcome in outcomes if outcome.moment == 1]
-    worst = max(at_end, key=lambda outcome: outcome.leakage)
-    scores = worst.measured["train"].scores
-    headline = {score: scores[score] for score in gate.HEADLINE if score in scores}
-    entry: dict[str, Any] = {
-        **headline,
-        "blind_mse": scores["blind_mse"],
-        "party": worst.party,
-        "seconds": sum(outcome.seconds for outcome in outcomes),
-        "parties": {outcome.party: _party_summary(outcome) for outcome in at_end},
-    }
-    if len(at_end) < len(outcomes):
+    """One attack's entry: its headline, the most that was read of any party at any moment; and every party's part."""
+    parties = {outcome.party: _party_summary(outcome) for outcome in outcomes if outcome.moment == 1}
+    if len(parties) < len(outcomes):
         for outcome in sorted(outcomes, key=lambda outcome: outcome.moment):
-            moments = entry["parties"][outcome.party].setdefault("moments", [])
-            leaked = {str(split): measured.scores["leakage"] for split, measured in outcome.measured.items()}
-            moments.append({"moment": outcome.moment, **leaked})
+            parties[outcome.party].setdefault("moments", []).append(_moment_summary(outcome))
+    for outcome in _read_best(outcomes):
+        parties[outcome.party]["shown_moment"] = outcome.moment
+    return {**headline_of(parties), "seconds": sum(outcome.seconds for outcome in outcomes), "parties": parties}
+
+
+def _read_best(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Of each party the outcome that read most: an attacker shows the best it ever had."""
+    best: dict[str, Outcome] = {}
+    for outcome in sorted(outcomes, key=lambda outcome: -outcome.moment):
+        if outcome.party not in best or outcome.leakage > best[outcome.party].leakage:
+            best[outcome.party] = outcome
+    return list(best.values())
+
+
+def _granted(options: Options, outcomes: Sequence[Outcome]) -> Grant:
+    """What the attack was given: all that it needs, and of what it can do without what it had."""
+    attack = attack_class(options.name)
+    told = any(outcome.notes.get("labels_told") for outcome in outcomes)
+    return attack.needs | attack.uses if told else attack.needs
+
+
+def _moment_summary(outcome: Outcome) -> dict[str, Any]:
+    entry: dict[str, Any] = {"moment": outcome.moment}
+    if outcome.step is not None:
+        entry["step"] = outcome.step
+    entry |= {str(split): measured.scores["leakage"] for split, measured in outcome.measured.items()}
+    if outcome.moment < 1:  # the end has its own place
+        entry["scores"] = {str(split): _scores(outcome, split) for split in outcome.measured}
     return entry
+
+
+def _scores(outcome: Outcome, split: Split) -> dict[str, Any]:
+    measured = outcome.measured[split]
+    kept = {name: measured.others[name] for name in ("advantage", "columns", "best") if name in measured.others}
+    return {**measured.scores, "blind": measured.blind, "samples": len(outcome.victims[split]), **kept}
 
 
 def _party_summary(outcome: Outcome) -> dict[str, Any]:
@@ -115,9 +148,12 @@ def _party_summary(outcome: Outcome) -> dict[str, Any]:
 def _entries(run: Run) -> dict[str, dict[str, Any]]:
     """The finished attacks of a run by name."""
     entries: dict[str, dict[str, Any]] = {}
+    rounds = int(run.summary.get("rounds", 0)) or None
     for path in sorted((run.path / "attacks").glob("*/metrics.json")):
         if (kept := _read(path)) is not None and "leakage" in kept:
-            entries[path.parent.name] = {key: value for key, value in kept.items() if key not in ("attack", "asked")}
+            entry = {key: value for key, value in kept.items() if key not in ("attack", "asked")}
+            # A record of before headlines were taken over the training has the last model's there.
+            entries[path.parent.name] = {**entry, **headline_of(entry.get("parties", {}), rounds)}
     return entries
 
 

@@ -12,7 +12,7 @@ from veracausa.audit.own_site import data_of, is_own_site, parties_here
 from veracausa.audit.record import finished_attack, gather, write_attack
 from veracausa.audit.samples import choose
 from veracausa.audit.scene import Observer, Outcome, Scene
-from veracausa.audit.settings import attack_class, attack_options, check_grants
+from veracausa.audit.settings import OVER_TRAINING, attack_class, attack_options, check_grants
 from veracausa.audit.twin import check_twin, defended_by, twin_of
 from veracausa.audit.usefulness import measure_usefulness
 from veracausa.audit.victim import Victim
@@ -24,9 +24,6 @@ from veracausa.runs.audit_twin import point_at_twin
 from veracausa.runs.folder import Run, how_it_ended, locked, set_status
 from veracausa.runs.store import Store
 from veracausa.split.party import Schema
-
-OVER_TRAINING = ("inverse",)
-"""Attacks that are also run on the models kept at moments of the training."""
 
 
 def audit_run(

@@ -59,3 +59,12 @@ def column_groups(preprocessing: Mapping[str, Any] | None) -> tuple[int, ...] | 
         else:
             groups += [number] * (len(column["values"]) + bool(column.get("other")) + bool(column["missing"]))
     return tuple(groups)
+
+
+def column_titles(preprocessing: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """The names of the columns that `column_groups` numbers."""
+    titles: list[str] = []
+    for column in preprocessing["columns"] if preprocessing else ():
+        flagged = column["kind"] == "numeric" and column["missing"]
+        titles += [column["name"], f"{column['name']}: missing"] if flagged else [column["name"]]
+    return tuple(titles)

@@ -16,8 +16,9 @@ from veracausa.attacks import attacks
 from veracausa.attacks.base import AdversaryView, Attack, Grant
 from veracausa.audit.gallery import Gallery
 from veracausa.audit.measure import Measured, mean_errors, measure, trivial_guesses
-from veracausa.audit.samples import Sample, column_groups
+from veracausa.audit.samples import Sample, column_groups, column_titles
 from veracausa.audit.settings import most_victims
+from veracausa.audit.table_rows import example_rows
 from veracausa.audit.victim import Pool, Victim
 from veracausa.config import Job
 from veracausa.data.vertical import PartyData, Split, VerticalDataset
@@ -49,6 +50,10 @@ class Outcome:
     seconds: float
     draws: int
     notes: Mapping[str, float]
+    step: int | None = None
+    """After which training step; None: after the last."""
+    rows: Mapping[str, Any] | None = None
+    """Of a table, a few rows as they were read."""
     strength: list[dict[str, float]] = field(default_factory=list)
     """Epochs and leakage of every training, where doubling was asked for."""
 
@@ -71,7 +76,8 @@ class Scene:
         self.job, self.victim, self.sample, self.moment = job, victim, sample, moment
         self.active = dataset.parties[dataset.active]
         self.auxiliary = victim.rows("test", sample.auxiliary)
-        self.groups = None if victim.pixels else column_groups(victim.data.preprocessing)
+        fitted = None if victim.pixels else victim.data.preprocessing
+        self.groups, self.columns = column_groups(fitted), column_titles(fitted)
 
     def attacked(self, options: Options, observer: Observer, double: bool = False) -> Outcome:
         """The attack at its settings; with `double`, again and again with twice the epochs until it settles."""
@@ -98,6 +104,7 @@ class Scene:
         started = time.perf_counter()
         victim = self.victim
         event = {"event": "attack", "attack": options.name, "party": victim.name, "moment": self.moment}
+        event["step"] = victim.step
         observer({**event, "share": 0.0})
         draws = self._draws(options)
         rng = seeding.generator(self.job.seed, "audit", "batches", victim.name)
@@ -109,7 +116,7 @@ class Scene:
         if begin or read_with is not None:
             (attack.begin if begin or read_with is None else read_with)(self._view(options, draws, rng, work.beginning))
         measured: dict[Split, Measured] = {}
-        gallery = None
+        gallery, rows = None, None
         for number, (split, positions) in enumerate(positions_of.items()):
             if not len(positions):
                 continue
@@ -117,15 +124,18 @@ class Scene:
             payloads = victim.payloads(split, positions, draws, rng, as_sent=not decodes)
             # Only training rows have a history: a test row's position is no training id.
             ids = positions if split == "train" else torch.full_like(positions, -1)
+            attack.told(_labels(self.active, split, positions))
             guess = attack.reconstruct(payloads, ids).to(victim.device)
             truth, blind = victim.rows(split, positions), self._blind(split, positions)
-            found = measure(guess, truth, blind, victim.pixels, self.groups)
+            found = measure(guess, truth, blind, victim.pixels, self.groups, self.columns)
             if victim.pixels:
                 trivial = mean_errors(trivial_guesses(self.auxiliary, len(positions)), truth)
                 found = Measured(**{**vars(found), "trivial": {**found.trivial, **trivial}})
                 if split == "train":
                     best_guess = blind[blind_mse(blind, truth)[1]]
                     gallery = Gallery.of(positions, truth, guess, best_guess, found.samples["mse"])
+            elif split == "train":
+                rows = example_rows(victim.data.preprocessing, positions, truth, guess, found.samples["mse"])
             measured[split] = found
         return Outcome(
             victim.name,
@@ -137,6 +147,8 @@ class Scene:
             time.perf_counter() - started,
             draws,
             attack.notes(),
+            victim.step,
+            rows,
         )
 
     def _view(

@@ -79,5 +79,11 @@ def quick_overrides(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(setting for setting in QUICK if setting.partition(".")[0] in names)
 
 
+OVER_TRAINING = ("inverse",)
+"""Attacks that are also run on the models kept at snapshots of the training."""
+
+SNAPSHOTS = (0.0, 0.1, 0.5)
+"""The first exchange, a tenth and half of the training; the end is attacked anyway."""
+
 REMEMBERING = ("averaging", "differencing", "mismatch")
 """Attacks on what crossed in the whole training, not on the last payload alone."""

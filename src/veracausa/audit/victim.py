@@ -29,7 +29,7 @@ class Victim:
 
     def __init__(self, run: Run, data: PartyData, schema: Schema, moment: int | None = None) -> None:
         self.party = restore_passive(run, data.name, data, schema, moment)
-        self.run, self.schema = run, schema
+        self.run, self.schema, self.step = run, schema, moment
         self.name, self.data, self.device = data.name, data, self.party.device
         self.batch = run.job.training.batch_size
 

@@ -12,6 +12,7 @@ from veracausa.cli.interruption import GoOn, resumable
 from veracausa.errors import InputError
 
 if TYPE_CHECKING:
+    from veracausa.runs.audit_coverage import Snapshot
     from veracausa.runs.folder import Run
 
 
@@ -134,18 +135,20 @@ def print_audit(run: Run, found: Mapping[str, Any]) -> None:
     from rich.table import Table
 
     from veracausa.cli import console
+    from veracausa.runs.audit_coverage import coverage_sentence, snapshots, worst
     from veracausa.runs.audit_twin import undefended_leakage
 
     several = len(found["attacks"]) > 1
     table = Table(*(["attack"] if several else []), "party", box=None, pad_edge=False)
-    for name in ("samples", "leakage", "undefended", "mse", "blind", "ssim"):
+    for name in ("samples", "leakage", "when", "last model", "undefended", "mse", "blind", "ssim"):
         table.add_column(name, justify="right", no_wrap=True)
     for attack, entry in found["attacks"].items():
         for party, own in entry["parties"].items():
             for split in ("train", "test"):
-                if split in own:
+                if read := snapshots({party: own}, split):
                     beside = undefended_leakage(entry, party, split)
-                    table.add_row(*([attack] if several else []), party, *_cells(split, own[split], beside))
+                    count = f"{own[split]['samples']} {split}"
+                    table.add_row(*([attack] if several else []), party, count, *_cells(worst(read), read[-1], beside))
     console.out.print(table)
 
     def say(sentence: str) -> None:
@@ -153,24 +156,26 @@ def print_audit(run: Run, found: Mapping[str, Any]) -> None:
 
     say(f"\n{found['verdict']}")
     say("0 % is no more than a guess without the payload, 100 % a perfect copy.")
+    if said := coverage_sentence(found["coverage"]):
+        say(said)
     if found.get("label_verdict"):
         say(found["label_verdict"])
     for attack, entry in found["attacks"].items():
         if entry.get("works") is False:
-            say(f"{attack} does not work here: without a defense it beats no blind guess either.")
+            say(f"{attack} does not work here: without a defense it is not surely better than a blind guess either.")
         for party, own in entry["parties"].items():
             if "strength" in own:
                 say(_strength(attack, party, own))
     say(f"Details: {run.path / 'audit.md'}, {run.path / 'samples.parquet'}, {run.path / 'summary.json'}")
 
 
-def _cells(split: str, scores: Mapping[str, Any], undefended: float | None) -> list[str]:
+def _cells(most: Snapshot, end: Snapshot, undefended: float | None) -> list[str]:
     def shown(name: str, digits: int) -> str:
-        return f"{scores[name]:.{digits}f}" if name in scores else "–"
+        return f"{most.scores[name]:.{digits}f}" if name in most.scores else "–"
 
-    leaked = f"{100 * scores['leakage']:.1f} %"
+    shares = [f"{100 * most.leakage:.1f} %", most.short, f"{100 * end.leakage:.1f} %"]
     beside = f"{100 * undefended:.1f} %" if undefended is not None else ""
-    return [f"{scores['samples']} {split}", leaked, beside, shown("mse", 4), shown("blind_mse", 4), shown("ssim", 3)]
+    return [*shares, beside, shown("mse", 4), shown("blind_mse", 4), shown("ssim", 3)]
 
 
 def _strength(attack: str, party: str, own: Mapping[str, Any]) -> str:
@@ -228,6 +233,7 @@ class Progress:
         if not share:
             moment = event.get("moment", 1.0)
             when = "" if moment == 1 else f" after {100 * moment:.0f} % of the training"
+            when = " at the first exchange" if event.get("step") == 1 else when
             what = f"{event['attack']} on {event['party']}{when}{', undefended' if event.get('twin') else ''}"
             if self._bar is None:
                 self._console.print(what, markup=False)

@@ -92,9 +92,11 @@ def frontier(
     from veracausa.frontier.record import Frontier, write_frontier
     from veracausa.frontier.record import as_json as for_machines
     from veracausa.frontier.sweep import sweep
-    from veracausa.frontier.trial import QUICK, Attackers
+    from veracausa.frontier.trial import QUICK, QUICK_SNAPSHOTS, Attackers
 
-    attackers = Attackers(auxiliary, victims, tuple(own), QUICK if quick else ())
+    attackers = Attackers(auxiliary, victims, tuple(own))
+    if quick:
+        attackers = Attackers(auxiliary, victims, tuple(own), QUICK_SNAPSHOTS, QUICK)
     with resumable(GoOn(folder, names_folder=False)), Progress(clock) as progress:
         swept = sweep(
             wanted,

@@ -26,8 +26,9 @@ from veracausa.frontier.recommend import (
 )
 from veracausa.frontier.sweep import UNDEFENDED, Sweep
 from veracausa.frontier.trial import SCORES as ATTACK_SCORES
-from veracausa.frontier.trial import TASK_SCORES
+from veracausa.frontier.trial import TASK_SCORES, Tried
 from veracausa.runs.atomic import write_whole
+from veracausa.runs.audit_coverage import WHOLE
 from veracausa.split.evaluate import is_unbalanced
 
 
@@ -92,13 +93,18 @@ class Frontier:
     def warnings(self) -> list[str]:
         """What a reader must know before trusting the figures."""
         sweep, said = self.sweep, []
-        unread = [point for point in self.points if point.defense == UNDEFENDED and point.leakage < WORKS_FROM]
+        unread = [
+            tried.setting.written(len(sweep.cuts) > 1)
+            for tried in sweep.tried
+            if tried.setting.defense == UNDEFENDED and not _read(tried)
+        ]
         if unread:
-            where = " and ".join(point.setting for point in unread if point.setting)
+            where = " and ".join(dict.fromkeys(setting for setting in unread if setting))
             said.append(
                 f"These attacks read nothing even without a defense{f' ({where})' if where else ''}: "
                 "low leakage there says nothing about a defense."
             )
+        said += self._not_attacked()
         if self.quick:
             said.append("Quick: weaker attackers. What they could not read, others may; do not compare these figures.")
         tuned = {
@@ -120,6 +126,18 @@ class Frontier:
             said.append("One seed: a difference of a point or two may be chance.")
         if not sweep.complete:
             said.append("The time was up before everything planned was tried; --resume with more goes on from here.")
+        return said
+
+    def _not_attacked(self) -> list[str]:
+        """What the leakage is not of: earlier snapshots, other parties."""
+        said, sweep = [], self.sweep
+        partly = sum(tried.coverage != WHOLE for tried in sweep.tried)
+        if partly:
+            whose = "Leakage" if partly == len(sweep.tried) else f"The leakage of {partly} of {len(sweep.tried)} trials"
+            said.append(f"{whose} is of the last model only: what crossed earlier in the training may tell more.")
+        left_out = [party for party in sweep.job.parties.passive if party not in (sweep.attackers.parties or (party,))]
+        if left_out:
+            said.append(f"Not attacked: {', '.join(left_out)}.")
         return said
 
     @property
@@ -160,6 +178,10 @@ def rows_of(frontier: Frontier) -> list[dict[str, Any]]:
                 **{name: tried.task.get(name) for name in TASK_SCORES if name != "accuracy"},
                 "leakage": trial.leakage[trial.strongest],
                 "strongest": trial.strongest,
+                "coverage": tried.coverage,
+                "party": tried.party,
+                "when": tried.at,
+                "leakage_last_model": tried.end_leakage,
                 **{f"leakage_{name}": trial.leakage.get(name) for name in ("inverse", "averaging")},
                 **{name: tried.scores.get(name) for name in ATTACK_SCORES},
                 "front": (trial.defense, trial.setting) in front,
@@ -253,9 +275,15 @@ def markdown(frontier: Frontier) -> str:
 
 
 EXPLAINED = (
-    "Leakage is what the strongest of the attacks tried reads of the training rows: 0 % is no more than a guess "
-    "without the payload, 100 % a perfect copy. A low figure says that these attacks failed, not that others must."
+    "Leakage is the most that the strongest of the attacks tried reads of training rows, of any party attacked, at any "
+    "snapshot of the training attacked: 0 % is no more than a guess without the payload, 100 % a perfect copy. A low "
+    "figure says that these attacks failed, not that others must."
 )
+
+
+def _read(undefended: Tried) -> bool:
+    """Whether the attacks of an undefended trial read something; older records only have how much."""
+    return max(undefended.leakage.values()) >= WORKS_FROM if undefended.works is None else undefended.works
 
 
 def defense_name(defense: str) -> str:

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from veracausa.audit.run import audit_run
+from veracausa.audit.settings import SNAPSHOTS
 from veracausa.config import Job
 from veracausa.frontier.pareto import Trial
 from veracausa.frontier.plan import Setting
+from veracausa.runs.audit_coverage import LAST, widest
 from veracausa.runs.folder import Run, write_json
 from veracausa.split.bottom import make_defense
 from veracausa.split.train import train
@@ -33,6 +35,8 @@ class Attackers:
     victims: int = 2000
     parties: tuple[str, ...] = ()
     """Whose payloads; empty: every passive party's, and the worst counts."""
+    snapshots: tuple[float, ...] = SNAPSHOTS
+    """At which shares of the training its model is kept and attacked, beside the end; 0 is the first exchange."""
     overrides: tuple[str, ...] = ()
     """Settings of the decoders, as `epochs=12`, for the inverse network and for averaging alike."""
 
@@ -42,6 +46,8 @@ class Attackers:
 
 QUICK = ("epochs=12", "channels=16", "blocks=1")
 """Decoders for a first look at small data: weaker than those that figures are compared by."""
+QUICK_SNAPSHOTS = (0.0,)
+"""The first exchange: where most defenses have not learnt to hide anything yet."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,16 @@ class Tried:
     """Of the strongest attack: mse, psnr, ssim, …"""
     task: Mapping[str, float] = field(default_factory=dict)
     """Test scores of the task: accuracy, balanced accuracy, AUC where it is defined."""
+    coverage: str = LAST
+    """How much of the training the leakage is of; older records are of the last model."""
+    party: str = ""
+    """Whose rows the strongest attack reads best."""
+    at: str = ""
+    """When."""
+    end_leakage: float | None = None
+    """What the strongest attack reads from the last model."""
+    works: bool | None = None
+    """Of an undefended trial: whether some attack surely beats the blind guess."""
 
     def score(self, name: str) -> float:
         """A test score of the task."""
@@ -111,12 +127,18 @@ class Planned:
         summary = run.summary
         entries = {name: summary["attacks"][name] for name in self.attacks}
         strongest = max(entries, key=lambda name: entries[name]["leakage"])
+        headline = entries[strongest]
         found = {
             "accuracy": float(summary["accuracy"]),
             "leakage": {name: float(entry["leakage"]) for name, entry in entries.items()},
             "seconds": time.monotonic() - started,
-            "scores": {name: entries[strongest][name] for name in SCORES if name in entries[strongest]},
             "task": _task_scores(summary),
+            "scores": {name: headline[name] for name in SCORES if name in headline},
+            "coverage": widest(entry["coverage"] for entry in entries.values()),
+            "party": headline["party"],
+            "at": headline["at"],
+            "end_leakage": float(headline["end"]["leakage"]),
+            "works": None if headline["works"] is None else any(entry["works"] for entry in entries.values()),
         }
         write_json(path / RECORD, {"attackers": asdict(asked), "found": found})
         return found
@@ -132,7 +154,10 @@ def plan_trial(setting: Setting, seed: int, base: Job, out: Path, attackers: Att
     job, attacks = setting.job(base, seed), ["inverse"]
     job = job.model_copy(update={"name": f"{setting.defense} {setting.written(True)}"})
     free: Any = {"runtime": {"link", "timeout", "max_message_mib"}, "checkpoints": True}
-    told: dict[str, Any] = {"job": job.model_dump(mode="json", exclude=free)}
+    # Of a training that kept no snapshots only the last model could be attacked: another one is needed.
+    told: dict[str, Any] = {"job": job.model_dump(mode="json", exclude=free), "snapshots": attackers.snapshots}
+    kept = job.checkpoints.model_copy(update={"moments": attackers.snapshots})
+    job = job.model_copy(update={"checkpoints": kept})
     if make_defense(job, job.parties.passive[0]).random:
         attacks.append("averaging")
         record = {"record": True, "victims": attackers.parties}

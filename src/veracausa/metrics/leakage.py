@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -141,43 +142,80 @@ def blind_mse(guesses: Mapping[str, Tensor], truth: Tensor) -> tuple[float, str]
     return min((float((guess - truth).square().mean()), name) for name, guess in guesses.items())
 
 
+@dataclass(frozen=True)
+class ColumnErrors:
+    """Errors of an attack on rows of a table, (n, original columns), beside those of each column's best blind guess.
+
+    NaN where there is nothing that could be right: a category that training never saw.
+    """
+
+    attack: Tensor
+    blind: Tensor
+
+    @classmethod
+    def of(
+        cls, guess: Tensor, truth: Tensor, blind: Mapping[str, Tensor], groups: Sequence[int] | None = None
+    ) -> ColumnErrors:
+        """`groups` has for each feature the number of the column it came from; without it each is a column.
+
+        A column of one feature is numeric: the error is squared. One of several is a category: the error is 1 where the
+        largest feature is the wrong one.
+        """
+        groups = tuple(range(truth.shape[1])) if groups is None else tuple(groups)
+        if len(groups) != truth.shape[1]:
+            raise ValueError(f"{len(groups)} group numbers for {truth.shape[1]} features")
+        attack, best = [], []
+        for group in dict.fromkeys(groups):
+            at = [feature for feature, of in enumerate(groups) if of == group]
+            error = _squared_errors if len(at) == 1 else _wrong
+            attack.append(error(guess[:, at], truth[:, at]))
+            others = [error(other[:, at], truth[:, at]) for other in blind.values()]
+            best.append(min(others, key=lambda errors: float(errors.nanmean().nan_to_num())))
+        return cls(torch.stack(attack, 1), torch.stack(best, 1))
+
+    @property
+    def counted(self) -> Tensor:
+        """(columns,) False where a blind guess is right already: such a column teaches nothing."""
+        return self.blind.nanmean(0).nan_to_num() > _NOTHING_TO_LEARN
+
+    def by_row(self) -> tuple[Tensor, Tensor]:
+        """(n,) errors of the attack and of the blind guess, summed over the columns that count."""
+        counted = self.counted
+        return self.attack[:, counted].nansum(1), self.blind[:, counted].nansum(1)
+
+    def by_column(self) -> list[float | None]:
+        """The leakage of every column by itself; None where there is nothing to learn."""
+        means = zip(self.attack.nanmean(0).tolist(), self.blind.nanmean(0).tolist(), self.counted.tolist(), strict=True)
+        return [leakage(attack, blind) if counted else None for attack, blind, counted in means]
+
+    def in_all(self) -> float:
+        """The leakage of the table: errors are added up over rows and columns first, and the sum is clipped at 0.
+
+        A mean of columns that were clipped one by one would call an attack a leak that guesses worse than blindly.
+        """
+        attack, blind = self.by_row()
+        return leakage(float(attack.sum()), float(blind.sum()))
+
+
 def table_leakage(
     guess: Tensor, truth: Tensor, blind: Mapping[str, Tensor], groups: Sequence[int] | None = None
 ) -> float:
-    """Leakage of (n, features) table rows: the mean over the original columns.
-
-    `groups` has for each feature the number of the column it came from. A column of one feature is numeric, 1 − MSE /
-    blind MSE; one of several is a category, 1 − error / blind error, by the largest feature. Without `groups` all are
-    numeric. Columns that a blind guess has right already teach nothing and do not count.
-    """
-    found = [column for column in column_leakages(guess, truth, blind, groups) if column is not None]
-    return sum(found) / len(found) if found else 0.0
+    """Leakage of (n, features) table rows, over all original columns."""
+    return ColumnErrors.of(guess, truth, blind, groups).in_all()
 
 
 def column_leakages(
     guess: Tensor, truth: Tensor, blind: Mapping[str, Tensor], groups: Sequence[int] | None = None
 ) -> list[float | None]:
-    """`table_leakage` of every original column; None where there is nothing to learn."""
-    groups = tuple(range(truth.shape[1])) if groups is None else tuple(groups)
-    if len(groups) != truth.shape[1]:
-        raise ValueError(f"{len(groups)} group numbers for {truth.shape[1]} features")
-    leakages: list[float | None] = []
-    for group in dict.fromkeys(groups):
-        at = [feature for feature, of in enumerate(groups) if of == group]
-        error = _squared_error if len(at) == 1 else _wrong_share
-        lowest = min(error(other[:, at], truth[:, at]) for other in blind.values())
-        known = lowest <= _NOTHING_TO_LEARN
-        leakages.append(None if known else leakage(error(guess[:, at], truth[:, at]), lowest))
-    return leakages
+    """Leakage of every original column by itself; None where there is nothing to learn."""
+    return ColumnErrors.of(guess, truth, blind, groups).by_column()
 
 
-def _squared_error(guess: Tensor, truth: Tensor) -> float:
-    return float((guess - truth).square().mean())
+def _squared_errors(guess: Tensor, truth: Tensor) -> Tensor:
+    return (guess - truth).square().squeeze(1).double()
 
 
-def _wrong_share(guess: Tensor, truth: Tensor) -> float:
+def _wrong(guess: Tensor, truth: Tensor) -> Tensor:
     # A value that training never saw is all zeros: no category that could be guessed.
-    known = truth.amax(1) > 0
-    if not known.any():
-        return 0.0
-    return float((guess[known].argmax(1) != truth[known].argmax(1)).double().mean())
+    wrong = (guess.argmax(1) != truth.argmax(1)).double()
+    return torch.where(truth.amax(1) > 0, wrong, float("nan"))

@@ -123,13 +123,17 @@ def _make_room(cell: Cell) -> None:
 
 
 def _train(cell: Cell, cells: Cells) -> None:
+    from veracausa.audit.settings import SNAPSHOTS
     from veracausa.split.train import train
 
     path = cells.work(cell)
     begun = (path / "config.toml").is_file()
     if not begun:
         shutil.rmtree(path, ignore_errors=True)
-    run = train(cell.job, path, resume=begun)
+    # The snapshots change nothing that a training finds, so they are no part of what it is known by.
+    moments = tuple(sorted({*cell.job.checkpoints.moments, *SNAPSHOTS}))
+    kept = cell.job.checkpoints.model_copy(update={"moments": moments})
+    run = train(cell.job.model_copy(update={"checkpoints": kept}), path, resume=begun)
     for folder in path.glob("parties/*/checkpoints"):
         shutil.rmtree(folder)  # the trained models stay; the way there takes most of the room
     cells.keep(cell, training_result(run))

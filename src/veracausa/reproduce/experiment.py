@@ -65,6 +65,8 @@ class AttackSpec(Section):
     auxiliary: int = Field(4000, ge=4)
     victims: int = Field(2000, ge=1)
     parties: tuple[str, ...] = ()
+    snapshots: tuple[float, ...] = (0.0, 0.1, 0.5)
+    """At which shares of the training the oracle decoder reads, beside the end; 0 is the first exchange."""
     per_class: int | None = Field(None, ge=1)
     """So many training rows of each class as victims, in place of rows at random."""
     sets: bool = False

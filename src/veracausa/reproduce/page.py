@@ -9,6 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from veracausa.reproduce.attacked import sentence
 from veracausa.reproduce.cells import Cells
 from veracausa.reproduce.discovery.experiment import DiscoveryExperiment
 from veracausa.reproduce.experiment import COSINE, Experiment
@@ -129,10 +130,13 @@ def footnotes(experiment: Experiment, tables: Sequence[PanelTable], progress: Pr
             "Leakage: 0 % is no better than the best guess without the payload, 100 % a perfect copy. The rows `no "
             "payload` are such guesses."
         )
+    for attack in dict.fromkeys(attack for table in tables for attack in table.attacked):
+        every = [one for table in tables for one in table.attacked.get(attack, ())]
+        notes.append(sentence(ATTACKS.get(attack, attack), every))
     if any(column.startswith("inverse.") for column in experiment.columns):
         notes.append(
             "The oracle decoder is not in the paper: it is trained on what the victim's own model and defense send, "
-            "and bounds what attackers read that decode alike and know less."
+            "told the labels, and bounds what attackers read that decode alike and know less."
         )
     failing = sorted(
         {
@@ -145,8 +149,8 @@ def footnotes(experiment: Experiment, tables: Sequence[PanelTable], progress: Pr
     )
     if failing:
         notes.append(
-            f"{NOT_WORKING} not working here: {' and '.join(failing)} beats no blind guess where nothing is defended "
-            "either, so these numbers say nothing about a defense."
+            f"{NOT_WORKING} not working here: {' and '.join(failing)} does not beat the blind guess in every seed "
+            "where nothing is defended either, so these numbers say nothing about a defense."
         )
     if any(compared(table, experiment.columns) for table in tables):
         notes.append("Of the paper only printed numbers are here, not what it draws. In the figure they are hollow.")

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from veracausa.attacks import attacks
+from veracausa.audit.settings import OVER_TRAINING
 from veracausa.config import Job, load_job
 from veracausa.errors import InputError
 from veracausa.registry import Options
@@ -30,6 +31,8 @@ class Reading:
     parties: tuple[str, ...]
     per_class: int | None
     sets: bool
+    snapshots: tuple[float, ...] = ()
+    """Shares of the training before its end at which it reads, too."""
 
     @property
     def live(self) -> bool:
@@ -53,7 +56,10 @@ class Cell:
         """All that what it finds depends on."""
         job = self.job.model_dump(mode="json")
         job.pop("name")
-        return {"job": job, "reading": None if self.reading is None else vars(self.reading)}
+        reading = None if self.reading is None else dict(vars(self.reading))
+        if reading is not None and not reading["snapshots"]:
+            del reading["snapshots"]  # what reads the last model alone is known by the same settings as ever
+        return {"job": job, "reading": reading}
 
     @cached_property
     def key(self) -> str:
@@ -143,6 +149,7 @@ def _reading(name: str, spec: AttackSpec, tree: dict[str, Any], overrides: Seque
         spec.parties,
         spec.per_class,
         spec.sets,
+        spec.snapshots if name in OVER_TRAINING else (),
     )
     return Cell(_job(laid_over(tree, spec.job), overrides, where), reading)
 

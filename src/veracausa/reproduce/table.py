@@ -10,6 +10,8 @@ from statistics import fmean, stdev
 from typing import Any
 
 from veracausa.audit.gate import WORKS_FROM
+from veracausa.metrics.advantage import lower_bound
+from veracausa.reproduce.attacked import Attacked
 from veracausa.reproduce.cells import Cells
 from veracausa.reproduce.experiment import Experiment
 from veracausa.reproduce.plan import Cell, Point
@@ -28,6 +30,7 @@ NAMES = {
     "success_mse_0.025": "success, MSE ≤ 0.025",
     "success_ssim_0.5": "success, SSIM ≥ 0.5",
     "identified_top_1": "identified",
+    "end_leakage": "leakage, last model",
     "shd": "SHD",
     "f1": "F1",
     "intra_party_f1": "F1 inside a party",
@@ -74,6 +77,8 @@ class PanelTable:
     notes: list[str] = field(default_factory=list)
     curves: dict[str, dict[str, list[tuple[float, float]]]] = field(default_factory=dict)
     """Row -> score -> (epoch, mean over seeds)."""
+    attacked: dict[str, list[Attacked]] = field(default_factory=dict)
+    """By attack, what was attacked for each of its numbers."""
     across: str = ""
     """What the panel's own axis is, where it has one."""
 
@@ -96,6 +101,10 @@ def gather(
         table.lines.append(Line(row, experiment.defenses[row].label, at, values))
         if row == "none" and not table.trivial:
             table.trivial = _trivial(experiment, seeds[0], cells)
+        for point in seeds:
+            for attack in experiment.attacks:
+                if attack in point.readings and (found := cells.result(point.readings[attack])):
+                    table.attacked.setdefault(attack, []).append(Attacked.of(point.readings[attack], found))
         trainings = [found for point in seeds if (found := cells.result(point.training))]
         for found in trainings:
             table.notes += [note for note in found.get("notes", ()) if note not in table.notes]
@@ -105,10 +114,21 @@ def gather(
 
 
 def works(undefended: Sequence[Point], attack: str, cells: Cells) -> bool | None:
-    """Whether the attack beats the blind guess where nothing is defended; None where nobody tried."""
+    """Whether the attack beats the blind guess in every seed where nothing is defended; None where nobody tried."""
     found = [cells.result(point.readings[attack]) for point in undefended if attack in point.readings]
-    leaked = [result["scores"]["leakage"]["mean"] for result in found if result and "leakage" in result["scores"]]
-    return fmean(leaked) >= WORKS_FROM if leaked else None
+    passed = [_passes(result) for result in found if result and "leakage" in result["scores"]]
+    return all(passed) if passed else None
+
+
+def _passes(result: Mapping[str, Any]) -> bool:
+    """Whether one seed's attack is better than the blind guess by more than its spread over rows, and by 1 %."""
+    scores = result["scores"]
+    if scores["leakage"]["mean"] < WORKS_FROM:
+        return False
+    if told := result.get("advantage"):
+        return lower_bound(told["share"], told["error"], told["rows"], told["chances"]) > 0
+    # Cells of before have no advantage: their means at least must say the same.
+    return "mse" not in scores or "blind_mse" not in scores or scores["mse"]["mean"] < scores["blind_mse"]["mean"]
 
 
 def _value(

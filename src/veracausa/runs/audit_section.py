@@ -8,6 +8,8 @@ from typing import Any
 from markupsafe import Markup
 
 from veracausa.errors import InputError
+from veracausa.runs.audit_columns import tables_read
+from veracausa.runs.audit_coverage import Snapshot, coverage_sentence, snapshots, works_on, worst
 from veracausa.runs.audit_figures import frontier_svg, moments_svg, point_of
 from veracausa.runs.audit_pictures import wall
 from veracausa.runs.audit_twin import twin_folder, undefended_leakage
@@ -38,6 +40,7 @@ def audit_section(run: RunRecord) -> dict[str, Any] | None:
     return {
         "defended": defended,
         "verdict": str(run.summary.get("verdict") or leakage_sentence(run)),
+        "coverage": coverage_sentence(run.coverage) if entries else "",
         "broken": _broken(told),
         "rows": attack_rows(run),
         "failing": [name for name, entry in entries.items() if mapping(entry).get("works") is False],
@@ -46,6 +49,8 @@ def audit_section(run: RunRecord) -> dict[str, Any] | None:
         "frontier": Markup(frontier_svg(shown)) if len(shown) > 1 else None,
         "curves": [Markup(svg) for svg in moments_svg(entries, undefended).values()],
         "walls": walls,
+        "tables": tables_read(run.path, mapping(entries.get(strongest))) if strongest else [],
+        "strongest": strongest,
         "unavailable": _unavailable(entries),
         "labels": label_rows(mapping(run.summary.get("label_attacks"))),
         "label_verdict": str(run.summary.get("label_verdict") or ""),
@@ -60,9 +65,10 @@ def leakage_sentence(run: RunRecord) -> str:
     if run.leakage is None:
         return ""
     attack = mapping(run.summary.get("strongest")).get("attack", "the strongest attack")
+    of = {"whole training": "over the whole training"}.get(run.coverage, f"({run.coverage} only)")
     if run.leakage == 0:
-        return f"The strongest attack, {attack}, reads nothing more of the rows than a blind guess does."
-    return f"The strongest attack, {attack}, reads {100 * run.leakage:.0f} % of what a blind guess misses."
+        return f"The strongest attack, {attack}, reads nothing more of the rows than a blind guess does {of}."
+    return f"The strongest attack, {attack}, reads {100 * run.leakage:.0f} % of what a blind guess misses {of}."
 
 
 def attack_rows(run: RunRecord) -> list[dict[str, Any]]:
@@ -71,27 +77,34 @@ def attack_rows(run: RunRecord) -> list[dict[str, Any]]:
     rows = []
     for attack, result in mapping(run.summary.get("attacks")).items():
         entry = mapping(result)
-        by_party = mapping(entry.get("parties"))
-        splits = [(p, s, mapping(mapping(by_party[p]).get(s))) for p in by_party for s in ("train", "test")]
-        for party, split, told in splits if by_party else [("the worst victim", "train", entry)]:
-            scores = numbers(told)
-            if not scores:
-                continue
+        for party, split, told, most, end in _read(entry):
+            scores = {**numbers(most.scores), "leakage": most.leakage}
             without = undefended_leakage(entry, party, split)
             guess = scores.get("blind_mse", blind)
-            sort: dict[str, float | None] = {**scores, "blind": guess, "undefended": without}
+            sort: dict[str, float | None] = {**scores, "blind": guess, "undefended": without, "end": end.leakage}
             shown = {name: f"{value:.3g}" for name, value in scores.items()}
             shown["blind"] = f"{guess:.3g}" if guess is not None else ""
-            shown["leakage"] = f"{100 * scores['leakage']:.0f} %" if "leakage" in scores else ""
+            shown |= {"leakage": f"{100 * most.leakage:.0f} %", "when": most.short, "end": f"{100 * end.leakage:.0f} %"}
             known = numbers(told.get("identified")).get("top_1")
             sort["identified"], shown["identified"] = known, f"{100 * known:.0f} %" if known is not None else ""
             shown["undefended"] = f"{100 * without:.0f} %" if without is not None else ""
             granted = ", ".join(map(str, entry.get("granted", ())))
-            works = {True: "yes", False: "no"}.get(entry.get("works"), "not known")  # type: ignore[arg-type]
+            works = {True: "yes", False: "no", None: "not known"}[works_on(entry, party)]
             named = {"attack": attack, "party": party, "split": split, "granted": granted, "works": works}
             count = number(told.get("samples"))
             rows.append({**named, **shown, "samples": f"{count:.0f} " if count else "", "sort": sort})
     return rows
+
+
+def _read(entry: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any], Snapshot, Snapshot]]:
+    """Party, split, what is told of the last model, the snapshot read best, and the last model as one."""
+    by_party = mapping(entry.get("parties")) or {"the worst victim": {"train": entry}}
+    return [
+        (party, split, mapping(mapping(own).get(split)), worst(found), found[-1])
+        for party, own in by_party.items()
+        for split in ("train", "test")
+        if (found := snapshots({party: own}, split))
+    ]
 
 
 def trivial_rows(entries: Mapping[str, Any]) -> list[tuple[str, str, str]]:

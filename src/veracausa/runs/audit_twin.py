@@ -30,6 +30,6 @@ def point_at_twin(run: Path, twin: Path) -> None:
 
 
 def undefended_leakage(entry: Mapping[str, Any], party: str, split: str) -> float | None:
-    """What this attack reads of the same party's rows in the twin; None where nobody tried."""
+    """The most this attack reads of the same party's rows in the twin at any snapshot; None where nobody tried."""
     by_party = mapping(mapping(entry.get("undefended")).get("parties"))
     return numbers(by_party.get(party)).get(split)

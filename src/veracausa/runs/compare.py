@@ -16,7 +16,7 @@ from veracausa.runs.report import format_seconds, render, write_page
 
 
 def compare(run_dirs: Iterable[Path]) -> list[dict[str, Any]]:
-    """One row a run: name, state, data, model, cut, defense, test scores, leakage, drift, seconds, rounds, bytes."""
+    """One row a run: name, state, data, model, cut, defense, test scores, leakage, coverage, drift, seconds, …"""
     return [_row(run, name) for name, run in _named(run_dirs).items()]
 
 
@@ -69,6 +69,7 @@ def _row(run: RunRecord, name: str) -> dict[str, Any]:
         "defense": ", ".join(sorted(used)),
         "test": dict(run.scores),
         "leakage": run.leakage,
+        "coverage": run.coverage if run.leakage is not None else None,
         "drift": run.drift,
         "seconds": run.seconds,
         "rounds": run.rounds,
@@ -78,7 +79,7 @@ def _row(run: RunRecord, name: str) -> dict[str, Any]:
 
 def _shown(row: Mapping[str, Any], scores: Sequence[str]) -> dict[str, str]:
     shown = {score: format_score(score, row["test"][score]) if score in row["test"] else "" for score in scores}
-    shown["leakage"] = f"{100 * row['leakage']:.0f} %" if row["leakage"] is not None else ""
+    shown["leakage"] = f"{100 * row['leakage']:.0f} % ({row['coverage']})" if row["leakage"] is not None else ""
     shown["drift"] = f"{row['drift']:.3g}" if row["drift"] is not None else ""
     shown["seconds"] = format_seconds(row["seconds"]) if row["seconds"] is not None else ""
     shown["bytes"] = format_bytes(row["bytes_sent"]) if row["bytes_sent"] else ""

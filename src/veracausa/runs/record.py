@@ -113,6 +113,12 @@ class RunRecord:
         return number(mapping(self.summary.get("strongest")).get("leakage"))
 
     @property
+    def coverage(self) -> str:
+        """How much of the training that figure is of: `whole training`, `some snapshots` or `last model`."""
+        told = mapping(self.summary.get("strongest")).get("coverage") and self.summary.get("coverage")
+        return str(told or "last model")  # older records are of the last model alone
+
+    @property
     def drift(self) -> float | None:
         """The largest drift that a party's defense ended with."""
         told = [mapping(party.get("diagnostics")).get("drift") for party in self.parties.values()]

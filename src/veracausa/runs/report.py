@@ -89,7 +89,7 @@ def key_numbers(run: RunRecord) -> list[tuple[str, str]]:
     names = [name for name in SCORES if name in run.scores and (name != "loss" or len(run.scores) == 1)]
     shown = [(f"test {SCORES[name]}", format_score(name, run.scores[name])) for name in names]
     if run.leakage is not None:
-        shown.append(("leakage", f"{100 * run.leakage:.0f} %"))
+        shown.append((f"leakage, {run.coverage}", f"{100 * run.leakage:.0f} %"))
     if run.seconds is not None:
         shown.append(("time", format_seconds(run.seconds)))
     if run.rounds is not None:

@@ -286,6 +286,22 @@ def test_a_trial_lies_under_what_was_asked(job: Any, tmp_path: Path) -> None:
     assert paths[0] != paths[1]
 
 
+def test_a_trial_keeps_the_snapshots_that_are_attacked(job: Any, tmp_path: Path) -> None:
+    setting = settings_of("strong", job, (3,))[0]
+    assert plan_trial(setting, 0, job, tmp_path, Attackers()).job.checkpoints.moments == (0.0, 0.1, 0.5)
+    fewer = plan_trial(setting, 0, job, tmp_path, Attackers(snapshots=(0.0,)))
+    assert fewer.job.checkpoints.moments == (0.0,)
+    # What an earlier sweep kept has only its last model to attack.
+    assert fewer.path != plan_trial(setting, 0, job, tmp_path, Attackers()).path
+
+
+def test_trials_of_the_last_model_alone_are_called_that(job: Any, ran: list[Planned], tmp_path: Path) -> None:
+    found = Frontier(sweeping.sweep(job, ["strong"], tmp_path, Budget(1000, Clock())))
+    assert any(warning.startswith("Leakage is of the last model only") for warning in found.warnings)
+    assert {row["coverage"] for row in rows_of(found)} == {"last model"}
+    assert "last model only" in markdown(found)
+
+
 def test_estimates_come_from_ones_own_trials_first() -> None:
     clock = Clock()
     budget = Budget(100, clock)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veracausa.metrics.leakage import (
+    ColumnErrors,
     blind_guesses,
     blind_mse,
     class_mean_image,
@@ -97,10 +98,33 @@ def test_a_table_leaks_by_its_columns() -> None:
     assert table_leakage(blind["mean image"], truth, blind, groups) == 0
     half = truth.clone()
     half[:, 0] = 0
-    assert table_leakage(half, truth, blind, groups) == pytest.approx(0.5, abs=0.01)
+    # Errors are added up: a blind guess has 1 of the number and 3/4 of the category.
+    assert table_leakage(half, truth, blind, groups) == pytest.approx(0.75 / 1.75, abs=0.01)
+    assert column_leakages(half, truth, blind, groups) == [pytest.approx(0, abs=1e-3), 1.0, None]
     assert table_leakage(truth, truth, blind) == 1
     with pytest.raises(ValueError, match="group numbers"):
         table_leakage(truth, truth, blind, (0, 1))
+
+
+def test_a_guess_worse_than_blindly_leaks_nothing_though_one_column_is_read() -> None:
+    rng = torch.Generator().manual_seed(4)
+    truth = torch.randn(300, 5, generator=rng)
+    blind = {"mean image": torch.zeros_like(truth)}
+    guess = truth + 1.2 * torch.randn(300, 5, generator=rng)
+    guess[:, 0] = truth[:, 0] * 0.8
+    assert (guess - truth).square().mean() > truth.square().mean()
+    assert table_leakage(guess, truth, blind) == 0
+    assert column_leakages(guess, truth, blind)[0] == pytest.approx(0.96, abs=1e-3)
+
+
+def test_a_category_never_seen_in_training_counts_for_nobody() -> None:
+    truth = torch.eye(3).repeat(4, 1)
+    truth[0] = 0
+    blind = {"mean image": torch.tensor([1.0, 0, 0]).expand_as(truth)}
+    errors = ColumnErrors.of(truth, truth, blind, (0, 0, 0))
+    assert errors.attack.isnan().sum() == 1
+    assert errors.in_all() == 1
+    assert errors.by_column() == [1.0]
 
 
 def test_ridge_is_the_same_whichever_side_is_solved() -> None:

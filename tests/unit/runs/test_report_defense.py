@@ -124,8 +124,8 @@ def test_rows_and_surrogates_are_shown_in_pairs(page: Path) -> None:
 
 def test_what_an_audit_found_leads(page: Path) -> None:
     text = plain(page)
-    assert "The strongest attack, inverse, reads 62 % of what a blind guess misses." in text
-    assert "<dt>leakage</dt><dd>62 %</dd>" in text
+    assert "The strongest attack, inverse, reads 62 % of what a blind guess misses (last model only)." in text
+    assert "<dt>leakage, last model</dt><dd>62 %</dd>" in text
     assert text.count('<th scope="row">inverse</th>') == 3
     assert '<td class="n" data-label="MSE of a blind guess">0.056</td>' in text
     assert text.count('<td class="n" data-label="MSE of a blind guess">0.055</td>') == 2
@@ -144,7 +144,7 @@ def test_runs_are_compared_by_what_leaks_and_drifts(tmp_path: Path) -> None:
     rows = compare(runs)
     assert [(row["leakage"], row["drift"]) for row in rows] == [(0.62, pytest.approx(0.15)), (None, None)]
     text = plain(write_comparison(runs, tmp_path / "both.html"))
-    assert '<td class="n" data-label="leakage">62 %</td>' in text
+    assert '<td class="n" data-label="leakage">62 % (last model)</td>' in text
     assert '<td class="n" data-label="leakage"></td>' in text
     assert '<th class="n">drift</th>' in text
     again = write_comparison([runs[1], shutil.copytree(EXAMPLE, tmp_path / "other")], tmp_path / "none.html")
