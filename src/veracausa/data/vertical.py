@@ -91,6 +91,11 @@ class PartyData:
     preprocessing: Mapping[str, Any] | None = None
     """How a table's columns became numbers, fitted on its own training rows; plain JSON, saved with its model."""
 
+    @property
+    def columns(self) -> int | None:
+        """How many columns its table has as features, before words became several numbers; None: no table."""
+        return len(self.preprocessing["columns"]) if self.preprocessing else None
+
     def part(self, split: Split) -> Part:
         return {"train": self.train, "validation": self.validation, "test": self.test}[split]
 

@@ -181,7 +181,9 @@ def _checked(file: Path, manifest: Manifest, contents: Mapping[str, bytes]) -> J
         if manifest.role == "passive":
             outputs = len(model["classes"]) or 1
             shape = tuple(int(size) for size in model["shape"])
-            bottom = build_defended(job, manifest.party, shape, outputs, torch.Generator()).module
+            columns = len(model["preprocessing"]["columns"]) if model["preprocessing"] else None
+            built = build_defended(job, manifest.party, shape, outputs, torch.Generator(), columns=columns)
+            bottom = built.module
             bottom.load_state_dict(model["bottom"])
         else:
             _ = model["top"], model["classes"], model["preprocessing"]

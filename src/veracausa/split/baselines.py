@@ -102,7 +102,8 @@ class JointGraph(nn.Module):
         rngs = {name: seeding.generator(job.seed, name, "model") for name in dataset.parties}
         holders = {name: data for name, data in dataset.parties.items() if data.shape}
         bottoms = {
-            name: build_bottom(job.model, data.shape, schema.outputs, rngs[name]) for name, data in holders.items()
+            name: build_bottom(job.model, data.shape, schema.outputs, rngs[name], data.columns)
+            for name, data in holders.items()
         }
         shapes = [payload_shape(bottoms[name], data.shape) for name, data in holders.items()]
         self.bottoms = nn.ModuleDict(bottoms)
