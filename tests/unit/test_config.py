@@ -159,7 +159,8 @@ def test_another_model_drops_the_settings_of_the_one_before():
         "name": "mlp",
         "cut": 2,
         "cut_convention": "N1",
-        "hidden": (64, 32),
+        "hidden": None,
+        "payload": None,
     }
     assert load_job(source, ["model.name=resnet18"]).model.cut == 9
 

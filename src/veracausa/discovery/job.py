@@ -75,7 +75,11 @@ def load_columns(job: DiscoveryJob) -> tuple[CausalData, dict[str, tuple[str, ..
             given.setdefault("columns", list(dict.fromkeys(wanted)))
         data = load_causal(str(name), **given)
         if name == "table" and wanted:
-            header = read_table(given_path(given["path"], "data.path"), given.get("separator", ",")).columns
+            header = read_table(
+                given_path(given["path"], "data.path"),
+                given.get("separator", ","),
+                encoding=given.get("encoding", "utf-8"),
+            ).columns
             data = replace(data, notes=(*data.notes, *_left_out(header, [*data.names, given.get("id")])))
         elif wanted:
             kept = [at for at, column in enumerate(data.names) if column in wanted]

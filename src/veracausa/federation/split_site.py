@@ -192,7 +192,7 @@ class SplitSite(Prepared):
             return rows, (), None
         file = file_of(holding, "train")
         fitted = preprocessing.fit(file.frame, columns, str(file.path))
-        return rows, (len(preprocessing.feature_groups(fitted)),), len(columns)
+        return rows, (len(preprocessing.feature_groups(fitted)),), preprocessing.column_count(fitted)
 
 
 def own_job(folder: Path, me: str) -> Job:

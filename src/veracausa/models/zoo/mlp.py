@@ -7,7 +7,6 @@ from torch import nn
 
 from veracausa.models import ModelOptions, models
 
-
 HIDDEN = (64, 32)
 
 
