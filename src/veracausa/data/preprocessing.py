@@ -87,7 +87,7 @@ def column_count(preprocessing: Mapping[str, Any] | None) -> int | None:
     """How many of a table's columns give features, before words become several numbers; None: no table."""
     if not preprocessing:
         return None
-    return sum(column["kind"] != "constant" for column in preprocessing["columns"])
+    return sum(1 for column in preprocessing["columns"] if column["kind"] != "constant")
 
 
 def column_names(preprocessing: Mapping[str, Any]) -> tuple[str, ...]:

@@ -144,7 +144,8 @@ class PartyRows:
     label: str = ""
 
     def data(self, columns: tuple[str, ...] | None, labels: Mapping[Split, Tensor] | None) -> PartyData:
-        fitted, columns_seen = None, ()
+        fitted: dict[str, Any] | None = None
+        columns_seen: tuple[dict[str, Any], ...] = ()
         if columns is not None:
             # Overlap first: what a party is said to lack must not shape its preprocessing.
             positions, found = self._held("train")

@@ -9,7 +9,7 @@ import io
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from veracausa.data.file_kinds import GZIP, PARQUET, check_file, check_text, is_parquet
 from veracausa.data.number_words import in_plain_form, numbers_of
@@ -96,7 +96,7 @@ def _csv(
     if decimal == separator and b'"' not in (content or head):
         raise InputError(f"{path}: data.decimal and data.separator are both {decimal!r}; set data.separator = ';'")
 
-    def opened() -> io.BufferedIOBase:
+    def opened() -> IO[bytes]:
         return io.BytesIO(content) if content is not None else path.open("rb")
 
     names = _header(opened(), separator)
@@ -153,7 +153,7 @@ def _content(path: Path, head: bytes, encoding: str) -> bytes | None:
         raise InputError(f"{path}: is not {encoding} text; correct data.encoding") from None
 
 
-def _header(file: io.BufferedIOBase, separator: str) -> list[str]:
+def _header(file: IO[bytes], separator: str) -> list[str]:
     with io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="") as lines:
         try:
             return next((record for record in csv.reader(lines, delimiter=separator) if record), [])
@@ -171,7 +171,7 @@ def _check_header(path: Path, names: Sequence[str], separator: str) -> None:
                 raise InputError(f"{path}: one column only, {names[0]!r}; set data.separator = {other!r}")
 
 
-def _check_last_line(path: Path, file: io.BufferedIOBase, separator: str, columns: int) -> None:
+def _check_last_line(path: Path, file: IO[bytes], separator: str, columns: int) -> None:
     """A file cut short ends in a line with too few fields, which a CSV reader would take for missing values."""
     with file:
         file.seek(max(0, file.seek(0, io.SEEK_END) - (1 << 16)))
@@ -187,7 +187,7 @@ def _check_last_line(path: Path, file: io.BufferedIOBase, separator: str, column
     )
 
 
-def _first_wrong_line(file: io.BufferedIOBase, separator: str) -> str:
+def _first_wrong_line(file: IO[bytes], separator: str) -> str:
     with io.TextIOWrapper(file, encoding="utf-8", errors="replace", newline="") as lines:
         reader = csv.reader(lines, delimiter=separator)
         try:
@@ -200,7 +200,7 @@ def _first_wrong_line(file: io.BufferedIOBase, separator: str) -> str:
     return ""
 
 
-def _not_utf8(path: Path, file: io.BufferedIOBase) -> str:
+def _not_utf8(path: Path, file: IO[bytes]) -> str:
     place = ""
     with file:
         for number, line in enumerate(file, 1):

@@ -18,6 +18,7 @@ from veracausa.frontier.recommend import Recommendation, Wish, recommend, snippe
 from veracausa.frontier.sweep import UNDEFENDED, Sweep
 from veracausa.frontier.trial import SCORES
 from veracausa.runs.atomic import write_whole
+from veracausa.runs.csv_cells import safe
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ def write_frontier(frontier: Frontier, out: Path) -> Path:
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: safe(value) for name, value in row.items()} for row in rows)
     write_whole(out / "frontier.csv", text.getvalue().encode())
     file = io.BytesIO()
     pl.DataFrame(rows, infer_schema_length=None).write_parquet(file)
