@@ -16,10 +16,10 @@ _MIXED = 0.5
 
 
 def profile(
-    frame: pl.DataFrame, fitted: Mapping[str, Any], aside: Mapping[str, str] | None = None
+    frame: pl.DataFrame, fitted: Mapping[str, Any] | None, aside: Mapping[str, str] | None = None
 ) -> tuple[dict[str, Any], ...]:
     """One entry a column, plain JSON; `frame` are the training rows, `aside` the columns that are no features."""
-    rows = [_column(frame[column["name"]], column) for column in fitted["columns"]]
+    rows = [_column(frame[column["name"]], column) for column in (fitted or {"columns": ()})["columns"]]
     for name, what in (aside or {}).items():
         missing, distinct = _counts(frame[name])
         rows.append({"name": name, "type": what, "missing": missing, "distinct": distinct, "done": _ASIDE[what]})

@@ -145,19 +145,18 @@ class PartyRows:
 
     def data(self, columns: tuple[str, ...] | None, labels: Mapping[Split, Tensor] | None) -> PartyData:
         fitted: dict[str, Any] | None = None
-        columns_seen: tuple[dict[str, Any], ...] = ()
+        # Overlap first: what a party is said to lack must not shape its preprocessing.
+        positions, found = self._held("train")
+        file, rows = self.holding.train, found[positions]
+        frame = file.take(rows)
         if columns is not None:
-            # Overlap first: what a party is said to lack must not shape its preprocessing.
-            positions, found = self._held("train")
-            file, rows = self.holding.train, found[positions]
-            frame = file.take(rows)
             fitted = preprocessing.fit(frame, columns, str(file.path), rows.tolist())
             if not preprocessing.column_count(fitted):
                 raise InputError(
                     f"{file.path}: every column of party {self.name!r} is constant in the training rows; "
                     "there is nothing to learn from"
                 )
-            columns_seen = profile(frame, fitted, self._aside(columns))
+        columns_seen = profile(frame, fitted, self._aside(columns or ()))
         train, validation, test = (
             self._part(split, fitted, None if labels is None else labels[split]) for split in SPLITS
         )

@@ -54,11 +54,7 @@ class DiscoveryRun(Run):
             rows = list(csv.DictReader(file))
         numbers = ("strength", "confidence")
         return [
-            {
-                name: (float(text) if text else None) if name in numbers else as_written(text)
-                for name, text in row.items()
-            }
-            for row in rows
+            {k: (float(v) if v else None) if k in numbers else as_written(v) for k, v in row.items()} for row in rows
         ]
 
     @property

@@ -217,9 +217,8 @@ def _baselines(run: RunRecord) -> list[dict[str, Any]]:
         shown = [(SCORES[score], format_score(score, scores[score])) for score in named]
         # Of unbalanced classes the AUC comes first: the accuracy of the commonest class is no gain.
         judged = [run.main_score] if not run.unbalanced else ["auc", run.main_score]
-        gains = [
-            _gain(score, run.scores[score] - scores[score], len(judged) > 1) for score in judged if score in scores
-        ]
+        both = [score for score in judged if score in scores and score in run.scores]
+        gains = [_gain(score, run.scores[score] - scores[score], run.unbalanced) for score in both]
         what = ": ".join(filter(None, (BASELINES.get(name, ""), mapping(result).get("note"))))
         rows.append({"name": name, "what": what, "scores": shown, "gain": ", ".join(gains)})
     return rows
