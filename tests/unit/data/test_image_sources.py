@@ -242,8 +242,6 @@ def test_the_real_files(make_job, source, file, rows, shape):
 
 
 def test_grey_pictures_read_as_coloured_ones_get_a_note(make_job, tmp_path):
-    from PIL import Image
-
     rng = np.random.default_rng(0)
     for n in range(8):
         (tmp_path / f"class{n % 2}").mkdir(exist_ok=True)
@@ -254,7 +252,6 @@ def test_grey_pictures_read_as_coloured_ones_get_a_note(make_job, tmp_path):
         "all 8 pictures are grey" in note and "data.grey = true" in note for note in load(make_job(source)).notes
     )
     assert load(make_job({**source, "grey": True})).notes == ()
-    picture.convert("RGB").save(tmp_path / "class1" / "7.png")
     coloured = np.zeros((6, 6, 3), dtype=np.uint8)
     coloured[0, 0, 0] = 255
     Image.fromarray(coloured).save(tmp_path / "class1" / "7.png")

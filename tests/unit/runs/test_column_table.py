@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 
@@ -69,7 +70,7 @@ def test_accuracy_stands_beside_the_commonest_class(run):
     assert 0.7 < share < 0.95
     words = headline(record)
     assert f"(commonest class {100 * share:.1f} %), AUC " in words
-    assert "balanced accuracy 50.0 %; the active party alone reaches accuracy" in words
+    assert re.search(r"balanced accuracy \d+\.\d %; the active party alone reaches accuracy \d+\.\d %, AUC 0", words)
     assert ("commonest class", f"{100 * share:.1f} %") in key_numbers(record)
     assert "AUC " in run.report().read_text(encoding="utf-8")
 

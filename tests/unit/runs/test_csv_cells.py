@@ -1,4 +1,4 @@
-"""A cell that a spreadsheet would run is written as text, a number stays a number, and what is read is what was meant."""
+"""A cell that a spreadsheet would run is written as text, a number stays one, and what is read is what was meant."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def test_weighted_classes_reach_the_joint_graph():
 
 
 def lacking(tmp_path, held, tests, baselines):
-    """A job of an active party with 40 training rows and passive ones that hold some of them; 6 test rows are common."""
+    """A job of an active party with 40 training rows and passive ones that hold some; the test rows are common."""
     rows = {"active": range(40), **held}
     party = {}
     for name, ids in rows.items():
