@@ -161,8 +161,6 @@ class Job(Section):
         # The run's folder is named after it.
         if self.name in ("", ".", "..") or any(character in self.name for character in "/\\\0"):
             raise ValueError(f"name: {self.name!r} cannot name a folder")
-        if self.overlap.fraction < 1 and self.training.baselines:
-            raise ValueError("training.baselines: partial overlap leaves no common table to train them on")
         known = [self.parties.active, *self.parties.passive]
         for name in self.transcript.victims:
             if name not in self.parties.passive:

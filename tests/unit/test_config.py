@@ -107,10 +107,9 @@ def test_a_wrong_setting_is_named(setting, sentence):
     assert sentence in problem(DIGITS, setting)
 
 
-def test_overlap_leaves_baselines_nothing_to_train_on():
-    assert "training.baselines: partial overlap" in problem(
-        DIGITS, "overlap.fraction=0.5", "training.baselines=['joint']"
-    )
+def test_baselines_go_with_partial_overlap():
+    job = load_job(DIGITS, ["overlap.fraction=0.5", "training.baselines=['joint', 'active_only']"])
+    assert job.training.baselines == ("joint", "active_only")
 
 
 def test_what_is_no_job_file_is_refused(tmp_path):
@@ -159,7 +158,8 @@ def test_another_model_drops_the_settings_of_the_one_before():
         "name": "mlp",
         "cut": 2,
         "cut_convention": "N1",
-        "hidden": (64, 32),
+        "hidden": None,
+        "payload": None,
     }
     assert load_job(source, ["model.name=resnet18"]).model.cut == 9
 

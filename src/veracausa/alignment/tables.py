@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ import numpy as np
 from veracausa.alignment.program import Aligned
 from veracausa.data.align import TableFile
 from veracausa.data.keys import texts
-from veracausa.data.table_files import MISSING, read_table
+from veracausa.data.table_files import MISSING, header_of, read_table
 from veracausa.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ class IdTable:
 def read_id_table(path: Path, column: str, separator: str = ",") -> IdTable:
     """The table with its ids; a missing id is refused by its row's number."""
     # All columns as text: leading zeros are part of an id, and what is written must be what was read.
-    frame = read_table(path, separator, (), _header(path, separator))
+    frame = read_table(path, separator, (), header_of(path, separator))
     TableFile(path, frame, column)  # refuses a column that is not there
     ids = []
     for row, text in enumerate(texts(frame[column]), 1):
@@ -42,13 +41,6 @@ def read_id_table(path: Path, column: str, separator: str = ",") -> IdTable:
             raise InputError(f"{path}: row {row}: the id ({column!r}) is missing; fill it in or remove the row")
         ids.append(text)
     return IdTable(path, frame, ids, separator)
-
-
-def _header(path: Path, separator: str) -> list[str]:
-    if path.suffix.lower() in PARQUET or not path.is_file():
-        return []  # a Parquet file has types of its own; a file that is not there is refused by its reader
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-        return next(csv.reader(file, delimiter=separator), [])
 
 
 def write_aligned(table: IdTable, found: Aligned, folder: Path, party: str, rows_only: bool = False) -> list[Path]:
@@ -61,7 +53,9 @@ def write_aligned(table: IdTable, found: Aligned, folder: Path, party: str, rows
     pl.DataFrame({"place": np.asarray(held) + 1, "row": rows + 1}).write_csv(index)
     if rows_only:
         return [index]
-    target = folder / f"{party}{table.path.suffix.lower() or '.csv'}"
+    # What was packed by gzip is written unpacked.
+    place = table.path.with_suffix("") if table.path.suffix.lower() == ".gz" else table.path
+    target = folder / f"{party}{place.suffix.lower() or '.csv'}"
     aligned = table.frame[rows]
     if target.suffix in PARQUET:
         aligned.write_parquet(target)

@@ -74,7 +74,7 @@ class Victim:
     def fresh_bottom(self, rng: torch.Generator) -> nn.Module:
         """An untrained bottom model of the victim's architecture, the layers of its defense among them."""
         job = self.party.job
-        built = build_defended(job, self.name, self.data.shape, self.schema.outputs, rng)
+        built = build_defended(job, self.name, self.data.shape, self.schema.outputs, rng, columns=self.data.columns)
         return placed(built.module, job.runtime, self.device)
 
     def own_defense(self, model: nn.Module, optimizer: torch.optim.Optimizer, rng: torch.Generator) -> Defense:

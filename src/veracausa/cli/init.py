@@ -45,6 +45,8 @@ TABLE_MODEL = """\
 [model]                             # one model, cut in two: bottoms at the parties, the top at the active party
 name = "mlp"                        # `veracausa list models`
 cut = 2                             # the last unit of the bottom model, counted from 1
+# hidden = [64, 32]                 # widths of the layers; naming them also lets a party send 64 numbers a row
+# payload = 16                      # numbers a row that a party sends at most; default: as many as it has columns
 """
 
 JOB = """\
@@ -71,7 +73,6 @@ batch_size = 64
 evaluate_every = 1                  # test every so many epochs
 class_weights = "none"              # none | balanced: weigh rare classes more
 baselines = [{baselines}]               # active_only | joint | unsplit: what the federation is measured against
-                                    # (none with an overlap.fraction below 1)
 
 [training.optimizer]
 name = "adam"                       # adam | sgd
@@ -145,6 +146,8 @@ def job_text(dataset: str, path: Path = Path("job.toml")) -> str:
         example = "your-pictures" if of_pictures else f"your-file.{dataset}"
         what = "a folder with one folder a class" if of_pictures else "one file for all parties"
         own += f'path = "{example}"'.ljust(36) + f"# {what}\n"
+    if "grey" in options.model_fields:
+        own += "# grey = true".ljust(36) + "# for grey pictures: one channel in place of three equal ones\n"
     if "label" in options.model_fields and options.model_fields["label"].is_required():
         own += 'label = "label"'.ljust(36) + "# the column to predict, the active party's\n"
     if "label" in options.model_fields:
@@ -153,6 +156,10 @@ def job_text(dataset: str, path: Path = Path("job.toml")) -> str:
     if "test_path" in options.model_fields:
         test += "# holdout = 0.2".ljust(36) + "# the share held out for the test, where there is no test_path\n"
         test += f'# test_path = "test.{dataset}"\n'
+        test += '# categorical = ["postcode"]'.ljust(36) + "# columns of words, also where the words are numbers\n"
+    if "decimal" in options.model_fields:
+        test += '# separator = ";"\n# decimal = ","'.ljust(54) + "# 20,5 in place of 20.5\n"
+        test += '# encoding = "cp1252"'.ljust(36) + "# of files that are not UTF-8\n"
     text = JOB.format(
         file=path.name,
         name=dataset,

@@ -18,6 +18,9 @@ def predict(
         typer.Argument(help="New rows: one file for all parties, or PARTY=FILE for each; none: the run's test rows."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The file to write; default: RUN/predictions.csv.")] = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Write ids as they are, also where a spreadsheet would run one as a formula.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a summary as the last line.")] = False,
 ) -> None:
     """Predict new rows jointly: every party runs its own saved model on its own columns."""
@@ -26,7 +29,7 @@ def predict(
 
     trained = Run(run)
     target = out or trained.path / "predictions.csv"
-    predictions = trained.predict(sources, target)
+    predictions = trained.predict(sources, target, raw)
     summary = {"rows": len(predictions.ids), "predictions": str(target), **predictions.scores}
     if as_json:
         print_json_line(summary)

@@ -48,7 +48,7 @@ def _print_one(path: Path) -> None:
     from veracausa.cli import console
     from veracausa.runs.defense_figures import defense_warnings
     from veracausa.runs.record import read_run
-    from veracausa.runs.report import headline, key_numbers
+    from veracausa.runs.report import headline, key_numbers, sent_rows
 
     run = read_run(path)
     if run.config.get("kind") == "discovery":
@@ -62,6 +62,8 @@ def _print_one(path: Path) -> None:
         table.add_row(name, escape(value))
     console.out.print(headline(run), markup=False, soft_wrap=True)
     console.out.print(table)
+    for line in (*sent_rows(run), *(f"note: {note}" for note in run.summary.get("notes") or ())):
+        console.out.print(line, markup=False, soft_wrap=True)
     for warning in defense_warnings(run):
         console.out.print(warning, markup=False, soft_wrap=True)
 

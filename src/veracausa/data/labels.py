@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from veracausa.data.number_words import numbers_or_words
 from veracausa.errors import InputError
 from veracausa.registry import did_you_mean
 
@@ -28,6 +29,14 @@ def task_of(labels: pl.Series) -> Task:
         return "classification"
     fractional = known.dtype.is_float() and bool((known != known.round(0)).any())
     return "regression" if fractional or known.n_unique() > MOST_CLASSES else "classification"
+
+
+def check_amounts(labels: pl.Series, where: str) -> None:
+    """Refuse labels that are amounts but for a stray word: they would become as many classes as there are amounts."""
+    import polars as pl
+
+    if labels.dtype == pl.String and labels.n_unique() > MOST_CLASSES:
+        numbers_or_words(labels, where, None, "or set data.task = 'classification' if the labels are classes")
 
 
 def classes_of(labels: pl.Series, where: str) -> tuple[str, ...]:

@@ -91,7 +91,7 @@ def _open(
         own = own_table(job, name)
         path, id = Path(paths[name]), own.id or options.id
         if (path, id) not in opened:
-            frame = options.read(path, id, own.separator)
+            frame = options.read(path, id, own)
             known = id if several or (id is not None and id in frame.columns) else None
             if several and id is None:
                 raise InputError(f"party.{name}.data.id: is missing; rows of several files are matched by an id column")

@@ -10,7 +10,8 @@ The fitted dict, which is saved with the party's model::
 A numeric column gives its standardised value, and with `missing` a 0/1 column that says where a value was missing
 (which then counts as the mean). A categorical column gives one 0/1 column a value, one for all `other` values where
 rare ones were put together, and with `missing` one for missing values. A value never seen in training is `other`, or
-all zeros; a missing one where training had none likewise. A NaN counts as missing.
+all zeros; a missing one where training had none likewise. A NaN counts as missing. A `constant` column, which had one
+value in all training rows, or none in any, gives nothing.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from veracausa.data.number_words import fault, numbers_of, numbers_or_words
 from veracausa.errors import InputError
 from veracausa.registry import did_you_mean
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 # More values than this are put together as `other`, the rarest first: a column of free text must not become thousands.
 MAX_VALUES = 64
+_DECLARE = "or, if the column holds words, name it in data.categorical"
 
 
 def fit(
@@ -48,6 +51,8 @@ def apply(
         if column["name"] not in frame.columns:
             raise InputError(f"{where}: no column {column['name']!r}{did_you_mean(column['name'], frame.columns)}")
         series = frame[column["name"]]
+        if column["kind"] == "constant":
+            continue
         blocks += (_numeric if column["kind"] == "numeric" else _categorical)(column, series, where, rows)
     if not blocks:
         return torch.empty((frame.height, 0), dtype=torch.float32)
@@ -59,6 +64,8 @@ def feature_names(preprocessing: Mapping[str, Any]) -> tuple[str, ...]:
     names: list[str] = []
     for column in preprocessing["columns"]:
         name = column["name"]
+        if column["kind"] == "constant":
+            continue
         names += [name] if column["kind"] == "numeric" else [f"{name}={value}" for value in column["values"]]
         names += [f"{name}: other"] if column.get("other") else []
         names += [f"{name}: missing"] if column["missing"] else []
@@ -69,9 +76,18 @@ def feature_groups(preprocessing: Mapping[str, Any]) -> tuple[int, ...]:
     """For each number of a row, which of the columns it came from."""
     groups: list[int] = []
     for number, column in enumerate(preprocessing["columns"]):
+        if column["kind"] == "constant":
+            continue
         values = 1 if column["kind"] == "numeric" else len(column["values"])
         groups += [number] * (values + bool(column.get("other")) + bool(column["missing"]))
     return tuple(groups)
+
+
+def column_count(preprocessing: Mapping[str, Any] | None) -> int | None:
+    """How many of a table's columns give features, before words become several numbers; None: no table."""
+    if not preprocessing:
+        return None
+    return sum(1 for column in preprocessing["columns"] if column["kind"] != "constant")
 
 
 def column_names(preprocessing: Mapping[str, Any]) -> tuple[str, ...]:
@@ -82,10 +98,14 @@ def column_names(preprocessing: Mapping[str, Any]) -> tuple[str, ...]:
 def _fit_column(series: pl.Series, where: str, rows: Sequence[int] | None) -> dict[str, Any]:
     import polars as pl
 
+    if series.dtype == pl.String and (numbers := numbers_or_words(series, where, rows, _DECLARE)) is not None:
+        series = numbers
     if series.dtype.is_numeric() or series.dtype.is_temporal():
         values = _numbers(series, where, rows)
         known = values[~np.isnan(values)]
         missing = bool(len(known) < len(values))
+        if not len(known) or (not missing and bool((known == known[0]).all())):
+            return {"name": series.name, "kind": "constant", "missing": False}
         mean = float(known.mean()) if len(known) else 0.0
         std = float(known.std()) if len(known) else 1.0
         # A constant column has a spread of rounding errors only; dividing by it would blow them up.
@@ -104,6 +124,8 @@ def _fit_column(series: pl.Series, where: str, rows: Sequence[int] | None) -> di
     other = len(by_count) > MAX_VALUES
     kept = sorted(value for value, _ in by_count[: MAX_VALUES - 1 if other else MAX_VALUES])
     missing = series.null_count() > 0
+    if not by_count or (len(by_count) == 1 and not missing):
+        return {"name": series.name, "kind": "constant", "missing": False}
     return {"name": series.name, "kind": "categorical", "values": kept, "other": other, "missing": missing}
 
 
@@ -146,13 +168,11 @@ def _numbers(series: pl.Series, where: str, rows: Sequence[int] | None) -> np.nd
     import polars as pl
 
     plain = series.to_physical() if series.dtype.is_temporal() else series
-    numbers = plain.cast(pl.Float64, strict=False)
+    numbers = plain.cast(pl.Float64, strict=False) if plain.dtype.is_numeric() else numbers_of(plain)
     lost = (numbers.is_null() & series.is_not_null()).arg_true()
     if len(lost):
         at = int(lost[0])
-        raise InputError(
-            f"{where}: column {series.name!r}, row {_row(at, rows)}: {series[at]!r} is no number; correct it"
-        )
+        raise InputError(f"{where}: column {series.name!r}, row {_row(at, rows)}: {fault(str(series[at]))}")
     values = numbers.to_numpy().astype(np.float64)
     infinite = np.flatnonzero(np.isinf(values))
     if len(infinite):

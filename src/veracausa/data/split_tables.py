@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,8 @@ from veracausa import seeding
 from veracausa.data import overlap, preprocessing
 from veracausa.data.align import TableFile, held_by_all
 from veracausa.data.hold_out import hold_out, limit_notes
-from veracausa.data.labels import Task, classes_of, encode, task_of
+from veracausa.data.labels import Task, check_amounts, classes_of, encode, task_of
+from veracausa.data.profile import profile, remarks
 from veracausa.data.tables import Holding, TableOptions, Tables, columns_held
 from veracausa.data.vertical import SPLITS, Part, PartyData, Split, VerticalDataset
 from veracausa.errors import InputError
@@ -46,8 +47,9 @@ def split_tables(tables: Tables, options: TableOptions, job: Job) -> VerticalDat
     for name in (job.parties.active, *job.parties.passive):
         own = {split: found(name, split, rows) for split, rows in agreed.items()}
         targets = labels.at(own) if name == job.parties.active else None
-        parties[name] = PartyRows(name, tables.holdings[name], own, job).data(columns.get(name), targets)
+        parties[name] = PartyRows(name, tables.holdings[name], own, job, options.label).data(columns.get(name), targets)
     notes = (*tables.notes, *notes, *unused_columns(active, job.parties.active, options.label, columns))
+    notes += tuple(remark for name, data in parties.items() for remark in remarks(name, data.profile))
     return VerticalDataset(options.name, job.parties.active, parties, labels.task, labels.classes, "features", notes)
 
 
@@ -68,6 +70,10 @@ class Labels:
     def of(cls, active: Holding, options: TableOptions) -> Labels:
         active.train.require(options.label, "the label")
         column = active.train.frame[options.label]
+        if active.train.frame.height < 2:
+            raise InputError(f"{active.train.path}: has one row; training and test need one each at least")
+        if options.task == "auto":
+            check_amounts(column, str(active.train.path))
         task = task_of(column) if options.task == "auto" else options.task
         classes = classes_of(column, str(active.train.path)) if task == "classification" else ()
         encoded: dict[int, Tensor] = {}
@@ -135,19 +141,38 @@ class PartyRows:
     holding: Holding
     found: Rows
     job: Job
+    label: str = ""
 
     def data(self, columns: tuple[str, ...] | None, labels: Mapping[Split, Tensor] | None) -> PartyData:
-        fitted = None
+        fitted: dict[str, Any] | None = None
+        # Overlap first: what a party is said to lack must not shape its preprocessing.
+        positions, found = self._held("train")
+        file, rows = self.holding.train, found[positions]
+        frame = file.take(rows)
         if columns is not None:
-            # Overlap first: what a party is said to lack must not shape its preprocessing.
-            positions, found = self._held("train")
-            file, rows = self.holding.train, found[positions]
-            fitted = preprocessing.fit(file.take(rows), columns, str(file.path), rows.tolist())
+            fitted = preprocessing.fit(frame, columns, str(file.path), rows.tolist())
+            if not preprocessing.column_count(fitted):
+                raise InputError(
+                    f"{file.path}: every column of party {self.name!r} is constant in the training rows; "
+                    "there is nothing to learn from"
+                )
+        columns_seen = profile(frame, fitted, self._aside(columns or ()))
         train, validation, test = (
             self._part(split, fitted, None if labels is None else labels[split]) for split in SPLITS
         )
         shape = () if train.features is None else tuple(train.features.shape[1:])
-        return PartyData(self.name, shape, train, validation, test, fitted)
+        return PartyData(self.name, shape, train, validation, test, fitted, columns_seen)
+
+    def _aside(self, columns: Sequence[str]) -> dict[str, str]:
+        """The columns of its file that are no features; of a file that parties share, those that are nobody's business
+        of this one are not named."""
+        file, active = self.holding.train, self.name == self.job.parties.active
+        aside = {file.id: "id"} if file.id else {}
+        if active:
+            aside[self.label] = "label"
+        if self.holding.own:
+            aside |= {name: "left out" for name in file.frame.columns if name not in columns and name not in aside}
+        return {name: what for name, what in aside.items() if name in file.frame.columns}
 
     def _held(self, split: Split) -> tuple[Tensor, Tensor]:
         """The positions this party holds, and the row of its file for every position (-1: none)."""

@@ -2,85 +2,194 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
+import gzip
+import io
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
+from veracausa.data.file_kinds import GZIP, PARQUET, check_file, check_text, is_parquet
+from veracausa.data.number_words import in_plain_form, numbers_of
 from veracausa.errors import InputError
 
 if TYPE_CHECKING:
     import polars as pl
 
-MISSING = ("", "NA", "NaN", "nan", "null", "NULL", "?")
+MISSING = ("", "NA", "NaN", "nan", "null", "NULL", "?", "n/a", "N/A", "#N/A", "<NA>", "-")
 
 
 def read_table(
-    path: Path, separator: str = ",", missing: Sequence[str] = MISSING, text: Sequence[str] = ()
+    path: Path,
+    separator: str = ",",
+    missing: Sequence[str] = MISSING,
+    text: Sequence[str] = (),
+    *,
+    categorical: Sequence[str] = (),
+    decimal: str = ".",
+    thousands: str = "",
+    encoding: str = "utf-8",
 ) -> pl.DataFrame:
-    """All rows of a file: Parquet by its suffix, anything else CSV. The `text` columns stay as they are written."""
+    """All rows of a file: Parquet by its suffix, anything else CSV, plain or packed by gzip.
+
+    The `text` columns stay as they are written, and so do the `categorical` ones, which become `pl.Categorical`: so
+    that nobody takes them for numbers later. Names that the file does not have are passed over.
+    """
     import polars as pl
 
-    if not path.is_file():
-        raise InputError(f"{path}: no such file; correct the path")
-    if path.stat().st_size == 0:
-        raise InputError(f"{path}: is empty; it needs a header and rows")
+    head = check_file(path)
     try:
-        if path.suffix.lower() in (".parquet", ".pq"):
-            frame = pl.read_parquet(path)
+        if is_parquet(path):
+            frame = _parquet(path, head)
         else:
-            frame = pl.read_csv(
-                path,
-                separator=separator,
-                null_values=list(missing),
-                schema_overrides=dict.fromkeys(text, pl.String),
-                infer_schema_length=None,
-            )
-            _check_header(path, frame.columns, separator)
-            _check_last_line(path, separator, len(frame.columns))
+            frame = _csv(path, head, separator, missing, (*text, *categorical), decimal, thousands, encoding)
     except OSError as error:
         raise InputError(
             f"{path}: cannot be read: {error.strerror or error}; check the file and its permissions"
         ) from None
-    except pl.exceptions.PolarsError as error:
-        reason = str(error).split("\n")[0]
-        place = "" if path.suffix.lower() in (".parquet", ".pq") else _first_long_line(path, separator)
-        raise InputError(f"{path}: cannot be read as a table: {place or reason}; repair the file") from None
     if frame.height == 0:
         raise InputError(f"{path}: has a header but no rows; add rows")
+    declared = [name for name in categorical if name in frame.columns]
+    return frame.with_columns(pl.col(declared).cast(pl.String).cast(pl.Categorical)) if declared else frame
+
+
+def header_of(path: Path, separator: str = ",", encoding: str = "utf-8") -> list[str]:
+    """The names of a CSV file's columns; none of a Parquet file, which has types of its own."""
+    head = check_file(path)
+    if is_parquet(path):
+        return []
+    content = _content(path, head, encoding)
+    return _header(io.BytesIO(content) if content is not None else path.open("rb"), separator)
+
+
+def _parquet(path: Path, head: bytes) -> pl.DataFrame:
+    import polars as pl
+
+    if not head.startswith(PARQUET):
+        raise InputError(f"{path}: is no Parquet file; give a CSV file a name that ends in .csv")
+    try:
+        frame = pl.read_parquet(path)
+    except pl.exceptions.PolarsError as error:
+        reason = str(error).split("\n")[0]
+        raise InputError(f"{path}: cannot be read as a table: {reason}; repair the file") from None
+    # Its types were chosen: a column of text that holds only numbers, such as codes, is meant as text.
+    words = [name for name, kind in frame.schema.items() if kind == pl.String]
+    chosen = [name for name in words if numbers_of(frame[name]).null_count() == frame[name].null_count()]
+    return frame.with_columns(pl.col(chosen).cast(pl.Categorical)) if chosen else frame
+
+
+def _csv(
+    path: Path,
+    head: bytes,
+    separator: str,
+    missing: Sequence[str],
+    text: Sequence[str],
+    decimal: str,
+    thousands: str,
+    encoding: str,
+) -> pl.DataFrame:
+    import polars as pl
+
+    content = _content(path, head, encoding)
+    if decimal == separator and b'"' not in (content or head):
+        raise InputError(f"{path}: data.decimal and data.separator are both {decimal!r}; set data.separator = ';'")
+
+    def opened() -> IO[bytes]:
+        return io.BytesIO(content) if content is not None else path.open("rb")
+
+    names = _header(opened(), separator)
+    _check_header(path, names, separator)
+    plain = decimal == "." and not thousands
+    # Numbers in another writing are read as they stand, and only then made numbers.
+    kept = {name: pl.String for name in names if not plain or name in text}
+    try:
+        frame = pl.read_csv(
+            content if content is not None else path,
+            separator=separator,
+            null_values=list(missing),
+            # The reader doubles a quote in a name, where the name is quoted.
+            schema_overrides={written: pl.String for name in kept for written in (name, name.replace('"', '""'))},
+            infer_schema_length=None,
+        )
+    except pl.exceptions.PolarsError as error:
+        reason = _first_wrong_line(opened(), separator) or str(error).split("\n")[0]
+        if "utf-8" in reason:
+            raise InputError(_not_utf8(path, opened())) from None
+        raise InputError(f"{path}: cannot be read as a table: {reason}; repair the file") from None
+    if len(names) == len(frame.columns):
+        frame.columns = names
+    if any("\ufffd" in name for name in names):
+        raise InputError(_not_utf8(path, opened()))
+    _check_last_line(path, opened(), separator, len(frame.columns))
+    if not plain:
+        given = [name for name in frame.columns if name not in text]
+        frame = frame.with_columns(in_plain_form(frame[name], decimal, thousands, str(path)) for name in given)
     return frame
 
 
-def _check_header(path: Path, columns: Sequence[str], separator: str) -> None:
-    for name in columns:
-        base, found, _ = name.rpartition("_duplicated_")
-        if found and base in columns:
-            raise InputError(f"{path}: two columns are named {base!r}; rename one")
-    if len(columns) == 1:
+def _content(path: Path, head: bytes, encoding: str) -> bytes | None:
+    """The text as UTF-8 where the file is packed or has another encoding; None: the file is it."""
+    packed = head.startswith(GZIP)
+    if packed:
+        try:
+            content = gzip.decompress(path.read_bytes())
+        except (OSError, EOFError, zlib.error):
+            raise InputError(f"{path}: its gzip compression is cut short or damaged; get it whole again") from None
+        if not content:
+            raise InputError(f"{path}: is empty; it needs a header and rows")
+        head = content[: len(head)]
+    check_text(path, head, encoding)
+    try:
+        utf8 = codecs.lookup(encoding).name in ("utf-8", "utf-8-sig", "ascii")
+    except LookupError:
+        raise InputError(f"data.encoding = {encoding!r}: no such encoding; try 'utf-8', 'cp1252' or 'utf-16'") from None
+    if utf8:
+        return content if packed else None
+    try:
+        return (content if packed else path.read_bytes()).decode(encoding).encode()
+    except UnicodeError:
+        raise InputError(f"{path}: is not {encoding} text; correct data.encoding") from None
+
+
+def _header(file: IO[bytes], separator: str) -> list[str]:
+    with io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="") as lines:
+        try:
+            return next((record for record in csv.reader(lines, delimiter=separator) if record), [])
+        except csv.Error:
+            return []
+
+
+def _check_header(path: Path, names: Sequence[str], separator: str) -> None:
+    for at, name in enumerate(names):
+        if name in names[:at]:
+            raise InputError(f"{path}: two columns are named {name!r}; rename one")
+    if len(names) == 1:
         for other in ",;\t|":
-            if other != separator and other in columns[0]:
-                raise InputError(f"{path}: one column only, {columns[0]!r}; set data.separator = {other!r}")
+            if other != separator and other in names[0]:
+                raise InputError(f"{path}: one column only, {names[0]!r}; set data.separator = {other!r}")
 
 
-def _check_last_line(path: Path, separator: str, columns: int) -> None:
+def _check_last_line(path: Path, file: IO[bytes], separator: str, columns: int) -> None:
     """A file cut short ends in a line with too few fields, which a CSV reader would take for missing values."""
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - (1 << 16)))
+    with file:
+        file.seek(max(0, file.seek(0, io.SEEK_END) - (1 << 16)))
         lines = file.read().splitlines()
-    last = lines[-1].decode("utf-8", errors="replace") if lines else ""
-    # A quote may enclose line ends: then this is no whole record.
-    if '"' in last or not last or (fields := last.count(separator) + 1) >= columns:
-        return
-    with path.open("rb") as file:
+        last = lines[-1].decode("utf-8", errors="replace") if lines else ""
+        # A quote may enclose line ends: then this is no whole record.
+        if '"' in last or not last or (fields := last.count(separator) + 1) >= columns:
+            return
+        file.seek(0)
         number = sum(1 for _ in file)
     raise InputError(
         f"{path}: line {number} has {fields} of {columns} fields: the file is cut short; get it whole again"
     )
 
 
-def _first_long_line(path: Path, separator: str) -> str:
-    with open(path, encoding="utf-8", errors="replace", newline="") as file:
-        reader = csv.reader(file, delimiter=separator)
+def _first_wrong_line(file: IO[bytes], separator: str) -> str:
+    with io.TextIOWrapper(file, encoding="utf-8", errors="replace", newline="") as lines:
+        reader = csv.reader(lines, delimiter=separator)
         try:
             columns = len(next(reader))
             for record in reader:
@@ -89,3 +198,18 @@ def _first_long_line(path: Path, separator: str) -> str:
         except (csv.Error, StopIteration):
             return ""
     return ""
+
+
+def _not_utf8(path: Path, file: IO[bytes]) -> str:
+    place = ""
+    with file:
+        for number, line in enumerate(file, 1):
+            try:
+                line.decode()
+            except UnicodeDecodeError:
+                place = f"line {number} "
+                break
+    return (
+        f"{path}: {place}is not UTF-8 text; set data.encoding, such as 'cp1252' for files of Windows and older "
+        "Excel, or save the file as UTF-8"
+    )

@@ -33,9 +33,19 @@ class TableOptions(DataOptions):
     """The column that names a row; needed where parties have files of their own."""
     task: Literal["auto", "classification", "regression"] = "auto"
 
-    def read(self, path: Path, id: str | None = None, separator: str | None = None) -> pl.DataFrame:
-        """The rows of one file in this source's format."""
-        return read_table(path, separator or ",", MISSING, (id,) if id else ())
+    def read(self, path: Path, id: str | None = None, own: OwnTable | None = None) -> pl.DataFrame:
+        """The rows of one file in this source's format, as the party says of its `own`."""
+        own = own or OwnTable()
+        return read_table(
+            path,
+            own.separator or ",",
+            MISSING if own.missing is None else own.missing,
+            (id,) if id else (),
+            categorical=own.categorical or (),
+            decimal=own.decimal or ".",
+            thousands=own.thousands or "",
+            encoding=own.encoding or "utf-8",
+        )
 
 
 class TableFileOptions(TableOptions):
@@ -50,6 +60,13 @@ class TableFileOptions(TableOptions):
     match: Literal["all", "active"] = "all"
     """Across organisations: the rows that all parties have, or all of the active party's, with gaps where another
     lacks one. In one place it is always the latter."""
+    categorical: tuple[str, ...] = ()
+    """Columns of words, also where the words are numbers, such as codes."""
+
+    def read(self, path: Path, id: str | None = None, own: OwnTable | None = None) -> pl.DataFrame:
+        own = own or OwnTable()
+        both = (*self.categorical, *(own.categorical or ()))
+        return super().read(path, id, own.model_copy(update={"categorical": both}))
 
 
 class OwnTable(BaseModel):
@@ -62,6 +79,11 @@ class OwnTable(BaseModel):
     id: str | None = None
     columns: tuple[str, ...] | None = None
     separator: str | None = None
+    decimal: Literal[".", ","] | None = None
+    thousands: Literal["", ",", ".", "'", " "] | None = None
+    encoding: str | None = None
+    missing: tuple[str, ...] | None = None
+    categorical: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -114,7 +136,7 @@ def open_tables(options: TableFileOptions, job: Job) -> Tables:
     def open_file(path: str, setting: str, own: OwnTable) -> TableFile:
         place, id = given_path(path, setting), own.id or options.id
         if (place, id) not in opened:
-            opened[place, id] = TableFile(place, options.read(place, id, own.separator), id)
+            opened[place, id] = TableFile(place, options.read(place, id, own), id)
         return opened[place, id]
 
     holdings = {}
@@ -132,11 +154,24 @@ def open_tables(options: TableFileOptions, job: Job) -> Tables:
         for name, holding in holdings.items():
             if holding.train.id is None:
                 raise InputError(f"party.{name}.data.id: is missing; rows of several files are matched by an id column")
+    _check_categorical(options, owned, holdings)
     active = holdings[job.parties.active]
     for name, holding in holdings.items():
         if holding.test is not None and active.test is None:
             raise InputError(f"party.{name}.data.test_path: the active party has no test file; set data.test_path too")
     return Tables(holdings, options.holdout)
+
+
+def _check_categorical(
+    options: TableFileOptions, owned: Mapping[str, OwnTable], holdings: Mapping[str, Holding]
+) -> None:
+    for name, own in owned.items():
+        for column in own.categorical or ():
+            holdings[name].train.require(column, f"party.{name}.data.categorical")
+    known = list(dict.fromkeys(column for holding in holdings.values() for column in holding.train.frame.columns))
+    for column in options.categorical:
+        if column not in known:
+            raise InputError(f"data.categorical: no file has a column {column!r}{did_you_mean(column, known)}")
 
 
 def columns_held(tables: Tables, label: str, job: Job) -> dict[str, tuple[str, ...]]:

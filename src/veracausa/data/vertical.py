@@ -9,6 +9,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from veracausa.data.preprocessing import column_count
+
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
@@ -90,6 +92,13 @@ class PartyData:
     test: Part
     preprocessing: Mapping[str, Any] | None = None
     """How a table's columns became numbers, fitted on its own training rows; plain JSON, saved with its model."""
+    profile: tuple[Mapping[str, Any], ...] = ()
+    """What its columns are and what was done to each, for its own report; it never leaves the party."""
+
+    @property
+    def columns(self) -> int | None:
+        """How many columns its table has as features, before words became several numbers; None: no table."""
+        return column_count(self.preprocessing)
 
     def part(self, split: Split) -> Part:
         return {"train": self.train, "validation": self.validation, "test": self.test}[split]

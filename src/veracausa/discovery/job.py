@@ -15,6 +15,7 @@ from veracausa.data.table_files import read_table
 from veracausa.discovery.data import CausalData, edges_between, load_causal
 from veracausa.discovery.party_files import read_party_files
 from veracausa.errors import InputError
+from veracausa.runs.csv_cells import as_written
 
 GIVEN = "given"
 """The name of data that were given in Python: they can not be loaded again."""
@@ -75,7 +76,11 @@ def load_columns(job: DiscoveryJob) -> tuple[CausalData, dict[str, tuple[str, ..
             given.setdefault("columns", list(dict.fromkeys(wanted)))
         data = load_causal(str(name), **given)
         if name == "table" and wanted:
-            header = read_table(given_path(given["path"], "data.path"), given.get("separator", ",")).columns
+            header = read_table(
+                given_path(given["path"], "data.path"),
+                given.get("separator", ","),
+                encoding=given.get("encoding", "utf-8"),
+            ).columns
             data = replace(data, notes=(*data.notes, *_left_out(header, [*data.names, given.get("id")])))
         elif wanted:
             kept = [at for at, column in enumerate(data.names) if column in wanted]
@@ -101,7 +106,8 @@ def read_edges(path: Path) -> Edges:
     frame = read_table(path, text=[name for pair in pairs for name in pair])
     for pair in pairs:
         if set(pair) <= set(frame.columns):
-            return [(str(cause), str(effect)) for cause, effect in frame.select(*pair).rows()]
+            own = as_written if pair[0] == "cause" else str
+            return [(own(str(cause)), own(str(effect))) for cause, effect in frame.select(*pair).rows()]
     raise InputError(f"{path}: its columns are {', '.join(frame.columns)}; name them source,target")
 
 

@@ -40,17 +40,17 @@ def read_party_files(files: Mapping[str, Path], on: str | None) -> tuple[CausalD
     columns: dict[str, tuple[str, ...]] = {}
     values: list[np.ndarray] = []
     names: list[str] = []
-    for (party, table), frame in zip(tables.items(), frames, strict=True):
+    for (party, table), (frame, rows) in zip(tables.items(), frames, strict=True):
         own = tuple(column for column in frame.columns if column != on)
         if not own:
             raise InputError(f"{table.path}: has no column but the id; give it attributes")
-        values += [_numbers(frame[column], str(table.path), CATEGORIES, notes) for column in own]
+        values += [_numbers(frame[column], str(table.path), CATEGORIES, notes, rows) for column in own]
         names += own
         columns[party] = own
     return CausalData(np.stack(values, axis=1), tuple(names), None, tuple(notes)), columns
 
 
-def _aligned(tables: list[TableFile], on: str | None, notes: list[str]) -> list[pl.DataFrame]:
+def _aligned(tables: list[TableFile], on: str | None, notes: list[str]) -> list[tuple[pl.DataFrame, list[int] | None]]:
     first, *others = tables
     if on is None:
         for table in others:
@@ -59,7 +59,7 @@ def _aligned(tables: list[TableFile], on: str | None, notes: list[str]) -> list[
                     f"{table.path}: {table.frame.height} rows, but {first.path} has {first.frame.height}; "
                     "name the column that says which belong together with --on"
                 )
-        return [table.frame for table in tables]
+        return [(table.frame, None) for table in tables]
     found = [table.find(first.ids) for table in tables]
     common = held_by_all(found)
     rows = int(common.sum())
@@ -70,4 +70,5 @@ def _aligned(tables: list[TableFile], on: str | None, notes: list[str]) -> list[
     if any(table.frame.height != rows for table in tables):
         heights = ", ".join(f"{table.frame.height} of {table.path.name}" for table in tables)
         notes.append(f"{rows} rows have an id in every file ({heights})")
-    return [table.take(rows_of[common]) for table, rows_of in zip(tables, found, strict=True)]
+    kept = [rows_of[common] for rows_of in found]
+    return [(table.take(rows_of), rows_of.tolist()) for table, rows_of in zip(tables, kept, strict=True)]

@@ -22,6 +22,7 @@ from veracausa.discovery.vfedcd import ONE_PARTY
 from veracausa.metrics.graphs import graph_scores
 from veracausa.runs import folder
 from veracausa.runs.atomic import write_whole
+from veracausa.runs.csv_cells import safe
 from veracausa.runs.machine import describe_machine
 
 Parties = dict[str, tuple[str, ...]]
@@ -98,7 +99,7 @@ def _summary(
 def _csv(header: Sequence[str], rows: Any) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
+    writer.writerow(map(safe, header))
     for row in rows:
-        writer.writerow([f"{value:.6g}" if isinstance(value, float) else value for value in row])
+        writer.writerow([f"{value:.6g}" if isinstance(value, float) else safe(value) for value in row])
     return text.getvalue().encode()

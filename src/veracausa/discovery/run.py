@@ -26,6 +26,7 @@ from veracausa.errors import InputError, VeracausaError
 from veracausa.registry import Options, did_you_mean
 from veracausa.runs import folder
 from veracausa.runs.atomic import write_whole
+from veracausa.runs.csv_cells import as_written
 from veracausa.runs.folder import Run
 
 if TYPE_CHECKING:
@@ -52,7 +53,9 @@ class DiscoveryRun(Run):
         with (self.path / "edges.csv").open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
         numbers = ("strength", "confidence")
-        return [{k: (float(v) if v else None) if k in numbers else v for k, v in row.items()} for row in rows]
+        return [
+            {k: (float(v) if v else None) if k in numbers else as_written(v) for k, v in row.items()} for row in rows
+        ]
 
     @property
     def graph(self) -> networkx.DiGraph:

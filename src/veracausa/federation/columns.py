@@ -19,8 +19,7 @@ from torch import Tensor
 
 from veracausa.data.align import TableFile
 from veracausa.data.files import given_path
-from veracausa.data.table_files import read_table
-from veracausa.data.tables import OwnTable
+from veracausa.data.tables import OwnTable, TableOptions
 from veracausa.discovery.bootstrap import Rows
 from veracausa.discovery.columns import without_missing
 from veracausa.discovery.data.table import _numbers
@@ -177,7 +176,8 @@ class SiteColumns:
     def _numbers(self, rows: Tensor) -> Array:
         assert self.table is not None
         frame = self.table.take(rows)
-        numbers = [_numbers(frame[name], str(self.table.path), CATEGORIES, []) for name in self.names]
+        place, at = str(self.table.path), rows.tolist()
+        numbers = [_numbers(frame[name], place, CATEGORIES, [], at) for name in self.names]
         return np.stack(numbers, axis=1)
 
 
@@ -192,7 +192,7 @@ def _open(own: OwnTable, on: str | None, folder: Path) -> TableFile:
         raise InputError(f"{place}: data.id: is missing; rows are matched by an id column")
     beside = folder / own.path
     path = beside if beside.exists() else given_path(own.path, "party.toml: data.path")
-    return TableFile(path, read_table(path, own.separator or ",", text=(id,)), id)
+    return TableFile(path, TableOptions(name="csv", label="").read(path, id, own), id)
 
 
 def _columns(table: TableFile, named: Sequence[str]) -> tuple[str, ...]:

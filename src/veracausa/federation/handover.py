@@ -19,6 +19,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from veracausa.config import Job, load_job
+from veracausa.data.preprocessing import column_count
 from veracausa.errors import InputError, RunError
 from veracausa.federation.members import first_problem
 from veracausa.federation.prepared import RUN, SEED, SEED_BYTES, own_secret
@@ -190,7 +191,9 @@ def _checked(file: Path, manifest: Manifest, contents: Mapping[str, bytes]) -> J
         if manifest.role == "passive":
             outputs = len(model["classes"]) or 1
             shape = tuple(int(size) for size in model["shape"])
-            bottom = build_defended(job, manifest.party, shape, outputs, torch.Generator()).module
+            columns = column_count(model["preprocessing"])
+            built = build_defended(job, manifest.party, shape, outputs, torch.Generator(), columns=columns)
+            bottom = built.module
             bottom.load_state_dict(model["bottom"])
         else:
             _ = model["top"], model["classes"], model["preprocessing"]

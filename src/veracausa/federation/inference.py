@@ -124,4 +124,4 @@ class SitePrediction:
         id = own.id or options.id
         if id is None:
             raise InputError(f"{self.folder / 'party.toml'}: data.id: is missing; rows are matched by an id column")
-        return TableFile(path, options.read(path, id, own.separator), id)
+        return TableFile(path, options.read(path, id, own), id)

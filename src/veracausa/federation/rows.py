@@ -20,6 +20,7 @@ from veracausa.config import Job
 from veracausa.data import partition
 from veracausa.data.align import TableFile
 from veracausa.data.files import given_path
+from veracausa.data.profile import remarks
 from veracausa.data.split_tables import Drawn, Labels, PartyRows, draw_splits, file_of, keep_common, unused_columns
 from veracausa.data.tables import Holding, TableFileOptions, own_table
 from veracausa.data.vertical import SPLITS, PartyData, Split
@@ -112,13 +113,14 @@ class SiteTable:
     def data(self, found: Found) -> tuple[PartyData, Schema, tuple[str, ...]]:
         """The party's rows as the programs take them, what it knows of the rest, and notes for a reader."""
         labels = self.labels.at(found.rows) if self.labels is not None else None
-        data = PartyRows(self.me, self.holding, found.rows, self.job).data(self.columns, labels)
+        data = PartyRows(self.me, self.holding, found.rows, self.job, self.options.label).data(self.columns, labels)
+        said = remarks(self.me, data.profile)
         if self.labels is not None:
             known = {self.me: self.columns} if self.columns is not None else {}
-            notes = (*found.notes, *unused_columns(self.holding, self.me, self.options.label, known))
+            notes = (*found.notes, *unused_columns(self.holding, self.me, self.options.label, known), *said)
             return data, Schema(self.labels.task, self.labels.classes, "features"), notes
         classes = tuple(map(str, range(found.outputs))) if found.task == "classification" else ()
-        return data, Schema(found.task, classes, "features"), found.notes
+        return data, Schema(found.task, classes, "features"), (*found.notes, *said)
 
     def declared(self, rows: int) -> Iterator[Declared]:
         """What it sends beside the alignment itself; `rows` it has at most."""
@@ -205,7 +207,7 @@ def open_own(job: Job, options: TableFileOptions, me: str, folder: Path) -> Hold
     def opened(path: str, setting: str) -> TableFile:
         beside = folder / path
         place = beside if beside.exists() else given_path(path, f"party.toml: {setting}")
-        return TableFile(place, options.read(place, id, own.separator), id)
+        return TableFile(place, options.read(place, id, own), id)
 
     test_path = own.test_path or (options.test_path if me == job.parties.active else None)
     test = None if test_path is None else opened(test_path, "data.test_path")

@@ -165,7 +165,7 @@ class SplitSite(Prepared):
 
     def _declared(self) -> Iterator[Declared]:
         job, active = self.job, self.job.parties.active
-        rows, shape = self._rows_and_shape()
+        rows, shape, columns = self._rows_and_shape()
         if self.table is not None:
             ids = max(rows, *self.table.ids.announced)
             yield from declared_alignment(self.me, self.table.parties, ids, self.table.options.match)
@@ -175,7 +175,8 @@ class SplitSite(Prepared):
         if self.role == "passive":
             defense = make_defense(job, self.me)
             outputs = 2 if self.dataset is None else Schema.of(self.dataset).outputs
-            built = build_defended(job, self.me, shape, outputs, seeding.generator(job.seed, self.me), defense)
+            rng = seeding.generator(job.seed, self.me)
+            built = build_defended(job, self.me, shape, outputs, rng, defense, columns=columns)
             each = " × ".join(map(str, built.payload))
             yield Declared("hello", (active,), f"which of {rows} training rows it has", "run", MESSAGE + rows)
             payloads = rows * prod(built.payload) * size + messages
@@ -187,19 +188,19 @@ class SplitSite(Prepared):
         yield Declared("gradient", self.peers, f"training rows × a payload {each}", "epoch", None)
         yield Declared("ready", self.peers, "how far all are prepared", "run", MESSAGE * len(self.peers))
 
-    def _rows_and_shape(self) -> tuple[int, tuple[int, ...]]:
-        """How many rows there are at most, and the shape of one; of a table as if all of its rows were trained on."""
+    def _rows_and_shape(self) -> tuple[int, tuple[int, ...], int | None]:
+        """How many rows there are at most, the shape of one, and a table's columns, as if all were trained on."""
         if self.table is None:
             assert self.dataset is not None
             data = self.dataset.parties[self.me]
-            return sum(len(data.part(split)) for split in SPLITS), data.shape
+            return sum(len(data.part(split)) for split in SPLITS), data.shape, data.columns
         holding, columns = self.table.holding, self.table.columns
         rows = holding.train.frame.height + (holding.test.frame.height if holding.test is not None else 0)
         if columns is None:
-            return rows, ()
+            return rows, (), None
         file = file_of(holding, "train")
         fitted = preprocessing.fit(file.frame, columns, str(file.path))
-        return rows, (len(preprocessing.feature_groups(fitted)),)
+        return rows, (len(preprocessing.feature_groups(fitted)),), preprocessing.column_count(fitted)
 
 
 def own_job(folder: Path, me: str) -> Job:

@@ -29,6 +29,7 @@ from veracausa.frontier.trial import SCORES as ATTACK_SCORES
 from veracausa.frontier.trial import TASK_SCORES, Tried
 from veracausa.runs.atomic import write_whole
 from veracausa.runs.audit_coverage import WHOLE
+from veracausa.runs.csv_cells import safe
 from veracausa.split.evaluate import is_unbalanced
 
 
@@ -202,7 +203,7 @@ def write_frontier(frontier: Frontier, out: Path) -> Path:
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: safe(value) for name, value in row.items()} for row in rows)
     write_whole(out / "frontier.csv", text.getvalue().encode())
     file = io.BytesIO()
     pl.DataFrame(rows, infer_schema_length=None).write_parquet(file)

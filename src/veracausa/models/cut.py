@@ -86,12 +86,21 @@ def build_whole(options: ModelOptions, shape: tuple[int, ...], outputs: int, rng
     return whole
 
 
-def build_bottom(options: ModelOptions, shape: tuple[int, ...], outputs: int, rng: torch.Generator) -> nn.Sequential:
-    """A passive party's half for samples of `shape`, weights and later dropout drawn from `rng` alone."""
+def build_bottom(
+    options: ModelOptions, shape: tuple[int, ...], outputs: int, rng: torch.Generator, columns: int | None = None
+) -> nn.Sequential:
+    """A passive party's half for samples of `shape`, weights and later dropout drawn from `rng` alone.
+
+    `columns` is how many the party's table has, where it is one. A bottom that would send more numbers than the model
+    allows for them ends in one more linear layer, which brings them down to that many.
+    """
     with drawing_from(rng):
         model = build(options, shape, outputs)
         bottom, _ = cut(model, options.cut, options.cut_convention, name=options.name)
-        output_of_zeros(bottom, shape, options.name, "a sample")
+        sent = output_of_zeros(bottom, shape, options.name, "a sample")[0].numel()
+        limit = options.payload_limit(columns)
+        if limit is not None and sent > limit:
+            bottom.append(nn.Sequential(nn.Flatten(), nn.Linear(sent, limit)))
     bind_dropout(bottom, rng)
     return bottom
 

@@ -19,6 +19,13 @@ class ModelOptions(Options):
     """The last unit of the bottom model, counted from 1."""
     cut_convention: Convention = "N1"
 
+    def payload_limit(self, columns: int | None) -> int | None:
+        """The most numbers a row that a bottom sends, of a party whose table has so many columns; None: no limit.
+
+        `columns` counts the table's own, before words become several numbers. None: the rows are no table.
+        """
+        return None
+
 
 class UserModel(ModelOptions):
     """What a model of the user's own, named `package.module:factory`, takes."""

@@ -15,6 +15,7 @@ from veracausa.reproduce.attacked import Attacked
 from veracausa.reproduce.cells import Cells
 from veracausa.reproduce.experiment import Experiment
 from veracausa.reproduce.plan import Cell, Point
+from veracausa.runs.csv_cells import safe
 
 SHARES = ("accuracy", "leakage", "success", "identified")
 DIGITS = {"psnr": 2, "mse": 4, "loss": 3}
@@ -287,7 +288,7 @@ def as_csv(found: Sequence[Mapping[str, Any]]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, list(found[0]) if found else RECORDED, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(found)
+    writer.writerows({name: safe(value) for name, value in row.items()} for row in found)
     return text.getvalue()
 
 

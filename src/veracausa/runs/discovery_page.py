@@ -12,6 +12,7 @@ import numpy as np
 from markupsafe import Markup
 
 from veracausa.discovery.data import edges_between
+from veracausa.runs.csv_cells import as_written
 from veracausa.runs.figures import Chart, Curve, bytes_svg, chart_svg, format_bytes
 from veracausa.runs.folder import read_lines
 from veracausa.runs.graph_figures import COLOURS, compared, graph_svg, heat_map_svg, legend
@@ -138,13 +139,14 @@ def _bytes_by_kind(path: Path) -> dict[str, Counter[str]]:
 def _matrix(path: Path) -> tuple[tuple[str, ...], Any]:
     with path.open(encoding="utf-8", newline="") as file:
         header, *rows = csv.reader(file)
-    return tuple(header[1:]), np.array([[float(value) for value in row[1:]] for row in rows])
+    return tuple(map(as_written, header[1:])), np.array([[float(value) for value in row[1:]] for row in rows])
 
 
 def _rows(path: Path) -> Sequence[dict[str, Any]]:
     with path.open(encoding="utf-8", newline="") as file:
         rows: list[dict[str, Any]] = list(csv.DictReader(file))
     for row in rows:
+        row |= {name: as_written(text) for name, text in row.items() if text}
         row["strength"] = float(row["strength"])
         row["confidence"] = float(row["confidence"]) if row["confidence"] else None
     return rows

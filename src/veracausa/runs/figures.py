@@ -22,6 +22,7 @@ from veracausa.runs.record import numbers
 SPLITS = ("train", "validation", "test")
 SCORES = {
     "accuracy": "accuracy",
+    "commonest_class": "commonest class",
     "balanced_accuracy": "balanced accuracy",
     "auc": "AUC",
     "rmse": "RMSE",
@@ -29,7 +30,7 @@ SCORES = {
     "r2": "R²",
     "loss": "loss",
 }
-SHARES = ("accuracy", "balanced_accuracy")
+SHARES = ("accuracy", "commonest_class", "balanced_accuracy")
 
 Points = Sequence[tuple[float, float]]
 

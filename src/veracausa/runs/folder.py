@@ -47,11 +47,11 @@ class Run:
         """All records of `metrics.jsonl`."""
         return list(read_lines(self.path / "metrics.jsonl"))
 
-    def predict(self, data: Any = None, out: Path | None = None) -> Any:
+    def predict(self, data: Any = None, out: Path | None = None, raw: bool = False) -> Any:
         """Joint predictions for new rows, or for the run's own test rows."""
         from veracausa.split.predict import predict
 
-        return predict(self, data, out)
+        return predict(self, data, out, raw)
 
     def report(self) -> Path:
         """Write `report.html` and say where it is."""

@@ -12,6 +12,9 @@ from typing import Any
 
 from veracausa.errors import InputError
 
+UNBALANCED = 0.6
+"""From this share of one class on, AUC and balanced accuracy stand beside the accuracy."""
+
 
 @dataclass(frozen=True)
 class Sent:
@@ -79,6 +82,11 @@ class RunRecord:
     @property
     def main_score(self) -> str | None:
         return next((name for name in ("accuracy", "auc", "rmse", "mae", "loss") if name in self.scores), None)
+
+    @property
+    def unbalanced(self) -> bool:
+        """Whether one class is so common among the test rows that accuracy alone says little."""
+        return self.scores.get("commonest_class", 0.0) >= UNBALANCED and self.main_score == "accuracy"
 
     @property
     def parties(self) -> dict[str, Mapping[str, Any]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from datetime import datetime
 from importlib.resources import files
 from pathlib import Path
@@ -75,19 +77,48 @@ def headline(run: RunRecord) -> str:
     sentence = f"{who} trained {run.model} on {run.data}"
     if (score := run.main_score) is None:
         return f"{sentence}; no test score was taken."
-    sentence += f": test {SCORES[score]} {format_score(score, run.scores[score])}"
+    sentence += f": test {scored(run, run.scores)}"
     baselines = mapping(run.summary.get("baselines"))
     for name, whom in (("active_only", "the active party alone"), ("unsplit", "one undivided model on all features")):
-        reached = numbers(baselines.get(name)).get(score)
-        if reached is not None:
-            return f"{sentence}; {whom} reaches {format_score(score, reached)}."
+        reached = numbers(baselines.get(name))
+        if score in reached:
+            shown = scored(run, reached) if run.unbalanced else format_score(score, reached[score])
+            return f"{sentence}; {whom} reaches {shown}."
     return f"{sentence}."
+
+
+def scored(run: RunRecord, scores: Mapping[str, float]) -> str:
+    """The main score in words; where one class is far commoner than the others, with those that reckon with it."""
+    score = run.main_score
+    assert score is not None
+    words = f"{SCORES[score]} {format_score(score, scores[score])}"
+    if not run.unbalanced:
+        return words
+    if scores is run.scores or dict(scores) == dict(run.scores):
+        words += f" (commonest class {format_score('commonest_class', scores['commonest_class'])})"
+    others = [name for name in ("auc", "balanced_accuracy") if name in scores]
+    return ", ".join([words, *(f"{SCORES[name]} {format_score(name, scores[name])}" for name in others)])
+
+
+def sent_rows(run: RunRecord) -> list[str]:
+    """How many numbers each passive party sent for a row, beside the columns of its table."""
+    said = []
+    for name, party in run.parties.items():
+        payload, columns = party.get("payload"), party.get("table_columns")
+        if isinstance(payload, list) and isinstance(columns, int) and party["role"] != "active":
+            count = math.prod(payload)
+            said.append(
+                f"{name} sent {count} number{'s' if count != 1 else ''} a row for its {columns} "
+                f"column{'s' if columns != 1 else ''}"
+            )
+    return said
 
 
 def key_numbers(run: RunRecord) -> list[tuple[str, str]]:
     """What a reader looks for first, as (name, value)."""
     names = [name for name in SCORES if name in run.scores and (name != "loss" or len(run.scores) == 1)]
-    shown = [(f"test {SCORES[name]}", format_score(name, run.scores[name])) for name in names]
+    test = {name: SCORES[name] if name == "commonest_class" else f"test {SCORES[name]}" for name in names}
+    shown = [(test[name], format_score(name, run.scores[name])) for name in names]
     if run.leakage is not None:
         shown.append((f"leakage, {run.coverage}", f"{100 * run.leakage:.0f} %"))
     if run.seconds is not None:
@@ -184,11 +215,18 @@ def _baselines(run: RunRecord) -> list[dict[str, Any]]:
     rows = []
     for name, result in mapping(run.summary.get("baselines")).items():
         scores = numbers(result)
-        shown = [(SCORES[score], format_score(score, scores[score])) for score in SCORES if score in scores]
-        gain = ""
-        if (score := run.main_score) is not None and score in scores:
-            difference = run.scores[score] - scores[score]
-            gain = f"{100 * difference:+.1f} points" if score in SHARES else f"{difference:+.4g}"
-            gain = gain.replace("-", "−") if abs(difference) >= 5e-4 else "equal"
-        rows.append({"name": name, "what": BASELINES.get(name, ""), "scores": shown, "gain": gain})
+        named = [score for score in SCORES if score in scores and score != "commonest_class"]
+        shown = [(SCORES[score], format_score(score, scores[score])) for score in named]
+        # Of unbalanced classes the AUC comes first: the accuracy of the commonest class is no gain.
+        judged = [run.main_score] if not run.unbalanced else ["auc", run.main_score]
+        both = [score for score in judged if score in scores and score in run.scores]
+        gains = [_gain(score, run.scores[score] - scores[score], run.unbalanced) for score in both]
+        what = ": ".join(filter(None, (BASELINES.get(name, ""), mapping(result).get("note"))))
+        rows.append({"name": name, "what": what, "scores": shown, "gain": ", ".join(gains)})
     return rows
+
+
+def _gain(score: str | None, difference: float, named: bool) -> str:
+    gain = f"{100 * difference:+.1f} points" if score in SHARES else f"{difference:+.4g}"
+    gain = gain.replace("-", "−") if abs(difference) >= 5e-4 else "equal"
+    return f"{SCORES[str(score)]} {gain}" if named else gain

@@ -52,7 +52,7 @@ class ActiveParty:
         self.model_rng = seeding.generator(job.seed, self.name, "model")
         self.bottom: nn.Module | None = None
         if data.shape:
-            bottom = build_bottom(job.model, data.shape, outputs, self.model_rng)
+            bottom = build_bottom(job.model, data.shape, outputs, self.model_rng, data.columns)
             self.own_shape = payload_shape(bottom, data.shape)
             self.bottom = placed(bottom, job.runtime, self.device)
             self.run_bottom = Runner(self.bottom, job.runtime, self.device, job.training.batch_size)

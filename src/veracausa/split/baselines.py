@@ -51,7 +51,8 @@ class Centralised:
         self.loss = loss_function(self.schema.task, labels, self.schema.outputs, weights).to(self.device)
         self.optimizer = make_optimizer(self.model.parameters(), job.training.optimizer)
         self.precision = precision_context(job.runtime, self.device)
-        self.order = BatchOrder(torch.arange(len(labels)), job.training.batch_size, job.seed)
+        self.positions = common_rows(holders)
+        self.order = BatchOrder(self.positions, job.training.batch_size, job.seed)
         self.steps = job.training.epochs * self.order.per_epoch
         self.step = 0
 
@@ -92,6 +93,12 @@ class Centralised:
         return evaluate(self.schema.task, self.outputs_of(split), labels)
 
 
+def common_rows(holders: Sequence[PartyData]) -> Tensor:
+    """The training positions that all of these parties hold."""
+    everyone = torch.arange(len(holders[0].train))
+    return everyone[torch.stack([holder.train.present(everyone) for holder in holders]).all(0)]
+
+
 class JointGraph(nn.Module):
     """All bottoms and the top as one module, with the very weights the federation starts from."""
 
@@ -102,7 +109,8 @@ class JointGraph(nn.Module):
         rngs = {name: seeding.generator(job.seed, name, "model") for name in dataset.parties}
         holders = {name: data for name, data in dataset.parties.items() if data.shape}
         bottoms = {
-            name: build_bottom(job.model, data.shape, schema.outputs, rngs[name]) for name, data in holders.items()
+            name: build_bottom(job.model, data.shape, schema.outputs, rngs[name], data.columns)
+            for name, data in holders.items()
         }
         shapes = [payload_shape(bottoms[name], data.shape) for name, data in holders.items()]
         self.bottoms = nn.ModuleDict(bottoms)
@@ -152,12 +160,16 @@ def active_only(job: Job, dataset: VerticalDataset) -> Centralised | None:
 
 def check_baselines(job: Job, dataset: VerticalDataset) -> None:
     """Refuse baselines that cannot be trained; they come last, and a run should not fail at its end."""
-    if any(data.train.index is not None for data in dataset.parties.values()):
-        raise InputError("training.baselines: a party lacks training rows, which leaves no common table to train on")
-    holders = {"unsplit": list(dataset.parties), "active_only": [dataset.active]}
+    everybody = list(dataset.parties)
+    holders = {"unsplit": everybody, "joint": everybody, "active_only": [dataset.active]}
     for name in job.training.baselines:
-        features = [dataset.parties[party] for party in holders.get(name, []) if dataset.parties[party].shape]
-        if features:
+        features = [dataset.parties[party] for party in holders[name] if dataset.parties[party].shape]
+        if features and not len(common_rows(features)):
+            raise InputError(
+                f"training.baselines: {name}: no training row is held by all parties, so there is no common table; "
+                "leave it out, active_only needs none"
+            )
+        if features and name != "joint":
             try:
                 WholeModel(job, dataset, features)
             except InputError as error:
@@ -194,7 +206,9 @@ def _result(
     if trained is None:
         return prior(dataset)
     trained.train()
-    return {**trained.scores(), "seconds": time.perf_counter() - started}
+    result = {**trained.scores(), "seconds": time.perf_counter() - started}
+    rows, of = len(trained.positions), len(trained.holders[0]["train"])
+    return result if rows == of else {**result, "note": f"trained on the {rows} of {of} rows that all parties hold"}
 
 
 def prior(dataset: VerticalDataset) -> dict[str, Any]:

@@ -35,10 +35,20 @@ def make_defense(job: Job, party: str) -> Defense:
 
 
 def build_defended(
-    job: Job, party: str, shape: tuple[int, ...], outputs: int, rng: torch.Generator, defense: Defense | None = None
+    job: Job,
+    party: str,
+    shape: tuple[int, ...],
+    outputs: int,
+    rng: torch.Generator,
+    defense: Defense | None = None,
+    *,
+    columns: int | None = None,
 ) -> DefendedBottom:
-    """The half of `party` for rows of `shape`; all weights are drawn from `rng`, those of the defense last."""
-    bottom = build_bottom(job.model, shape, outputs, rng)
+    """The half of `party` for rows of `shape`; all weights are drawn from `rng`, those of the defense last.
+
+    `columns` is how many the party's table has, where it is one.
+    """
+    bottom = build_bottom(job.model, shape, outputs, rng, columns)
     expected = payload_shape(bottom, shape)
     with drawing_from(rng):
         layers = (defense or make_defense(job, party)).layers(expected)

@@ -59,6 +59,8 @@ def evaluate(task: str, output: Tensor, target: Tensor) -> dict[str, float]:
         "loss": float(nn.functional.cross_entropy(output, target)),
         "accuracy": float((predicted == target).double().mean()),
         "balanced_accuracy": float(torch.stack(recalls).mean()),
+        # What accuracy is to be read beside: who always says this class scores as much.
+        "commonest_class": float(torch.bincount(target).max()) / len(target),
     }
     # Area under the ROC curve is defined only where both sides occur.
     if output.shape[1] == 2 and len(present) == 2:

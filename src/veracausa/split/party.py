@@ -97,7 +97,10 @@ class PartyProgram:
             "defense": "" if active else self.job.defense_of(self.data.name).name,
             "parameters": sum(p.numel() for module in modules for p in module.parameters()),
             "rounds": party.step,
-            **({} if isinstance(party, ActiveParty) else party.meters.last),
+            # The party's own: this is written where the party runs, and is told to no other.
+            "columns": [dict(column) for column in self.data.profile],
+            **({} if self.data.columns is None else {"table_columns": self.data.columns}),
+            **({} if isinstance(party, ActiveParty) else {"payload": list(party.shape), **party.meters.last}),
         }
 
 

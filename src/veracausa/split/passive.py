@@ -41,7 +41,7 @@ class PassiveParty:
         self.rng = seeding.generator(job.seed, self.name, "training")
         self.model_rng = seeding.generator(job.seed, self.name, "model")
         self.defense: Defense = make_defense(job, self.name)
-        built = build_defended(job, self.name, data.shape, outputs, self.model_rng, self.defense)
+        built = build_defended(job, self.name, data.shape, outputs, self.model_rng, self.defense, columns=data.columns)
         self.shape, self.expected = built.payload, built.expected
         self.bottom: nn.Module = placed(built.module, job.runtime, self.device)
         self.optimizer = make_optimizer(self.bottom.parameters(), job.training.optimizer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from veracausa.data.load import load, load_new
 from veracausa.data.vertical import PartyData, VerticalDataset
 from veracausa.errors import InputError
 from veracausa.runs.atomic import write_whole
+from veracausa.runs.csv_cells import safe
 from veracausa.runs.folder import Run
 from veracausa.split.active import ActiveParty
 from veracausa.split.evaluate import evaluate
@@ -43,17 +44,21 @@ class Predictions:
         """The predicted class of every row."""
         return [self.classes[i] for i in self.outputs.argmax(1).tolist()]
 
-    def to_csv(self, path: Path) -> None:
-        """Write id, prediction and, for classes, the probability of each."""
+    def to_csv(self, path: Path, raw: bool = False) -> None:
+        """Write id, prediction and, for classes, the probability of each.
+
+        A text that a spreadsheet would run as a formula gets an apostrophe before it, unless `raw`.
+        """
+        cell: Callable[[str], str] = str if raw else safe
         text = io.StringIO()
         rows = csv.writer(text, lineterminator="\n")
         if self.classes:
             rows.writerow(["id", "prediction", *(f"p_{name}" for name in self.classes)])
             for id_, label, values in zip(self.ids, self.labels, self.outputs.tolist(), strict=True):
-                rows.writerow([id_, label, *(f"{value:.6f}" for value in values)])
+                rows.writerow([cell(id_), cell(label), *(f"{value:.6f}" for value in values)])
         else:
             rows.writerow(["id", "prediction"])
-            rows.writerows(zip(self.ids, (f"{value:.6g}" for value in self.outputs.tolist()), strict=True))
+            rows.writerows(zip(map(cell, self.ids), (f"{value:.6g}" for value in self.outputs.tolist()), strict=True))
         write_whole(path, text.getvalue().encode())
 
 
@@ -85,9 +90,12 @@ class Serving:
 
 
 def predict(
-    run: Run, data: str | Path | Mapping[str, str | Path] | None = None, out: Path | None = None
+    run: Run, data: str | Path | Mapping[str, str | Path] | None = None, out: Path | None = None, raw: bool = False
 ) -> Predictions:
-    """Predictions for the rows in `data` (one file, or one a party), or for the run's own test rows."""
+    """Predictions for the rows in `data` (one file, or one a party), or for the run's own test rows.
+
+    `out` is a CSV file to write them into, `raw` as for `Predictions.to_csv`.
+    """
     if out is not None and not out.parent.is_dir():
         raise InputError(f"{out.parent}: no such folder to write the predictions into")
     job = run.job
@@ -107,7 +115,7 @@ def predict(
     Launch("threads", job.runtime.timeout, device=device, cpu_threads=threads).run(programs)
     predictions = named(dataset, results["outputs"])
     if out is not None:
-        predictions.to_csv(out)
+        predictions.to_csv(out, raw)
     return predictions
 
 

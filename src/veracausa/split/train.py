@@ -189,18 +189,20 @@ def check_models(job: Job, dataset: VerticalDataset) -> nn.Module:
         if data.shape:
             rng = seeding.generator(job.seed, name)
             if name == dataset.active:
-                shapes.append(payload_shape(build_bottom(job.model, data.shape, schema.outputs, rng), data.shape))
+                bottom = build_bottom(job.model, data.shape, schema.outputs, rng, data.columns)
+                shapes.append(payload_shape(bottom, data.shape))
             else:
-                shapes.append(_check_passive(job, name, data.shape, schema.outputs, rng))
+                shapes.append(_check_passive(job, data, schema.outputs, rng))
     return build_top(job.model, shapes, dataset.join, schema.outputs, seeding.generator(job.seed))
 
 
-def _check_passive(job: Job, party: str, shape: tuple[int, ...], outputs: int, rng: torch.Generator) -> tuple[int, ...]:
+def _check_passive(job: Job, data: PartyData, outputs: int, rng: torch.Generator) -> tuple[int, ...]:
     """The shape that the top expects of this party, after its bottom, its defense and an adapter were built once."""
+    party = data.name
     defense = make_defense(job, party)
     try:
-        defense.check(shape)
-        built = build_defended(job, party, shape, outputs, rng, defense)
+        defense.check(data.shape)
+        built = build_defended(job, party, data.shape, outputs, rng, defense, columns=data.columns)
         if built.payload != built.expected:
             build_adapter(built.payload, built.expected, rng)
     except InputError as error:

@@ -239,3 +239,20 @@ def test_the_real_files(make_job, source, file, rows, shape):
     assert len(labels(data).unique()) == len(data.classes)
     # Both halves of real pictures have ink: a strip of zeros would mean that the format was misread.
     assert all(data.parties[name].train.features.float().mean() > 5 for name in data.passive)
+
+
+def test_grey_pictures_read_as_coloured_ones_get_a_note(make_job, tmp_path):
+    rng = np.random.default_rng(0)
+    for n in range(8):
+        (tmp_path / f"class{n % 2}").mkdir(exist_ok=True)
+        picture = Image.fromarray(rng.integers(0, 256, (6, 6), dtype=np.uint8))
+        picture.save(tmp_path / f"class{n % 2}" / f"{n}.png")
+    source = {"name": "images", "path": str(tmp_path)}
+    assert any(
+        "all 8 pictures are grey" in note and "data.grey = true" in note for note in load(make_job(source)).notes
+    )
+    assert load(make_job({**source, "grey": True})).notes == ()
+    coloured = np.zeros((6, 6, 3), dtype=np.uint8)
+    coloured[0, 0, 0] = 255
+    Image.fromarray(coloured).save(tmp_path / "class1" / "7.png")
+    assert load(make_job(source)).notes == ()

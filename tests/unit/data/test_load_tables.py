@@ -202,7 +202,7 @@ ADULT = (
 def test_adult(make_job, data_folder):
     folder = data_folder / "tabular"
     folder.mkdir()
-    rich = ADULT.replace("<=", ">").replace("39", "61").replace("?", "Cuba")
+    rich = ADULT.replace("<=", ">").replace("39", "61").replace("?", "Cuba").replace("Male", "Female")
     (folder / "adult.data").write_text(f"{ADULT}\n{rich}\n\n")
     (folder / "adult.test").write_text(f"|1x3 Cross validator\n{ADULT}.\n{rich}.\n{rich}.\n\n")
     columns = {"passive_1": ["age", "native-country"], "passive_2": ["sex"]}

@@ -44,11 +44,11 @@ def test_wrong_files(make_job, write_csv, text, message):
 
 def test_files_that_are_none(make_job, tmp_path, write_csv):
     refused(make_job, tmp_path / "absent.csv", r"data.path = .*absent.csv': no such file or folder")
-    refused(make_job, tmp_path, "no such file")
+    refused(make_job, tmp_path, "is a folder; name the file in it")
     (tmp_path / "t.parquet").write_bytes(b"PAR1 and then nothing")
     refused(make_job, tmp_path / "t.parquet", r"t\.parquet: cannot be read as a table")
     (tmp_path / "t.csv").write_bytes(b"id,a,b,y\n\xff\xfe,1,2,3\n")
-    refused(make_job, tmp_path / "t.csv", r"t\.csv: cannot be read as a table")
+    refused(make_job, tmp_path / "t.csv", r"t\.csv: line 2 is not UTF-8 text; set data\.encoding")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 
 import pytest
@@ -12,7 +13,7 @@ from veracausa.errors import InputError, PeerLost, RunError
 from veracausa.federation.programs import party_program
 from veracausa.runs.folder import Run
 from veracausa.runs.record import read_run
-from veracausa.runs.report import headline
+from veracausa.runs.report import headline, write_report
 from veracausa.runs.tree import decode_tree, flatten
 from veracausa.split.train import train
 
@@ -48,6 +49,18 @@ def test_the_same_weights_as_in_one_place(tmp_path, organisations, table_job, pa
         # Nobody else's files, and nobody else's ledger.
         assert [path.name for path in (run / "parties").iterdir()] == [name]
         assert headline(read_run(run)).startswith(("Two" if len(passive) == 1 else "Three") + " parties trained mlp")
+        # A party's table of columns is its own: no partner's is among it, on no page and in no file that is read.
+        parties = Run(run).summary["parties"]
+        assert [column["name"] for column in parties[name]["columns"]]
+        assert all(not party.get("columns") for other, party in parties.items() if other != name)
+        page = write_report(run).read_text(encoding="utf-8")
+        others = {
+            c["name"] for other in sites.names if other != name for c in whole.summary["parties"][other]["columns"]
+        }
+        shown = set(re.findall(r'<tr><th scope="row">([^<]+)</th><td data-label="type">', page))
+        own = {column["name"] for column in parties[name]["columns"]}
+        assert shown == own
+        assert not (others - own) & shown
     summary = Run(sites.root / "bank" / "run").summary
     assert summary["test"] == whole.summary["test"]
     assert summary["parties"]["bank"] == whole.summary["parties"]["bank"]

@@ -83,6 +83,36 @@ def test_payload_shape_follows_the_bottoms_type():
     assert payload_shape(bottom, (6,)) == (64,)
 
 
+@pytest.mark.parametrize(
+    ("settings", "columns", "sent"),
+    [
+        ({}, 6, 6),  # 30 features of 6 columns
+        ({}, 100, 64),
+        ({}, None, 64),  # no table
+        ({"payload": 16}, 6, 16),
+        ({"payload": 100}, 6, 64),
+        ({"hidden": (64, 32)}, 6, 64),
+        ({"hidden": (64, 32), "payload": 6}, 6, 6),
+        ({"hidden": (4, 32)}, 6, 4),
+        ({"cut": 1}, 1, 1),
+    ],
+)
+def test_a_table_sends_no_more_numbers_than_it_has_columns_unless_asked(settings, columns, sent):
+    options = options_of("mlp", **settings)
+    bottom = build_bottom(options, (30,), 3, generator(0), columns)
+    assert payload_shape(bottom, (30,)) == (sent,)
+    assert build_top(options, [(sent,)] * 2, "features", 3, generator(0))(torch.zeros(2, 2 * sent)).shape == (2, 3)
+
+
+def test_a_run_from_before_there_was_a_limit_is_built_as_it_was_trained():
+    """Its `config.toml` names the widths, which were a default then, and no limit."""
+    old = options_of("mlp", cut=2, cut_convention="N1", hidden=[64, 32])
+    shapes = {
+        name: tuple(value.shape) for name, value in build_bottom(old, (6,), 2, generator(0), 6).state_dict().items()
+    }
+    assert shapes == {"0.1.weight": (64, 6), "0.1.bias": (64,)}
+
+
 def test_a_strip_too_small_for_the_model_names_the_unit():
     with pytest.raises(InputError, match=r"model 'convnet': unit 6 \(MaxPool2d\).*a sample of shape 1×2×2"):
         build_bottom(options_of("convnet"), (1, 2, 2), 10, generator(0))

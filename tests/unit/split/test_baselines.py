@@ -104,21 +104,52 @@ def test_weighted_classes_reach_the_joint_graph():
     assert float(plain.train_step()) != float(weighted.train_step())
 
 
-def test_baselines_are_refused_before_training_where_somebody_lacks_rows(tmp_path):
-    a, b = tmp_path / "a.csv", tmp_path / "b.csv"
-    a.write_text("id,y,u\n" + "".join(f"{i},{i % 2},{i}\n" for i in range(40)))
-    b.write_text("id,v\n" + "".join(f"{i},{i * i}\n" for i in range(35)))
-    job = {
-        "data": {"name": "csv", "label": "y", "id": "id"},
+def lacking(tmp_path, held, tests, baselines):
+    """A job of an active party with 40 training rows and passive ones that hold some; the test rows are common."""
+    rows = {"active": range(40), **held}
+    party = {}
+    for name, ids in rows.items():
+        column = "y,u" if name == "active" else f"v{name}"
+        for file, some in (("train", ids), ("test", tests)):
+            lines = [f"{i},{i % 2},{i * i}" if name == "active" else f"{i},{i * 3}" for i in some]
+            (tmp_path / f"{name}.{file}.csv").write_text("\n".join([f"id,{column}", *lines]) + "\n")
+        paths = {"path": tmp_path / f"{name}.train.csv", "test_path": tmp_path / f"{name}.test.csv"}
+        party[name] = {"data": paths}
+    return {
+        "data": {"name": "csv", "label": "y", "id": "id", "test_path": tmp_path / "active.test.csv"},
         "model": {"name": "mlp"},
-        "parties": {"passive": ["b"]},
-        "party": {"active": {"data": {"path": a}}, "b": {"data": {"path": b}}},
-        "training": {"epochs": 1, "baselines": ["joint"]},
-        "runtime": {"device": "cpu"},
+        "parties": {"passive": list(held)},
+        "partition": {"active_has_features": True},
+        "party": party,
+        "overlap": {"missing": "zero_fill"},
+        "training": {"epochs": 2, "batch_size": 16, "baselines": baselines},
+        "runtime": {"device": "cpu", "cpu_threads": 1},
     }
-    with pytest.raises(InputError, match=r"training\.baselines"):
-        veracausa.train(job, tmp_path / "run")
+
+
+def test_where_somebody_lacks_rows_the_common_ones_are_the_table(tmp_path):
+    everybody = ["active_only", "joint", "unsplit"]
+    job = lacking(tmp_path, {"b": range(5, 40), "c": range(0, 38, 2)}, range(50, 56), everybody)
+    run = veracausa.train(job, tmp_path / "run")
+    found = run.summary["baselines"]
+    assert list(found) == everybody
+    assert "note" not in found["active_only"]
+    for name in ("joint", "unsplit"):
+        assert found[name]["note"] == "trained on the 16 of 40 rows that all parties hold"
+    settled = load_job(job)
+    data = load(settled)
+    assert unsplit(settled, data).positions.tolist() == list(range(6, 38, 2))
+    assert active_only(settled, data).positions.tolist() == list(range(40))
+    assert "trained on the 16 of 40 rows" in run.report().read_text(encoding="utf-8")
+
+
+def test_without_a_common_row_only_what_needs_one_is_refused(tmp_path):
+    held = {"b": range(20), "c": range(20, 40)}
+    with pytest.raises(InputError, match=r"training\.baselines: joint: no training row .* active_only needs none"):
+        veracausa.train(lacking(tmp_path, held, range(50, 56), ["active_only", "joint"]), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+    run = veracausa.train(lacking(tmp_path, held, range(50, 56), ["active_only"]), tmp_path / "run")
+    assert run.summary["baselines"]["active_only"]["accuracy"] >= 0
 
 
 def test_a_baseline_whose_model_does_not_fit_is_refused_before_training(tmp_path):

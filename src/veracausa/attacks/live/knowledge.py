@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from veracausa.data.vertical import VerticalDataset
 from veracausa.defenses.base import Defense
 from veracausa.errors import InputError
 from veracausa.registry import Options, did_you_mean
-from veracausa.split.bottom import build_defended, make_defense
+from veracausa.split.bottom import DefendedBottom, build_defended, make_defense
 from veracausa.split.party import Schema
 from veracausa.split.placement import choose_device, placed
 from veracausa.split.watcher import Predict as Top
@@ -36,6 +36,8 @@ class Knowledge:
     """Auxiliary rows by party, the active one's own among them where it holds features."""
     auxiliary_labels: Tensor | None
     labels: Tensor | None
+    columns: Mapping[str, int | None] = field(default_factory=dict)
+    """How many columns a party's table has: with the agreed job it says how wide a payload is."""
 
     @classmethod
     def of(cls, job: Job, dataset: VerticalDataset, victim: str, auxiliary: int, victims: int) -> Knowledge:
@@ -57,6 +59,7 @@ class Knowledge:
             {name: part.take(chosen).contiguous().cpu() for name, part in holders.items()},
             None if labels is None else labels[chosen].cpu(),
             None if active.train.labels is None else active.train.labels.cpu(),
+            {name: data.columns for name, data in dataset.parties.items()},
         )
 
     def view(self, options: Options, top: Top | None, progress: Progress = lambda share: None) -> LiveView:
@@ -66,7 +69,7 @@ class Knowledge:
         passive = {name: rows for name, rows in held.items() if name in self.job.parties.passive}
         rows = passive.pop(self.victim)
         shape = tuple(rows.shape[1:])
-        built = build_defended(self.job, self.victim, shape, self.schema.outputs, seeding.generator(0))
+        built = self._built(self.victim, shape, seeding.generator(0))
         optimizer = self.job.training.optimizer
         grants = _GRANTED if self.auxiliary_labels is None else _GRANTED | Grant.LABELLED_AUXILIARY
         return LiveView(
@@ -90,12 +93,15 @@ class Knowledge:
             other_bottoms={name: self._bottom(name, tuple(rows.shape[1:]), device) for name, rows in passive.items()},
         )
 
+    def _built(self, party: str, shape: tuple[int, ...], rng: torch.Generator) -> DefendedBottom:
+        columns = self.columns.get(party)
+        return build_defended(self.job, party, shape, self.schema.outputs, rng, columns=columns)
+
     def _bottom(
         self, party: str, shape: tuple[int, ...], device: torch.device
     ) -> Callable[[torch.Generator], nn.Module]:
         def fresh(rng: torch.Generator) -> nn.Module:
-            built = build_defended(self.job, party, shape, self.schema.outputs, rng)
-            return placed(built.module, self.job.runtime, device)
+            return placed(self._built(party, shape, rng).module, self.job.runtime, device)
 
         return fresh
 

@@ -21,6 +21,9 @@ def predict(
         Path | None,
         typer.Option("--out", metavar="FILE", help="At the active party; default: FOLDER/run/predictions.csv."),
     ] = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Write ids as they are, also where a spreadsheet would run one as a formula.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a summary as the last line.")] = False,
 ) -> None:
     """Predict rows that all parties have, together. Every party runs this; the active one gets the predictions."""
@@ -47,7 +50,7 @@ def predict(
         if as_json:
             print_json_line({"rows": None})
         return
-    predictions.to_csv(target)
+    predictions.to_csv(target, raw)
     summary = {"rows": len(predictions.ids), "predictions": str(target), **predictions.scores}
     if as_json:
         print_json_line(summary)

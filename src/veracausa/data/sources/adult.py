@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from veracausa.data.align import TableFile
 from veracausa.data.files import Remote, find, subset_note
 from veracausa.data.sources import datasets
-from veracausa.data.tables import Holding, TableOptions, Tables, own_table
+from veracausa.data.tables import Holding, OwnTable, TableOptions, Tables, own_table
 from veracausa.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ _COLUMNS = (
 class AdultOptions(TableOptions):
     label: str = "income"
 
-    def read(self, path: Path, id: str | None = None, separator: str | None = None) -> pl.DataFrame:
+    def read(self, path: Path, id: str | None = None, own: OwnTable | None = None) -> pl.DataFrame:
         """New rows come in the archive's format, or as any table with these column names."""
         if path.suffix in _MD5_SUFFIXES:
             return read_adult(path)
-        return super().read(path, id, separator)
+        return super().read(path, id, own)
 
 
 _MD5_SUFFIXES = tuple(Path(name).suffix for name in _MD5)
@@ -48,7 +48,7 @@ def adult(options: AdultOptions, job: Job) -> Tables:
     holdings = {}
     for party in (job.parties.active, *job.parties.passive):
         own = own_table(job, party)
-        if own.path or own.test_path or own.id or own.separator:
+        if any(value is not None for name, value in own if name != "columns"):
             raise InputError(
                 f"party.{party}.data: of adult, a party can name its columns only; remove the other settings"
             )

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
 from pydantic import Field
+from torch import Tensor
 
 from veracausa import seeding
 from veracausa.data.files import given_path, subset_note
@@ -26,6 +28,7 @@ class ImageFolderOptions(ImageOptions):
     size: int | None = Field(None, ge=1)
     """Scale and crop every picture to this square; default: they all have one size already."""
     grey: bool = False
+    """Read one channel in place of three. Grey pictures that are read as coloured ones get a note."""
     holdout: float = Field(0.2, gt=0, lt=1)
     """The share held out for the test where there is no test folder, drawn with the job's seed."""
 
@@ -64,8 +67,23 @@ def images(options: ImageFolderOptions, job: Job) -> Images:
         test_labels[: options.test],
         names,
         (len(train), len(test)),
-        subset_note("images", folder, len(train)),
+        (*subset_note("images", folder, len(train)), *_grey_note(options, pictures)),
     )
+
+
+def _grey_note(options: ImageFolderOptions, pictures: Tensor) -> tuple[str, ...]:
+    """What is to be said of grey pictures that are read as coloured ones: three times the same."""
+    # A few first: coloured ones are known by them, and the others need not be looked at.
+    if options.grey or not len(pictures) or not (_is_grey(pictures[:64]) and _is_grey(pictures)):
+        return ()
+    return (
+        f"images: all {len(pictures)} pictures are grey, and each is read as three equal channels; "
+        "set data.grey = true to read one",
+    )
+
+
+def _is_grey(pictures: Tensor) -> bool:
+    return all(torch.equal(pictures[:, 0], pictures[:, channel]) for channel in (1, 2))
 
 
 def _test_classes(folder: Path) -> dict[str, list[Path]]:

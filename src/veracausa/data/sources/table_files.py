@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from veracausa.data.sources import datasets
-from veracausa.data.table_files import MISSING, read_table
-from veracausa.data.tables import TableFileOptions, Tables, open_tables
+from veracausa.data.table_files import MISSING
+from veracausa.data.tables import OwnTable, TableFileOptions, Tables, open_tables
 
 if TYPE_CHECKING:
     import polars as pl
@@ -22,8 +22,16 @@ class CsvOptions(TableFileOptions):
     missing: tuple[str, ...] = MISSING
     """What stands in a cell without a value."""
 
-    def read(self, path: Path, id: str | None = None, separator: str | None = None) -> pl.DataFrame:
-        return read_table(path, separator or self.separator, self.missing, (id,) if id else ())
+    decimal: Literal[".", ","] = "."
+    """What stands before the fraction of a number."""
+    thousands: Literal["", ",", ".", "'", " "] = ""
+    """What stands between the thousands of a number; mostly nothing."""
+    encoding: str = "utf-8"
+
+    def read(self, path: Path, id: str | None = None, own: OwnTable | None = None) -> pl.DataFrame:
+        said = {} if own is None else {name: value for name, value in own if value is not None}
+        job = {name: getattr(self, name) for name in ("separator", "missing", "decimal", "thousands", "encoding")}
+        return super().read(path, id, OwnTable.model_validate(job | said))
 
 
 @datasets.register("parquet", TableFileOptions)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from pydantic import Field
 
 from veracausa.data.files import given_path
-from veracausa.data.table_files import read_table
+from veracausa.data.number_words import numbers_or_words
+from veracausa.data.table_files import MISSING, read_table
 from veracausa.discovery.data import CausalData, CausalOptions, causal_data, edges_between
 from veracausa.errors import InputError
 from veracausa.registry import did_you_mean
@@ -29,13 +31,27 @@ class TableOptions(CausalOptions):
     categories: int = Field(20, ge=2)
     """A column of words with more different ones than this is refused: it is a name, not a category."""
     rows: int | None = Field(None, ge=2)
+    categorical: tuple[str, ...] = ()
+    """Columns of words, also where the words are numbers, such as codes."""
+    missing: tuple[str, ...] = MISSING
+    decimal: Literal[".", ","] = "."
+    thousands: Literal["", ",", ".", "'", " "] = ""
+    encoding: str = "utf-8"
 
 
 @causal_data.register("table", TableOptions)
 def table(options: TableOptions) -> CausalData:
     path = given_path(options.path, "data.path")
-    frame = read_table(path, options.separator)
-    for name in (*(options.columns or ()), *([options.id] if options.id else ())):
+    frame = read_table(
+        path,
+        options.separator,
+        options.missing,
+        categorical=options.categorical,
+        decimal=options.decimal,
+        thousands=options.thousands,
+        encoding=options.encoding,
+    )
+    for name in (*(options.columns or ()), *([options.id] if options.id else ()), *options.categorical):
         if name not in frame.columns:
             raise InputError(f"{path}: no column {name!r}{did_you_mean(name, frame.columns)}")
     names = options.columns or tuple(name for name in frame.columns if name != options.id)
@@ -51,20 +67,30 @@ def table(options: TableOptions) -> CausalData:
     return CausalData(values, names, truth, tuple(notes)).head(options.rows)
 
 
-def _numbers(column: pl.Series, where: str, categories: int, notes: list[str]) -> np.ndarray:
+def _numbers(
+    column: pl.Series, where: str, categories: int, notes: list[str], rows: Sequence[int] | None = None
+) -> np.ndarray:
+    """A column as numbers, words numbered; `rows` are the file's own row numbers from 0, for messages."""
     import polars as pl
 
+    if column.dtype == pl.String and column.null_count() < len(column):
+        declare = "or, if the column holds words, name it in data.categorical"
+        numbers = numbers_or_words(column, where, rows, declare)
+        column = column if numbers is None else numbers
+    if column.dtype == pl.Categorical:
+        column = column.cast(pl.String)
     if column.dtype.is_numeric() or column.dtype == pl.Boolean:
         return column.cast(pl.Float64).to_numpy().astype(np.float64)
     if column.dtype != pl.String:
         raise InputError(
-            f"{where}: column {column.name!r} holds {column.dtype}, not numbers; leave it out by `columns`"
+            f"{where}: column {column.name!r} holds {column.dtype}, not numbers; name the others in data.columns"
         )
     words = sorted(column.drop_nulls().unique().to_list())
     if len(words) > categories:
         raise InputError(
             f"{where}: column {column.name!r} holds {len(words)} different words, such as {words[0]!r}; "
-            "name it as `id`, leave it out by `columns`, or raise `categories`"
+            f"set data.id = {column.name!r} if it names the rows, name the others in data.columns, "
+            "or raise data.categories"
         )
     notes.append(f"{column.name}: words numbered from 0: {', '.join(words)}")
     number = {word: float(at) for at, word in enumerate(words)}

@@ -1,0 +1,108 @@
+"""Words of a column that are numbers, nearly numbers, or no numbers at all: what is meant is asked, never guessed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from veracausa.errors import InputError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+NEARLY = 0.9
+"""From this share of numbers on, a column is one of numbers, and another word in it is a mistake."""
+_COMMA = r"^[+-]?\d+,\d+$"
+_THOUSANDS = r"^[+-]?\d{1,3}([,.' \u00a0\u202f]\d{3})+([.,]\d+)?$"
+_SIGNED = r"^([€$£]\s*[+-]?\d[\d.,' ]*|[+-]?\d[\d.,' ]*\s*[%€$£])$"
+
+
+def numbers_of(words: pl.Series) -> pl.Series:
+    """float64, null where a word is no number; white space around it does not count."""
+    import polars as pl
+
+    return words.cast(pl.String).str.strip_chars().cast(pl.Float64, strict=False)
+
+
+def share_of_numbers(words: pl.Series) -> float:
+    """How many of the words that are there are numbers, in any writing."""
+    import polars as pl
+
+    known = words.cast(pl.String).drop_nulls().str.strip_chars()
+    if not len(known):
+        return 0.0
+    numbers = known.cast(pl.Float64, strict=False).is_not_null()
+    for pattern in (_COMMA, _THOUSANDS, _SIGNED):
+        numbers = numbers | known.str.contains(pattern)
+    return float(numbers.sum()) / len(known)
+
+
+def numbers_or_words(words: pl.Series, where: str, rows: Sequence[int] | None, declare: str) -> pl.Series | None:
+    """A column's words as numbers, or None where they are words; a word among numbers is refused with its row.
+
+    `declare` says where a user can write that the column is meant as words, or how else to say it.
+    """
+    share = share_of_numbers(words)
+    if share < NEARLY:
+        return None
+    numbers = numbers_of(words)
+    wrong = (numbers.is_null() & words.is_not_null()).arg_true()
+    if not len(wrong):
+        return numbers
+    at = int(wrong[0])
+    known = len(words) - words.null_count()
+    counted = f"{known - len(wrong)} of its {known} values are numbers"
+    row = (at if rows is None else int(rows[at])) + 1
+    value = str(words[at])
+    raise InputError(f"{where}: column {words.name!r}, row {row}: {fault(value, counted)}; {declare}")
+
+
+def fault(value: str, counted: str = "") -> str:
+    """What keeps a word from being a number, and how to mend it."""
+    word = value.strip()
+    comma, thousands = re.match(_COMMA, word), re.match(_THOUSANDS, word)
+    if comma and thousands:
+        return (
+            f"{value!r} has a decimal comma, or a comma between thousands; set data.decimal = ',' for the one, "
+            "data.thousands = ',' for the other"
+        )
+    if comma:
+        return f"{value!r} has a decimal comma; set data.decimal = ','"
+    if thousands:
+        mark, point = thousands[1][0], thousands[2]
+        decimal = " and data.decimal = ','" if (point or "").startswith(",") else ""
+        return f"{value!r} has a mark between thousands; set data.thousands = {mark!r}{decimal}"
+    if re.match(_SIGNED, word):
+        return f"{value!r} has a sign beside the number; take it out"
+    because = f", while {counted}" if counted else ""
+    return f"{value!r} is no number{because}; correct it, leave it empty, or add it to data.missing if it means missing"
+
+
+def in_plain_form(words: pl.Series, decimal: str, thousands: str, where: str) -> pl.Series:
+    """A column with `decimal` and `thousands` marks of its own, its numbers in plain form; a whole one as numbers."""
+    import polars as pl
+
+    between = re.escape(thousands)
+    whole = rf"(\d{{1,3}}({between}\d{{3}})+|\d+)" if thousands else r"\d+"
+    pattern = rf"^[+-]?{whole}({re.escape(decimal)}\d+)?([eE][+-]?\d+)?$"
+    known = words.str.strip_chars()
+    fits = known.str.contains(pattern).fill_null(False)
+    plain = known.str.replace_all(thousands, "", literal=True) if thousands else known
+    plain = plain.str.replace_all(decimal, ".", literal=True)
+    # What reads as a number in the plain writing alone would be another number in this one.
+    other = (~fits & known.cast(pl.Float64, strict=False).is_not_null() & known.str.contains(r"[.,]")).arg_true()
+    if len(other) and share_of_numbers(words) >= NEARLY:
+        at = int(other[0])
+        hint = "set data.thousands = '.' if it stands between thousands" if not thousands else "correct it"
+        raise InputError(
+            f"{where}: column {words.name!r}, row {at + 1}: {words[at]!r} is no number "
+            f"with data.decimal = {decimal!r}; {hint}"
+        )
+    frame = pl.DataFrame({"fits": fits, "plain": plain, "words": words})
+    mended = frame.select(pl.when(pl.col("fits")).then(pl.col("plain")).otherwise(pl.col("words"))).to_series()
+    mended = mended.rename(words.name)
+    if not bool(fits.any()) or mended.cast(pl.Float64, strict=False).null_count() > words.null_count():
+        return mended
+    integers = mended.cast(pl.Int64, strict=False)
+    return integers if integers.null_count() == words.null_count() else mended.cast(pl.Float64)
