@@ -19,6 +19,7 @@ from veracausa.audit.victim import Victim
 from veracausa.config import Job
 from veracausa.data.vertical import VerticalDataset
 from veracausa.errors import InputError, VeracausaError
+from veracausa.models import require_allowed
 from veracausa.registry import Options, did_you_mean
 from veracausa.runs.audit_twin import point_at_twin
 from veracausa.runs.folder import Run, locked, set_status
@@ -61,6 +62,7 @@ def audit_run(
     if run.status.get("state") != "done" or not run.summary:
         raise InputError(f"{run.path}: the run is not finished; finish it with --resume, then audit it")
     job = run.job
+    require_allowed(job.model)
     alone = is_own_site(run, job)
     chosen = _parties(job, parties or (parties_here(run, job) if alone else None))
     dataset = data_of(run, job)

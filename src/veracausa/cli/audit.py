@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from veracausa.cli.allow_model import AllowModel
 from veracausa.errors import InputError
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def audit(
     labels: Annotated[
         bool, typer.Option("--labels/--no-labels", help="Also what passive parties learn of the labels.")
     ] = True,
+    allow_model: AllowModel = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was found as the last line.")] = False,
 ) -> None:
     """Attack what the parties of a job send, and say what could be read back.
@@ -73,13 +75,13 @@ def audit(
         if twin is not None:
             from veracausa.runs.folder import Run
 
-            common["twin"] = Run(twin)
+            common["twin"] = Run(twin, allow_model)
         if what.is_dir():
             if out is not None:
                 raise InputError(f"--out: {what} is a finished run, its audit goes into its own folder")
-            run = _audit_run(what, names, given, quick, common)
+            run = _audit_run(what, names, given, quick, common, allow_model)
         else:
-            run = _audit_job(what, names or None, out, given, quick, common)
+            run = _audit_job(what, names or None, out, given, quick, {**common, "allow_model": allow_model})
     found = run.summary
     page = run.path / "report.html"
     if as_json:
@@ -89,13 +91,15 @@ def audit(
     console.out.print(f"Report: {page}", markup=False, soft_wrap=True)
 
 
-def _audit_run(path: Path, names: list[str], given: list[str], quick: bool, common: Mapping[str, Any]) -> Run:
+def _audit_run(
+    path: Path, names: list[str], given: list[str], quick: bool, common: Mapping[str, Any], allow_model: str | None
+) -> Run:
     from veracausa.audit.job import default_attacks
     from veracausa.audit.run import audit_run
     from veracausa.audit.settings import quick_overrides
     from veracausa.runs.folder import Run
 
-    run = Run(path)
+    run = Run(path, allow_model)
     names = names or default_attacks(run.job, quick=quick)
     audit_run(run, names, overrides=[*(quick_overrides(names) if quick else ()), *given], **common)
     run.report()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from veracausa.cli.allow_model import AllowModel
 from veracausa.errors import InputError
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def frontier(
     out: Annotated[Path | None, typer.Option(help="Where to write; default: frontiers/NAME.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Keep the trials that are there; do the rest.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Weaker attackers, for a first look at small data.")] = False,
+    allow_model: AllowModel = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was found as the last line.")] = False,
 ) -> None:
     """Find the defense and the setting for a wanted accuracy or leakage.
@@ -52,6 +54,7 @@ def frontier(
     from veracausa.defenses import defenses as registered
     from veracausa.frontier.budget import Budget, seconds_of
     from veracausa.frontier.recommend import Wish
+    from veracausa.models import require_allowed
 
     if accuracy is not None and leakage is not None:
         raise InputError("--accuracy and --leakage: ask for one of them, the other is what is found out")
@@ -63,7 +66,8 @@ def frontier(
     chosen = _cuts(cuts)
     clock = Budget(seconds_of(budget))
     wish = Wish(accuracy, leakage) if accuracy is not None or leakage is not None else None
-    wanted = load_job(job, settings or ())
+    wanted = load_job(job, settings or (), allow_model)
+    require_allowed(wanted.model)
     own = _words(parties or "")
     for party in own:
         if party not in wanted.parties.passive:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from veracausa.cli.allow_model import AllowModel
 from veracausa.cli.console import err, print_json_line
 from veracausa.errors import InputError
 
@@ -18,13 +19,14 @@ def predict(
         typer.Argument(help="New rows: one file for all parties, or PARTY=FILE for each; none: the run's test rows."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The file to write; default: RUN/predictions.csv.")] = None,
+    allow_model: AllowModel = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a summary as the last line.")] = False,
 ) -> None:
     """Predict new rows jointly: every party runs its own saved model on its own columns."""
     sources = _sources(data or [])
     from veracausa.runs.folder import Run
 
-    trained = Run(run)
+    trained = Run(run, allow_model)
     target = out or trained.path / "predictions.csv"
     predictions = trained.predict(sources, target)
     summary = {"rows": len(predictions.ids), "predictions": str(target), **predictions.scores}

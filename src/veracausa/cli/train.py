@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from veracausa.cli.allow_model import AllowModel
 from veracausa.cli.console import Progress, print_json_line
 
 
@@ -17,13 +18,14 @@ def train(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder; default: runs/NAME, numbered if taken.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint all parties hold.")] = False,
+    allow_model: AllowModel = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as the last line.")] = False,
 ) -> None:
     """Train one model across all parties of a job, here."""
     from veracausa.split.train import train as train_job
 
     with Progress() as progress:
-        run = train_job(job, out, resume, settings or (), progress)
+        run = train_job(job, out, resume, settings or (), progress, allow_model=allow_model)
     from veracausa.cli.report import report
 
     if as_json:

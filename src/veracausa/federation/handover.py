@@ -1,6 +1,7 @@
 """A party's trained part as one file: from the site that trained to the one that serves.
 
-A zip of safetensors, TOML and JSON, none of it compressed and nothing in it executed. It holds the party's own weights
+A zip of safetensors, TOML and JSON, none of it compressed and nothing in it executed: a model that is code is only
+named, and its name alone imports nothing. It holds the party's own weights
 and how its columns became numbers (means, categories): it is for the party itself, not for its partners. Its key, its
 rows and the path of its data are not in it.
 """
@@ -21,7 +22,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from veracausa.config import Job, load_job
 from veracausa.errors import InputError, RunError
 from veracausa.federation.members import first_problem
-from veracausa.federation.prepared import RUN, SEED, SEED_BYTES, own_secret
+from veracausa.federation.prepared import RUN, SEED, SEED_BYTES, allowed_model, own_secret
+from veracausa.models import require_allowed
 from veracausa.runs import folder as folders
 from veracausa.runs.atomic import write_whole
 from veracausa.runs.folder import Run
@@ -62,8 +64,8 @@ class Manifest(BaseModel):
 class SiteRun(Run):
     """The run folder of one party at its own site."""
 
-    def __init__(self, folder: Path, me: str) -> None:
-        super().__init__(folder / RUN)
+    def __init__(self, folder: Path, me: str, allow_model: str | None = None) -> None:
+        super().__init__(folder / RUN, allow_model)
         self.me = me
 
     @property
@@ -106,10 +108,14 @@ def export(folder: Path, me: str, out: Path) -> Manifest:
     return manifest
 
 
-def import_part(file: Path, folder: Path) -> Manifest:
-    """Lay a party's trained part into its folder, which may have joined the federation already."""
+def import_part(file: Path, folder: Path, allow_model: str | None = None) -> Manifest:
+    """Lay a party's trained part into its folder, which may have joined the federation already.
+
+    A model that is code is built, to try the weights, only if `allow_model` or the folder's own `party.toml` names the
+    same one. What the part itself says allows nothing.
+    """
     manifest, contents = _read(file)
-    job = _checked(file, manifest, contents)
+    job = _checked(file, manifest, contents, allow_model or allowed_model(folder))
     run = folder / RUN
     if (run / "config.toml").exists():
         raise InputError(f"{run}: already there; name another folder, or remove it")
@@ -163,12 +169,13 @@ def _bounded(parcel: zipfile.ZipFile, name: str, limit: int, file: Path) -> byte
         return entry.read(limit + 1)
 
 
-def _checked(file: Path, manifest: Manifest, contents: Mapping[str, bytes]) -> Job:
+def _checked(file: Path, manifest: Manifest, contents: Mapping[str, bytes], allow_model: str | None) -> Job:
     """The job with the party's own part, after everything was tried that the part will be used for."""
     _refuse_discovery(file, contents[JOB])
     tree = tomllib.loads(contents[JOB].decode())
     try:
-        job = load_job({**tree, "party": {manifest.party: manifest.own}})
+        job = load_job({**tree, "party": {manifest.party: manifest.own}}, allow_model=allow_model)
+        require_allowed(job.model)
         model = decode_tree(contents[MODEL])
         if PREPARED in contents:
             decode_tree(contents[PREPARED])

@@ -88,7 +88,23 @@ class Prepared(ABC):
 
 
 def party_tree(folder: Path) -> dict[str, Any]:
-    """What `party.toml` says; nothing where there is none."""
+    """What `party.toml` says of data and defense; nothing where there is none.
+
+    `[model]` is left out: it never becomes part of a job or of a run folder, where it would vouch for itself.
+    """
+    return {name: value for name, value in _whole_tree(folder).items() if name != "model"}
+
+
+def allowed_model(folder: Path) -> str | None:
+    """The `package.module:factory` that this party's own `party.toml` allows as the job's model, if any."""
+    model = _whole_tree(folder).get("model", {})
+    allowed = model.get("allow") if isinstance(model, dict) else None
+    if not isinstance(model, dict) or set(model) - {"allow"} or not isinstance(allowed, str | None):
+        raise InputError(f"{folder / 'party.toml'}: model: holds one setting, allow = \"package.module:factory\"")
+    return allowed
+
+
+def _whole_tree(folder: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(_party_text(folder).decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

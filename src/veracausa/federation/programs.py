@@ -6,13 +6,14 @@ import tomllib
 from pathlib import Path
 
 from veracausa.errors import InputError
-from veracausa.federation.prepared import Prepared, read_file
+from veracausa.federation.prepared import Prepared, allowed_model, read_file
 
 
-def party_program(folder: Path, me: str, secret: bool = False) -> Prepared:
+def party_program(folder: Path, me: str, secret: bool = False, allow_model: str | None = None) -> Prepared:
     """The party `me` as its folder describes it, checked as far as it can be alone.
 
-    With `secret`, what it draws for itself follows from a seed of its own, where the engine would use the job's.
+    With `secret`, what it draws for itself follows from a seed of its own, where the engine would use the job's. A
+    model that is code runs only if `allow_model` or the folder's `party.toml` names the same one.
     """
     path = folder / "job.toml"
     try:
@@ -25,4 +26,4 @@ def party_program(folder: Path, me: str, secret: bool = False) -> Prepared:
         return DiscoverySite(folder, me)
     from veracausa.federation.split_site import SplitSite
 
-    return SplitSite(folder, me, secret)
+    return SplitSite(folder, me, secret, allow_model or allowed_model(folder))

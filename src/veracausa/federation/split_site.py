@@ -22,6 +22,7 @@ from veracausa.federation.order import agree_on_kept
 from veracausa.federation.order import declared as declared_alignment
 from veracausa.federation.prepared import SEED, SEED_BYTES, Prepared, own_secret, party_tree
 from veracausa.federation.rows import Found, SiteTable
+from veracausa.models import require_allowed
 from veracausa.runs import folder as folders
 from veracausa.runs.folder import Run
 from veracausa.split.bottom import build_defended, make_defense
@@ -42,14 +43,16 @@ class SplitSite(Prepared):
     """An active or a passive party with its own files, or with its own part of a data set that every site has.
 
     With `secret`, what this party draws for itself (first weights, the noise of its defense) follows from a seed that
-    only it knows; by default from the job's, which all know, as in a run in one place.
+    only it knows; by default from the job's, which all know, as in a run in one place. A model that is code is built
+    only if `allow_model` names the same one.
     """
 
     engine = "split"
 
-    def __init__(self, folder: Path, me: str, secret: bool = False) -> None:
+    def __init__(self, folder: Path, me: str, secret: bool = False, allow_model: str | None = None) -> None:
         super().__init__(folder, me)
-        self.job = job = own_job(folder, me)
+        self.job = job = own_job(folder, me, allow_model)
+        require_allowed(job.model)
         self.role = "active" if me == job.parties.active else "passive"
         self.peers = tuple(name for name in (job.parties.active, *job.parties.passive) if name != me)
         self.table = SiteTable(job, me, folder) if isinstance(job.data, TableFileOptions) else None
@@ -194,10 +197,10 @@ class SplitSite(Prepared):
         return rows, (len(preprocessing.feature_groups(fitted)),)
 
 
-def own_job(folder: Path, me: str) -> Job:
+def own_job(folder: Path, me: str, allow_model: str | None = None) -> Job:
     """The agreed job with this party's own part; what can not be done across sites is refused."""
     path = folder / "job.toml"
-    job = load_job(path)
+    job = load_job(path, allow_model=allow_model)
     if job.party:
         raise InputError(f"{path}: [party.*] is a party's own; it belongs into that party's party.toml")
     if me not in (job.parties.active, *job.parties.passive):
@@ -211,6 +214,8 @@ def own_job(folder: Path, me: str) -> Job:
         )
     tree = party_tree(folder)
     try:
-        return load_job({**job.model_dump(mode="json", exclude_none=True), "party": {me: tree}})
+        own = load_job({**job.model_dump(mode="json", exclude_none=True), "party": {me: tree}})
     except InputError as error:
         raise InputError(f"{folder / 'party.toml'}: {str(error).removeprefix(f'job: party.{me}.')}") from None
+    own.model.allow(job.model.allowed, job.model.named_in)
+    return own

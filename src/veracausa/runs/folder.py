@@ -20,10 +20,14 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """One run, by its folder."""
+    """One run, by its folder.
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    `allow_model` is the `package.module:factory` that the caller trusts: a folder can come from anybody, so its config
+    alone is no reason to run code.
+    """
+
+    def __init__(self, path: str | Path, allow_model: str | None = None) -> None:
+        self.path, self.allow_model = Path(path), allow_model
         if not (self.path / "config.toml").is_file():
             raise InputError(f"{self.path}: not a run folder (it has no config.toml)")
 
@@ -31,7 +35,7 @@ class Run:
     def job(self) -> Job:
         from veracausa.config import load_job
 
-        return load_job(self.path / "config.toml")
+        return load_job(self.path / "config.toml", allow_model=self.allow_model)
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -85,7 +89,7 @@ def create(path: Path, job: Job, parties: Mapping[str, str]) -> Run:
         party = {"name": name, "role": role, "data": dict(own.data) if own else {}, "defense": defense}
         write_whole(folder / "party.toml", tomli_w.dumps(party).encode())
     write_json(path / "environment.json", environment(job))
-    return Run(path)
+    return Run(path, job.model.allowed)
 
 
 def check_free(path: Path) -> None:

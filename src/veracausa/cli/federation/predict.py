@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from veracausa.cli.allow_model import AllowModel
 from veracausa.errors import InputError
 
 
@@ -19,6 +20,7 @@ def predict(
         Path | None,
         typer.Option("--out", metavar="FILE", help="At the active party; default: FOLDER/run/predictions.csv."),
     ] = None,
+    allow_model: AllowModel = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a summary as the last line.")] = False,
 ) -> None:
     """Predict rows that all parties have, together. Every party runs this; the active one gets the predictions."""
@@ -27,7 +29,7 @@ def predict(
     from veracausa.federation.inference import SitePrediction
 
     site = Site.read(folder)
-    party = SitePrediction(folder, site.me, data)
+    party = SitePrediction(folder, site.me, data, allow_model)
     if out is not None and not party.active:
         raise InputError(f"--out: the predictions are {party.parties[0]}'s; leave it out")
     target = out or party.run.path / "predictions.csv"

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from veracausa.cli.allow_model import AllowModel
+
 if TYPE_CHECKING:
     from veracausa.federation.agreement import Agreement
 
@@ -34,6 +36,7 @@ def run(
             help="The port to open, where a firewall forwards the agreed address to it.",
         ),
     ] = None,
+    allow_model: AllowModel = None,
 ) -> None:
     """Take part in the agreed job: wait for the others, see the terms, say yes, run.
 
@@ -44,7 +47,7 @@ def run(
     from veracausa.federation.programs import party_program
 
     site = Site.read(folder, listen)
-    prepared = party_program(folder, site.me, secret=not job_seed)
+    prepared = party_program(folder, site.me, secret=not job_seed, allow_model=allow_model)
 
     def approve(agreement: Agreement) -> bool:
         _show(agreement)
