@@ -60,7 +60,7 @@ def audit_run(
     if auxiliary < 4 or victims < 1:
         raise InputError("an audit needs at least 4 auxiliary rows and 1 victim")
     if run.status.get("state") != "done" or not run.summary:
-        raise InputError(f"{run.path}: the run is not finished; finish it with --resume, then audit it")
+        raise InputError(f"{run.path}: the run is not finished; {run.to_finish}, then audit it")
     job = run.job
     require_allowed(job.model)
     alone = is_own_site(run, job)

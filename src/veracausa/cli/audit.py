@@ -133,6 +133,7 @@ def _names(text: str) -> list[str]:
 
 def print_audit(run: Run, found: Mapping[str, Any]) -> None:
     """A table of all attacks, and the verdict."""
+    from rich.markup import escape
     from rich.table import Table
 
     from veracausa.cli import console
@@ -147,7 +148,8 @@ def print_audit(run: Run, found: Mapping[str, Any]) -> None:
             for split in ("train", "test"):
                 if split in own:
                     beside = undefended_leakage(entry, party, split)
-                    table.add_row(*([attack] if several else []), party, *_cells(split, own[split], beside))
+                    named = [*([attack] if several else []), party]
+                    table.add_row(*map(escape, named), *_cells(split, own[split], beside))
     console.out.print(table)
 
     def say(sentence: str) -> None:

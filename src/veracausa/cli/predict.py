@@ -34,7 +34,8 @@ def predict(
         print_json_line(summary)
         return
     scores = ", ".join(f"{name} {value:.4f}" for name, value in predictions.scores.items())
-    err.print(f"{len(predictions.ids)} rows -> {target}" + (f" ({scores})" if scores else ""), soft_wrap=True)
+    told = f"{len(predictions.ids)} rows -> {target}" + (f" ({scores})" if scores else "")
+    err.print(told, markup=False, soft_wrap=True)
 
 
 def _sources(data: list[str]) -> Path | dict[str, Path] | None:

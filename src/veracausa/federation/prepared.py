@@ -38,6 +38,8 @@ class Prepared(ABC):
     peers: tuple[str, ...]
     """The other members with a part in the job, in its order."""
     declared: tuple[Declared, ...]
+    described: tuple[tuple[str, str], ...]
+    """What the job is and does, in rows for whoever is asked to agree."""
     warnings: tuple[str, ...] = ()
     """What the party should know before it says yes."""
 
@@ -100,7 +102,7 @@ def allowed_model(folder: Path) -> str | None:
     model = _whole_tree(folder).get("model", {})
     allowed = model.get("allow") if isinstance(model, dict) else None
     if not isinstance(model, dict) or set(model) - {"allow"} or not isinstance(allowed, str | None):
-        raise InputError(f"{folder / 'party.toml'}: model: holds one setting, allow = \"package.module:factory\"")
+        raise InputError(f'{folder / "party.toml"}: model: holds one setting, allow = "package.module:factory"')
     return allowed
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from veracausa.config import Job
-from veracausa.data import partition
+from veracausa.data import partition, preprocessing
 from veracausa.data.align import TableFile
 from veracausa.data.files import given_path
 from veracausa.data.split_tables import Drawn, Labels, PartyRows, draw_splits, file_of, keep_common, unused_columns
@@ -73,6 +73,19 @@ class SiteTable:
         self.holding = open_own(job, job.data, me, folder)
         self.columns = own_columns(job, self.holding, me)
         self.labels = Labels.of(self.holding, job.data) if self.leads else None
+        for file in self._files():
+            _ = file.ids  # one that is missing or stands twice is said before anybody is dialled
+
+    def check(self) -> None:
+        """Refuse columns that cannot become numbers, in either file."""
+        fitted = None
+        for file in self._files():
+            if self.columns is not None:
+                fitted = fitted or preprocessing.fit(file.frame, self.columns, str(file.path))
+                preprocessing.apply(fitted, file.frame, str(file.path))
+
+    def _files(self) -> list[TableFile]:
+        return [self.holding.train, *([self.holding.test] if self.holding.test is not None else [])]
 
     def find(self, link: Link, notify: Notify) -> Found:
         """Which rows train, validate and test, agreed with the others over the link; no id leaves."""

@@ -18,6 +18,7 @@ from veracausa.data.tables import TableFileOptions
 from veracausa.data.vertical import SPLITS, PartyData, VerticalDataset
 from veracausa.errors import InputError, VeracausaError
 from veracausa.federation.declared import MESSAGE, Declared
+from veracausa.federation.described import described_training
 from veracausa.federation.order import agree_on_kept
 from veracausa.federation.order import declared as declared_alignment
 from veracausa.federation.prepared import SEED, SEED_BYTES, Prepared, own_secret, party_tree
@@ -56,8 +57,11 @@ class SplitSite(Prepared):
         self.role = "active" if me == job.parties.active else "passive"
         self.peers = tuple(name for name in (job.parties.active, *job.parties.passive) if name != me)
         self.table = SiteTable(job, me, folder) if isinstance(job.data, TableFileOptions) else None
+        if self.table is not None:
+            self.table.check()
         self.dataset: VerticalDataset | None = None if self.table else load(job)
         self.declared = tuple(self._declared())
+        self.described = described_training(job, me)
         if not (self.path / "config.toml").is_file():
             folders.create(self.path, job, {me: self.role})
         elif difference := other_settings(self.path, job):

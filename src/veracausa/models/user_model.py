@@ -49,7 +49,7 @@ def check_allowed(name: str, allowed: str | None, named_in: str = "job") -> None
         raise InputError(
             f"{named_in}: model.name = {name!r}: is code, not a model of the registry, and runs only where you name it "
             f"yourself; if you trust it, add --allow-model {name} (in Python allow_model={name!r}), or for a "
-            f"federation [model] allow = \"{name}\" to your party.toml"
+            f'federation [model] allow = "{name}" to your party.toml'
         )
 
 

@@ -47,6 +47,13 @@ class Run:
         return self._json("status.json")
 
     @property
+    def to_finish(self) -> str:
+        """What to do with a run that is not finished."""
+        site = self.path.parent
+        across = (site / "federation.toml").is_file()
+        return f"start `veracausa federation run {site}` again" if across else "finish it with --resume"
+
+    @property
     def metrics(self) -> list[dict[str, Any]]:
         """All records of `metrics.jsonl`."""
         return list(read_lines(self.path / "metrics.jsonl"))

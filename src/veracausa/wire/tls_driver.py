@@ -27,6 +27,8 @@ from nvflare.fuel.f3.drivers.socket_conn import ConnectionHandler, SocketConnect
 from nvflare.fuel.f3.drivers.tcp_driver import TcpDriver, TcpStreamServer
 from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
 
+from veracausa.escaping import escaped
+
 HANDSHAKE_S = 10.0
 """How long a connection and its handshake may take."""
 SCHEMES = {"tcp": "vtcp", "grpc": "vgrpc"}
@@ -100,7 +102,7 @@ class _Handler(ConnectionHandler):  # type: ignore[misc, unused-ignore]
         try:
             self.request.do_handshake()
         except OSError as error:
-            _log.info("a connection from %s was refused: %s", self.client_address, error)
+            _log.info("a connection from %s was refused: %s", self.client_address, escaped(str(error)))
             return
         self.request.settimeout(None)
         connection = _Connection(self.request, self.server.connector, True)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from veracausa.cli.allow_model import AllowModel
+from veracausa.cli.federation.stopping import stopping
 from veracausa.errors import InputError
 
 
@@ -24,6 +25,11 @@ def predict(
     as_json: Annotated[bool, typer.Option("--json", help="Print a summary as the last line.")] = False,
 ) -> None:
     """Predict rows that all parties have, together. Every party runs this; the active one gets the predictions."""
+    with stopping(f"veracausa federation predict {folder}"):
+        _predict(folder, data, out, allow_model, as_json)
+
+
+def _predict(folder: Path, data: Path | None, out: Path | None, allow_model: str | None, as_json: bool) -> None:
     from veracausa.cli.console import err, print_json_line
     from veracausa.federation.attempt import Site, connected
     from veracausa.federation.inference import SitePrediction
@@ -49,4 +55,5 @@ def predict(
         print_json_line(summary)
         return
     scores = ", ".join(f"{name} {value:.4f}" for name, value in predictions.scores.items())
-    err.print(f"{len(predictions.ids)} rows -> {target}" + (f" ({scores})" if scores else ""), soft_wrap=True)
+    told = f"{len(predictions.ids)} rows -> {target}" + (f" ({scores})" if scores else "")
+    err.print(told, markup=False, soft_wrap=True)

@@ -13,17 +13,15 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print it as one line of JSON.")] = False,
 ) -> None:
     """Say who is here, at which step, how fast messages cross, and how much was sent."""
-    from rich.table import Table
-
     from veracausa.cli import console
-    from veracausa.federation.status import read_status
+    from veracausa.federation.status import ENDED, read_status
     from veracausa.runs.figures import format_bytes
 
     told = read_status(folder)
     if as_json:
         console.print_json_line(told)
         return
-    state = told["state"] if told["alive"] or told["state"] in ("done", "failed") else f"gone (was: {told['state']})"
+    state = told["state"] if told["alive"] or told["state"] in ENDED else f"gone (was: {told['state']})"
     console.out.print(f"{told['me']}: {state}, attempt {told['attempt']}, step {told['step']}", markup=False)
     if told.get("waits_for"):
         console.out.print(f"waiting for {', '.join(told['waits_for'])}", markup=False)
@@ -31,11 +29,10 @@ def status(
         console.out.print(told["error"], markup=False, soft_wrap=True)
     if "bytes_sent" in told:
         console.out.print(f"sent {format_bytes(told['bytes_sent'])} in {told['messages']} messages", markup=False)
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("member", "step", "round trip", "heard", "refused"):
-        table.add_column(column)
+    table = console.plain_table("member", "step", "round trip", "heard", "refused")
     for name, seen in told.get("members", {}).items():
         latency = "–" if seen["latency"] is None else f"{seen['latency'] * 1e3:.1f} ms"
-        table.add_row(name, str(seen["step"]), latency, f"{seen['silent']:.0f} s ago", str(seen["refused"]))
+        heard = f"{seen['silent']:.0f} s ago"
+        console.add_plain_row(table, name, str(seen["step"]), latency, heard, str(seen["refused"]))
     if table.row_count:
         console.out.print(table)
