@@ -235,7 +235,7 @@ def test_a_folder_that_vouches_for_itself_is_not_audited(here, trained):
     Path("site/party.toml").write_text('[model]\nallow = "planted:make"\n')
     Path("site/job.toml").write_text(tomli_w.dumps({**TREE, "model": evil("planted:make")}))
     run = Run("site/run", "honest_nets:small")
-    with pytest.raises(InputError, match="site/job.toml: model.name = 'planted:make': is code"):
+    with pytest.raises(InputError, match=r"site/job\.toml: model\.name = 'planted:make': is code"):
         data_of(run, run.job)
     assert not list(Path().rglob("PWNED"))
 

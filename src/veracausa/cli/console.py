@@ -49,7 +49,7 @@ def plain_table(*columns: str, title: str | None = None) -> Table:
 
 def add_plain_row(table: Table, *cells: str) -> None:
     """A row whose cells say what they say: brackets in them are no markup."""
-    table.add_row(*map(Text, cells))
+    table.add_row(*(Text(escaped(cell)) for cell in cells))
 
 
 class _Count(MofNCompleteColumn):

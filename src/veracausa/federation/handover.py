@@ -121,7 +121,13 @@ def import_part(file: Path, folder: Path, allow_model: str | None = None) -> Man
         raise InputError(f"{run}: already there; name another folder, or remove it")
     if (folder / JOB).is_file() and (folder / JOB).read_bytes() != contents[JOB]:
         raise InputError(f"{folder / JOB}: is another job than the one that {file} was trained with")
-    folder.mkdir(parents=True, exist_ok=True)
+    if run.is_symlink():
+        raise InputError(f"{run}: is a link; remove it, or name another folder")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Weights and preprocessing tell of the party's rows: nobody else on this machine reads them, from the start on.
+    for private in (folder, run):
+        private.mkdir(mode=0o700, exist_ok=True)
+        private.chmod(0o700)
     write_whole(folder / JOB, contents[JOB])
     if not (folder / "party.toml").exists():
         write_whole(folder / "party.toml", tomli_w.dumps(manifest.own).encode())
@@ -133,6 +139,8 @@ def import_part(file: Path, folder: Path, allow_model: str | None = None) -> Man
         write_whole(store.prepared_path, contents[PREPARED])
     write_whole(store.folder / MODEL, contents[MODEL])
     folders.set_status(run, state="done", epochs=job.training.epochs, imported=_digest(contents[MODEL]))
+    for path in (folder / JOB, folder / "party.toml", *run.rglob("*")):
+        path.chmod(0o700 if path.is_dir() else 0o600)
     return manifest
 
 

@@ -15,6 +15,7 @@ from veracausa.errors import InputError, RunError
 from veracausa.federation.declared import Declared
 from veracausa.federation.order import NOTHING
 from veracausa.runs.atomic import write_whole
+from veracausa.runs.folder import refuse_links
 from veracausa.runs.store import Store
 from veracausa.runs.tree import decode_tree, encode_tree
 from veracausa.wire.launch import Notify
@@ -46,6 +47,9 @@ class Prepared(ABC):
     def __init__(self, folder: Path, me: str) -> None:
         self.folder, self.me, self.path = folder, me, folder / RUN
         self.job_text = read_file(folder / "job.toml")
+        if self.path.is_symlink():
+            raise InputError(f"{self.path}: is a link, and what a run writes stays in its own folder; remove it")
+        refuse_links(self.path)
 
     def _open_store(self, keep: int, own: Iterable[bytes]) -> None:
         """Once everything was found in order: what this party writes, and the digest of its own data."""

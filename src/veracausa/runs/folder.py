@@ -137,9 +137,20 @@ def keep_metrics_until(path: Path, step: int) -> None:
         write_whole(target, "".join(json.dumps(record) + "\n" for record in kept).encode())
 
 
+def refuse_links(path: Path) -> None:
+    """Refuse a run folder with a link in it: what is written there would land somewhere else."""
+    for place, folders, files in os.walk(path):
+        for name in (*folders, *files):
+            if os.path.islink(os.path.join(place, name)):
+                raise InputError(
+                    f"{os.path.join(place, name)}: is a link, and what a run writes stays in its own folder; remove it"
+                )
+
+
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Keep a second process out of the same run folder; the lock goes with the process that holds it."""
+    refuse_links(path)
     with (path / ".lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -24,6 +24,7 @@ def code_in(job: Path, allow_model: str | None) -> list[str]:
     import tomllib
 
     from veracausa.errors import InputError
+    from veracausa.escaping import escaped
 
     tree = tomllib.loads(job.read_text(encoding="utf-8"))
     model = tree.get("model", {})
@@ -33,8 +34,8 @@ def code_in(job: Path, allow_model: str | None) -> list[str]:
     if ":" not in name or allow_model is not None:
         return []
     return [
-        f"note: the job's model is {name!r}, code outside the registry. It runs nowhere unless the member itself allows "
-        f'it: with [model] allow = "{name}" in its party.toml, or --allow-model'
+        f"note: the job's model is {name!r}, code outside the registry. It runs nowhere unless the member itself "
+        f'allows it: with [model] allow = "{escaped(name)}" in its party.toml, or --allow-model'
     ]
 
 
