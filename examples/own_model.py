@@ -25,6 +25,8 @@ if __name__ == "__main__":
             # package.module:factory, anything that Python can import; here, this file.
             "model": {"name": "own_model:small_net", "cut": 3, "args": {"width": 48}},
             "training": {"epochs": 3, "batch_size": 64},
-        }
+        },
+        # The job only names the code. That it may run is said here, by whoever starts it.
+        allow_model="own_model:small_net",
     )
     print(f"test accuracy: {run.summary['accuracy']:.3f}")

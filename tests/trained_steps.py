@@ -89,7 +89,8 @@ def job_for(dataset: VerticalDataset, model: dict, **training) -> Job:
             "risk": {"every": 0},
             "runtime": {"device": "cpu"},
             "seed": 7,
-        }
+        },
+        allow_model=model["name"],
     )
 
 

@@ -182,10 +182,17 @@ class Job(Section):
         return tomli_w.dumps(_without_none(self.model_dump(mode="json")))
 
 
-def load_job(source: str | Path | dict[str, Any] | Job, overrides: Sequence[str] = ()) -> Job:
-    """The validated job from a TOML file, a mapping or a job, with `a.b=c` settings laid over it."""
+def load_job(
+    source: str | Path | dict[str, Any] | Job, overrides: Sequence[str] = (), allow_model: str | None = None
+) -> Job:
+    """The validated job from a TOML file, a mapping or a job, with `a.b=c` settings laid over it.
+
+    `allow_model` is the `package.module:factory` that the caller trusts. A job that names another one can be read, but
+    its model cannot be built. A `Job` keeps what was allowed when it was loaded.
+    """
     if isinstance(source, Job):
-        tree, where = source.model_dump(mode="json", exclude_none=True), "job"
+        tree, where = source.model_dump(mode="json", exclude_none=True), source.model.named_in
+        allow_model = allow_model or source.model.allowed
     elif isinstance(source, dict):
         tree, where = json.loads(json.dumps(source, default=_plain)), "job"
     else:
@@ -193,9 +200,11 @@ def load_job(source: str | Path | dict[str, Any] | Job, overrides: Sequence[str]
     for override in sorted(overrides, key=lambda text: not _chooses(text)):
         _lay_over(tree, override)
     try:
-        return Job.model_validate(tree)
+        job = Job.model_validate(tree)
     except ValidationError as error:
         raise InputError(f"{where}: {_first_problem(error, tree)}") from None
+    job.model.allow(allow_model, where)
+    return job
 
 
 def _plain(value: Any) -> Any:

@@ -29,8 +29,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("VERACAUSA_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     Path("job.toml").write_text(JOB)
-    Path("bank.csv").write_text("id,age,y\n1,2,0\n")
-    Path("hospital.csv").write_text("id,bmi\n1,20\n")
+    Path("bank.csv").write_text("id,age,y\n1,2,0\n2,3,1\n")
+    Path("hospital.csv").write_text("id,bmi,pulse\n1,20,60\n2,21,70\n")
     return tmp_path
 
 
@@ -52,9 +52,10 @@ def line(printed: str, what: str) -> str:
 
 
 def test_the_whole_way(here: Path) -> None:
+    Path("bank.csv").write_text("id;age;y\n1;2;0\n2;3;1\n")
     founded = call(*INIT, "--out", "coordinator", "--set", "data.separator=;")
     assert "send coordinator/invitation.zip to hospital and lab" in founded
-    options = ("--data", "hospital.csv", "--id", "id", "--columns", "bmi,id", "--defense", "laplace")
+    options = ("--data", "hospital.csv", "--id", "id", "--columns", "bmi,pulse", "--defense", "laplace")
     joined = call("join", "coordinator/invitation.zip", "--party", "hospital", "--out", "hospital", *options)
     assert line(joined, "root") == line(founded, "root")
     assert "send hospital/hospital.request.zip to the coordinator" in joined
@@ -79,7 +80,7 @@ def test_the_whole_way(here: Path) -> None:
     assert Path("coordinator/job.toml").read_bytes() == Path("job.toml").read_bytes()
     assert list(read_network(Path("hospital/federation.toml")).members) == ["bank", "hospital", "lab"]
     own = PartyOwn.model_validate(tomllib.loads(Path("hospital/party.toml").read_text()))
-    assert own.data == {"path": str(here / "hospital.csv"), "id": "id", "columns": ["bmi", "id"]}
+    assert own.data == {"path": str(here / "hospital.csv"), "id": "id", "columns": ["bmi", "pulse"]}
     assert own.defense is not None
     assert own.defense.name == "laplace"
     assert tomllib.loads(Path("coordinator/party.toml").read_text())["data"]["separator"] == ";"

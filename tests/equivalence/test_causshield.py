@@ -31,7 +31,8 @@ def own_cache(tmp_path_factory, monkeypatch):
 
 
 def shielded(job, **settings):
-    return load_job(job.model_dump(mode="json", exclude_none=True) | {"defense": {**QUICK, **settings}})
+    tree = job.model_dump(mode="json", exclude_none=True) | {"defense": {**QUICK, **settings}}
+    return load_job(tree, allow_model=job.model.allowed)
 
 
 @pytest.mark.parametrize(("model", "local_steps"), [("convnet", 1), ("resnet", 3), ("own", 2)])

@@ -29,7 +29,8 @@ TABLE = {"name": "mlp", "cut": 2, "hidden": [8, 8]}
 
 def defended(job, name, **changes):
     return load_job(
-        job.model_dump(mode="json", exclude_none=True) | {"defense": {"name": name, **QUICK[name]}} | changes
+        job.model_dump(mode="json", exclude_none=True) | {"defense": {"name": name, **QUICK[name]}} | changes,
+        allow_model=job.model.allowed,
     )
 
 

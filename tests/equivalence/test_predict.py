@@ -206,7 +206,7 @@ def test_an_unfinished_run_cannot_predict(one_file, tmp_path):
 
     shutil.copytree(one_file.path, tmp_path / "run")
     (tmp_path / "run/parties/shop/model.safetensors").unlink()
-    with pytest.raises(InputError, match="shop has no trained model there; finish the run with --resume"):
+    with pytest.raises(InputError, match="shop has no trained model there; finish it with --resume"):
         Run(tmp_path / "run").predict(write(tmp_path / "new.csv", NEW, HEADER))
 
 

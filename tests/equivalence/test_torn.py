@@ -20,15 +20,17 @@ from veracausa.runs import store as store_module
 from veracausa.runs.store import Store, common_step
 from veracausa.runs.tree import decode_tree, same
 
-JOB = {
+OWN = "trained_steps:own_network"
+TREE = {
     "name": "torn",
     "seed": 3,
     "data": {"name": "digits", "train": 160, "test": 40},
-    "model": {"name": "trained_steps:own_network", "cut": 4},
+    "model": {"name": OWN, "cut": 4},
     "training": {"epochs": 3, "batch_size": 32, "optimizer": {"lr": 0.01}, "schedule": {"name": "cosine"}},
     "checkpoints": {"every_steps": 2, "keep": 3},
     "runtime": {"device": "cpu", "cpu_threads": 1, "timeout": 20},
 }
+JOB = veracausa.load_job(TREE, allow_model=OWN)
 PARTIES = ("active", "passive_1", "passive_2")
 
 
@@ -225,8 +227,9 @@ def test_a_full_disk_is_exit_code_1_and_one_sentence(tmp_path, monkeypatch, caps
     monkeypatch.setattr(store_module, "write_whole", full)
     monkeypatch.setenv("VERACAUSA_DEBUG", "0")
     job = tmp_path / "job.toml"
-    job.write_text(veracausa.load_job(JOB).to_toml())
-    monkeypatch.setattr(sys, "argv", ["veracausa", "train", str(job), "--out", str(tmp_path / "run")])
+    job.write_text(JOB.to_toml())
+    command = ["veracausa", "train", str(job), "--out", str(tmp_path / "run"), "--allow-model", OWN]
+    monkeypatch.setattr(sys, "argv", command)
     with pytest.raises(SystemExit) as left:
         cli.main()
     assert left.value.code == 1

@@ -40,6 +40,7 @@ cpu_threads = 1
 """
 DISCOVERY = """
 kind = "discovery"
+simulation = {simulation}
 name = "causes"
 data = {{ name = "synthetic", attributes = 6, edges = 7, rows = 200 }}
 parties = {{ hospital = ["x0", "x1", "x2"], lab = ["x3", "x4", "x5"] }}
@@ -80,7 +81,7 @@ def test_discovery(tmp_path: Path, encryption: str, scheme: str) -> None:
     if encryption == "bfv":
         pytest.importorskip("seal")
     job, members = tmp_path / "job.toml", ("validator", "hospital", "lab")
-    job.write_text(DISCOVERY.format(encryption=encryption))
+    job.write_text(DISCOVERY.format(encryption=encryption, simulation=str(encryption == "none").lower()))
     run_everywhere(tmp_path, job, scheme, members)
     edges = {member: (tmp_path / member / "run" / "edges.csv").read_bytes() for member in members}
     assert len(set(edges.values())) == 1

@@ -14,6 +14,7 @@ from veracausa.audit.twin import check_twin, defended_by, undefended
 from veracausa.config import Job, load_job
 from veracausa.errors import InputError
 from veracausa.label_attacks.returned import GradientsReturned
+from veracausa.models import require_allowed
 from veracausa.runs.audit_twin import FOLDER
 from veracausa.runs.folder import Run
 from veracausa.split.placement import choose_device
@@ -38,6 +39,7 @@ def audit_job(
     twin: str | Path | Run | None = None,
     labels: bool = True,
     observer: Observer = lambda event: None,
+    allow_model: str | None = None,
 ) -> Run:
     """Train a job and its undefended twin, attack both, measure what leaked; gives the run, its report written.
 
@@ -45,10 +47,12 @@ def audit_job(
     run's folder, as `twin/`; `twin` names a finished undefended run of the same job to take instead, so that audits of
     several defenses share one. `quick` takes weaker attackers, for a look at tiny data. With `resume`, what an earlier
     audit of the same job in `out` finished is kept. `labels`: also ask what passive parties learn of the labels from
-    the gradients they get back, which are recorded for that.
+    the gradients they get back, which are recorded for that. A model of one's own runs only if `allow_model` names
+    the same `package.module:factory`.
     """
     of_attacks = [override for override in overrides if _of_attack(override)]
-    settings = load_job(job, [override for override in overrides if override not in of_attacks])
+    settings = load_job(job, [override for override in overrides if override not in of_attacks], allow_model)
+    require_allowed(settings.model)
     names = list(attacks) if attacks else default_attacks(settings, of_attacks, quick)
     # Everything that can be refused is refused before the training.
     of_attacks = [*(quick_overrides(names) if quick else ()), *of_attacks]
@@ -56,7 +60,7 @@ def audit_job(
     for party in parties or ():
         if party not in settings.parties.passive:
             raise InputError(f"{party!r} is no passive party (they are: {', '.join(settings.parties.passive)})")
-    shared = twin if twin is None or isinstance(twin, Run) else Run(twin)
+    shared = twin if twin is None or isinstance(twin, Run) else Run(twin, settings.model.allowed)
     if shared is not None and defended_by(settings):
         check_twin(settings, shared)
     if not settings.checkpoints.moments:

@@ -35,7 +35,7 @@ def data_of(run: Run, job: Job) -> VerticalDataset:
     from veracausa.federation.split_site import SplitSite
 
     (me,) = _folders(run)
-    dataset = SplitSite(run.path.parent, me, secret=False).data_here()
+    dataset = SplitSite(run.path.parent, me, secret=False, allow_model=run.allow_model).data_here()
     own = dataset.parties[me]
     nothing = {split: Part(len(own.part(split))) for split in SPLITS}
     unknown = PartyData(job.parties.active, (), nothing["train"], nothing["validation"], nothing["test"])

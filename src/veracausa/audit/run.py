@@ -19,6 +19,7 @@ from veracausa.audit.victim import Victim
 from veracausa.config import Job
 from veracausa.data.vertical import VerticalDataset
 from veracausa.errors import InputError
+from veracausa.models import require_allowed
 from veracausa.registry import Options, did_you_mean
 from veracausa.runs.audit_twin import point_at_twin
 from veracausa.runs.folder import Run, how_it_ended, locked, set_status
@@ -56,8 +57,9 @@ def audit_run(
     if auxiliary < 4 or victims < 1:
         raise InputError("an audit needs at least 4 auxiliary rows and 1 victim")
     if run.status.get("state") != "done" or not run.summary:
-        raise InputError(f"{run.path}: the run is not finished; finish it with --resume, then audit it")
+        raise InputError(f"{run.path}: the run is not finished; {run.to_finish}, then audit it")
     job = run.job
+    require_allowed(job.model)
     alone = is_own_site(run, job)
     chosen = _parties(job, parties or (parties_here(run, job) if alone else None))
     dataset = data_of(run, job)

@@ -41,7 +41,7 @@ def twin_of(run: Run) -> Run | None:
     if not defended_by(run.job):
         return run
     path = twin_folder(run.path)
-    return Run(path) if path is not None and _finished(Run(path)) else None
+    return Run(path, run.allow_model) if path is not None and _finished(Run(path)) else None
 
 
 def check_twin(job: Job, twin: Run) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from veracausa.cli.allow_model import AllowModel
 from veracausa.cli.interruption import GoOn, resumable
 from veracausa.errors import InputError
 
@@ -48,6 +49,7 @@ def audit(
     labels: Annotated[
         bool, typer.Option("--labels/--no-labels", help="Also what passive parties learn of the labels.")
     ] = True,
+    allow_model: AllowModel = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was found as the last line.")] = False,
 ) -> None:
     """Attack what the parties of a job send, and say what could be read back.
@@ -76,13 +78,13 @@ def audit(
         if twin is not None:
             from veracausa.runs.folder import Run
 
-            common["twin"] = Run(twin)
+            common["twin"] = Run(twin, allow_model)
         if what.is_dir():
             if out is not None:
                 raise InputError(f"--out: {what} is a finished run, its audit goes into its own folder")
-            run = _audit_run(what, names, given, quick, common)
+            run = _audit_run(what, names, given, quick, common, allow_model)
         else:
-            run = _audit_job(what, names or None, out, given, quick, common)
+            run = _audit_job(what, names or None, out, given, quick, {**common, "allow_model": allow_model})
     found = run.summary
     page = run.path / "report.html"
     if as_json:
@@ -92,13 +94,15 @@ def audit(
     console.out.print(f"Report: {page}", markup=False, soft_wrap=True)
 
 
-def _audit_run(path: Path, names: list[str], given: list[str], quick: bool, common: Mapping[str, Any]) -> Run:
+def _audit_run(
+    path: Path, names: list[str], given: list[str], quick: bool, common: Mapping[str, Any], allow_model: str | None
+) -> Run:
     from veracausa.audit.job import default_attacks
     from veracausa.audit.run import audit_run
     from veracausa.audit.settings import quick_overrides
     from veracausa.runs.folder import Run
 
-    run = Run(path)
+    run = Run(path, allow_model)
     names = names or default_attacks(run.job, quick=quick)
     audit_run(run, names, overrides=[*(quick_overrides(names) if quick else ()), *given], **common)
     run.report()
@@ -132,6 +136,7 @@ def _names(text: str) -> list[str]:
 
 def print_audit(run: Run, found: Mapping[str, Any]) -> None:
     """A table of all attacks, and the verdict."""
+    from rich.markup import escape
     from rich.table import Table
 
     from veracausa.cli import console
@@ -147,8 +152,8 @@ def print_audit(run: Run, found: Mapping[str, Any]) -> None:
             for split in ("train", "test"):
                 if read := snapshots({party: own}, split):
                     beside = undefended_leakage(entry, party, split)
-                    count = f"{own[split]['samples']} {split}"
-                    table.add_row(*([attack] if several else []), party, count, *_cells(worst(read), read[-1], beside))
+                    named = [*([attack] if several else []), party, f"{own[split]['samples']} {split}"]
+                    table.add_row(*map(escape, named), *_cells(worst(read), read[-1], beside))
     console.out.print(table)
 
     def say(sentence: str) -> None:

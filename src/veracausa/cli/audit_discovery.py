@@ -97,6 +97,7 @@ def _options(given: Mapping[str, Any]) -> Any:
 
 def print_audit(found: Mapping[str, Any]) -> None:
     """Who learns what, and the table."""
+    from rich.markup import escape
     from rich.table import Table
 
     from veracausa.cli import console
@@ -104,11 +105,11 @@ def print_audit(found: Mapping[str, Any]) -> None:
 
     table = Table("attack", box=None, pad_edge=False)
     for case in found["cases"]:
-        table.add_column(case["name"], justify="right")
+        table.add_column(escape(case["name"]), justify="right")
     for row in rows(found):
-        table.add_row(row.name, *("–" if cell is None else cell.text for cell in row.cells))
+        table.add_row(*map(escape, (row.name, *("–" if cell is None else cell.text for cell in row.cells))))
     for label, values in figures(found):
-        table.add_row(label, *values)
+        table.add_row(*map(escape, (label, *values)))
     console.out.print(table)
     for who, what in found["learned"].items():
         console.out.print(f"\n{who[0].upper()}{who[1:]}: {what}", markup=False, soft_wrap=True)

@@ -4,23 +4,52 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Task, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
+from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+from veracausa.escaping import escaped
+
+
+class _Screen(Console):
+    """A console on which text is only ever text: whoever wrote it, it cannot move the cursor or hide a line."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            # What rich itself says to the terminal is marked as control, and colours are no text.
+            yield segment if segment.control else Segment(escaped(segment.text, keep="\n"), segment.style)
+
+
+out: Console = _Screen(highlight=False)
+err: Console = _Screen(stderr=True, highlight=False)
 
 
 def print_json_line(value: Any) -> None:
     """Print the value as one line of JSON; a command prints it last, so that a machine can read the last line."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    # JSON lets some characters stand that a terminal obeys. They occur in strings alone, where \\u means the same.
+    sys.stdout.write("".join(sign if escaped(sign) == sign else json.dumps(sign)[1:-1] for sign in text) + "\n")
     sys.stdout.flush()
+
+
+def plain_table(*columns: str, title: str | None = None) -> Table:
+    """A table without lines, for words of others: give its rows to `add_plain_row`."""
+    table = Table(box=None, padding=(0, 2, 0, 0), title=title, title_justify="left", show_header=bool(columns))
+    for column in columns:
+        table.add_column(column)
+    return table
+
+
+def add_plain_row(table: Table, *cells: str) -> None:
+    """A row whose cells say what they say: brackets in them are no markup."""
+    table.add_row(*(Text(escaped(cell)) for cell in cells))
 
 
 class _Count(MofNCompleteColumn):

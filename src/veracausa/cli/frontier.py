@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from veracausa.cli.allow_model import AllowModel
 from veracausa.cli.interruption import GoOn, resumable
 from veracausa.errors import InputError
 
@@ -50,6 +51,7 @@ def frontier(
     out: Annotated[Path | None, typer.Option(help="Where to write; default: frontiers/NAME.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Keep the trials that are there; do the rest.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Weaker attackers, for a first look at small data.")] = False,
+    allow_model: AllowModel = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was found as the last line.")] = False,
 ) -> None:
     """Find the defense and the setting for a wanted accuracy or leakage.
@@ -64,6 +66,7 @@ def frontier(
     from veracausa.defenses import defenses as registered
     from veracausa.frontier.budget import Budget, seconds_of
     from veracausa.frontier.recommend import SCORES, Wish
+    from veracausa.models import require_allowed
 
     if sum(wanted is not None for wanted in (accuracy, leakage, at_least)) > 1:
         raise InputError("--accuracy, --at-least and --leakage: ask for one of them, the other is what is found out")
@@ -80,7 +83,8 @@ def frontier(
         registered.get(name)
     chosen = _cuts(cuts)
     clock = Budget(seconds_of(budget))
-    wanted = load_job(job, settings or ())
+    wanted = load_job(job, settings or (), allow_model)
+    require_allowed(wanted.model)
     own = _words(parties or "")
     for party in own:
         if party not in wanted.parties.passive:

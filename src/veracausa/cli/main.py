@@ -30,6 +30,7 @@ from veracausa.cli import (
 )
 from veracausa.cli import list as listing
 from veracausa.errors import FULL, VeracausaError, of_system
+from veracausa.escaping import escaped
 
 app = typer.Typer(
     name="veracausa",
@@ -92,7 +93,7 @@ def main() -> None:
 def _leave(sentence: str, exit_code: int) -> NoReturn:
     if os.environ.get("VERACAUSA_DEBUG") == "1":
         traceback.print_exc()
-    sys.stderr.write(f"veracausa: {sentence}\n")
+    sys.stderr.write(f"veracausa: {escaped(sentence)}\n")
     sys.exit(exit_code)
 
 

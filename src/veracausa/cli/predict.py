@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from veracausa.cli.allow_model import AllowModel
 from veracausa.cli.console import err, print_json_line
 from veracausa.errors import InputError
 
@@ -21,13 +22,14 @@ def predict(
     raw: Annotated[
         bool, typer.Option("--raw", help="Write ids as they are, also where a spreadsheet would run one as a formula.")
     ] = False,
+    allow_model: AllowModel = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a summary as the last line.")] = False,
 ) -> None:
     """Predict new rows jointly: every party runs its own saved model on its own columns."""
     sources = _sources(data or [])
     from veracausa.runs.folder import Run
 
-    trained = Run(run)
+    trained = Run(run, allow_model)
     target = out or trained.path / "predictions.csv"
     predictions = trained.predict(sources, target, raw)
     summary = {"rows": len(predictions.ids), "predictions": str(target), **predictions.scores}
@@ -35,7 +37,8 @@ def predict(
         print_json_line(summary)
         return
     scores = ", ".join(f"{name} {value:.4f}" for name, value in predictions.scores.items())
-    err.print(f"{len(predictions.ids)} rows -> {target}" + (f" ({scores})" if scores else ""), soft_wrap=True)
+    told = f"{len(predictions.ids)} rows -> {target}" + (f" ({scores})" if scores else "")
+    err.print(told, markup=False, soft_wrap=True)
 
 
 def _sources(data: list[str]) -> Path | dict[str, Path] | None:

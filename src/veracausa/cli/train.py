@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from veracausa.cli.allow_model import AllowModel
 from veracausa.cli.console import Progress, print_json_line
 from veracausa.cli.interruption import GoOn, resumable
 
@@ -18,6 +19,7 @@ def train(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder; default: runs/NAME, numbered if taken.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint all parties hold.")] = False,
+    allow_model: AllowModel = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as the last line.")] = False,
 ) -> None:
     """Train one model across all parties of a job, here."""
@@ -25,7 +27,7 @@ def train(
 
     go_on = GoOn()
     with resumable(go_on), Progress() as progress:
-        run = train_job(job, out, resume, settings or (), go_on.heard(progress))
+        run = train_job(job, out, resume, settings or (), go_on.heard(progress), allow_model=allow_model)
     from veracausa.cli.report import report
 
     if as_json:

@@ -38,6 +38,8 @@ class DiscoveryJob(BaseModel):
     required: Edges = []
     forbidden: Edges = []
     settings: dict[str, Any] = {}
+    simulation: bool = False
+    """Between organisations: no column is real, so that `encryption = "none"` may send them as they are."""
 
     def to_toml(self) -> str:
         import tomli_w

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from veracausa.errors import InputError, RunError, WireError
+from veracausa.escaping import escaped
 from veracausa.federation.declared import Declared
 from veracausa.federation.own_ids import Counts
 from veracausa.runs.atomic import write_whole
@@ -261,7 +262,7 @@ def _declared(entry: Mapping[str, Any]) -> Declared:
     if entry["per"] not in ("epoch", "run") or not (size is None or type(size) is int) or len(entry["to"]) > 1000:
         raise ValueError
     to = tuple(shown(str(name)) for name in entry["to"])
-    return Declared(shown(str(entry["kind"])), to, str(entry["shape"])[:200], entry["per"], size)
+    return Declared(shown(str(entry["kind"])), to, escaped(str(entry["shape"])[:200]), entry["per"], size)
 
 
 def _count(peer: str, name: str, said: object) -> int:

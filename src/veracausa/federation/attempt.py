@@ -20,7 +20,7 @@ from veracausa.runs.folder import locked
 from veracausa.wire.credentials import Credentials
 from veracausa.wire.flare.cell import FlareSite
 from veracausa.wire.flare.link import FlareLink
-from veracausa.wire.link import Link
+from veracausa.wire.link import Link, parting_words
 
 Notify = Callable[[Mapping[str, Any]], None]
 Approve = Callable[[Agreement], bool]
@@ -87,7 +87,8 @@ def run_site(site: Site, prepared: Prepared, approve: Approve, notify: Notify = 
                 time.sleep(min(5.0, 0.2 * attempt))
             except BaseException as error:
                 link.give_up(error)
-                tell({"event": "failed", "reason": str(error) or type(error).__name__})
+                stopped = isinstance(error, KeyboardInterrupt)
+                tell({"event": "stopped"} if stopped else {"event": "failed", "reason": parting_words(error)})
                 raise
         raise RunError(f"gave up after {limits.attempts} attempts; the last one: {lost}")
 

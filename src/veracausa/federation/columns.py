@@ -142,9 +142,10 @@ class SiteColumns:
         self.table = _open(own, job.data.get("on"), folder)
         self.names = _columns(self.table, own.columns or named)
         self.rows = torch.arange(self.table.frame.height)
+        numbers = self._numbers(self.rows)  # a column that cannot be used is said before anybody is dialled
         if method.missing == "drop":
             # Rows that lack a value never become common: the same ones are left as if all were dropped together.
-            lacking = np.asarray(np.isnan(self._numbers(self.rows)).any(axis=1))
+            lacking = np.asarray(np.isnan(numbers).any(axis=1))
             self.rows = self.rows[torch.from_numpy(~lacking)]
             if not len(self.rows):
                 raise InputError(f"{self.table.path}: every row lacks a value; set missing = 'median'")

@@ -52,8 +52,9 @@ def _party(others: tuple[str, ...], method: VFedCD, columns: SiteColumns) -> Ite
     yield Declared("toss shown", others, "the nonce", "run", 32 * once)
     yield Declared("key", others, "a public key", "run", None)
     yield Declared("agreed", others, "a fingerprint", "run", 32 * once)
-    yield Declared("columns", others, f"its {own} columns, encrypted ({method.encryption})", "run", None)
-    yield Declared("triples", others, f"masked products, encrypted ({method.encryption})", "epoch", None)
+    how = "UNENCRYPTED" if method.encryption == "none" else f"encrypted ({method.encryption})"
+    yield Declared("columns", others, f"its {own} columns, {how}", "run", None)
+    yield Declared("triples", others, f"masked products, {how}", "epoch", None)
     if once > 1 and not settings.open_parts:
         yield Declared("pad secret", others, "32 bytes", "run", 32 * once)
     yield Declared("first share", others, "shares of first weights", "run", weights * once)

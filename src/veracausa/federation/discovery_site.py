@@ -21,15 +21,15 @@ from veracausa.discovery.constraints import edge_constraints
 from veracausa.discovery.federated.plan import VALIDATOR, Plan
 from veracausa.discovery.federated.run import PartyProgram, make_plan
 from veracausa.discovery.federated.strong.run import StrongProgram, plan_of
-from veracausa.discovery.job import DiscoveryJob, read_job
 from veracausa.discovery.privacy import output
 from veracausa.discovery.privacy.check import stated
 from veracausa.discovery.privacy.chosen import chosen
-from veracausa.discovery.run import DiscoveryRun, _resolved, make_method
-from veracausa.discovery.vfedcd import VFedCD
+from veracausa.discovery.run import DiscoveryRun
 from veracausa.errors import InputError, VeracausaError, WireError
 from veracausa.federation.columns import Attributes, SiteColumns, all_names, exchange
+from veracausa.federation.described import UNENCRYPTED, described_discovery
 from veracausa.federation.discovery_declared import declared_discovery
+from veracausa.federation.discovery_job import own_discovery
 from veracausa.federation.discovery_result import Result, write_result
 from veracausa.federation.members import first_problem
 from veracausa.federation.order import agree_on_kept, rows_in_order
@@ -61,19 +61,20 @@ class DiscoverySite(Prepared):
 
     def __init__(self, folder: Path, me: str, secret: bool) -> None:
         super().__init__(folder, me)
-        self.job, self.method = _own_job(folder, me)
+        self.job, self.method = own_discovery(folder, me)
         self.parties = tuple(self.job.parties)
         self.peers = tuple(name for name in (*self.parties, VALIDATOR) if name != me)
         self.noise = chosen(self.method.get_params(), "federated")
-        self.columns = None if me == VALIDATOR else SiteColumns(self.job, self.method, _own(folder), me, folder)
+        self.columns = None if me == VALIDATOR else SiteColumns(self.job, self.method, own_table(folder), me, folder)
         if self.columns is not None and self.columns.table is not None:
             brought = IdFile(self.columns.ids, str(self.columns.table.path))
             self.ids = OwnIds(me, AlignmentSettings(parties=self.parties), _alignment(folder), [brought])
         self.declared = tuple(declared_discovery(me, self.parties, self.method, self.columns, self.ids))
+        self.described = described_discovery(self.job, self.method, aligned="name" not in self.job.data)
         if self.method.encryption == "none" and not self.method.strong:
             self.warnings = (
-                "encryption none: masks follow from the job's seed, which all know, and nothing is encrypted but the "
-                "connection: a partner can read columns out of what it is sent; set encryption, or strong",
+                f"{UNENCRYPTED}: this is a simulation. Masks follow from the job's seed, which all know, and a partner "
+                "reads your columns out of what it is sent; say no if any of them is real",
             )
         described = self.job.to_toml().encode()
         config = self.path / "config.toml"
@@ -251,7 +252,8 @@ class DiscoverySite(Prepared):
         return None
 
 
-def _own(folder: Path) -> OwnTable:
+def own_table(folder: Path) -> OwnTable:
+    """What this party's `party.toml` says of its table."""
     tree = party_tree(folder)
     if odd := sorted(set(tree) - {"data", ALIGNMENT}):
         raise InputError(
@@ -266,29 +268,3 @@ def _own(folder: Path) -> OwnTable:
 
 def _alignment(folder: Path) -> OwnOptions:
     return own_options(party_tree(folder), folder)
-
-
-def _own_job(folder: Path, me: str) -> tuple[DiscoveryJob, VFedCD]:
-    """The agreed job with all its settings, and its method; what can not be done across sites is refused."""
-    path = folder / "job.toml"
-    job = read_job(path)
-    if "files" in job.data:
-        raise InputError(f"{path}: data.files: where a party's file lies is its own; name the parties alone")
-    if len(job.parties) < 2:
-        raise InputError(f"{path}: parties: name two at least; an empty list of columns stands for all that one has")
-    if me not in (*job.parties, VALIDATOR):
-        raise InputError(f"{path}: {me!r} has no part in this job")
-    method = make_method(job)
-    if not isinstance(method, VFedCD):
-        raise InputError(f"{path}: method = {job.method!r}: needs all columns in one place; use vfedcd")
-    if method.engine == "floating":
-        raise InputError(f"{path}: settings.engine = 'floating' is for one place; leave it out")
-    if method.encryption == "paillier" and not method.strong:
-        raise InputError(
-            f"{path}: settings.encryption = 'paillier' is for one machine: nothing proves that a partner's modulus is "
-            "well formed, and one that is not need not hide what is computed under it; use bfv"
-        )
-    if method.bootstrap:
-        raise InputError(f"{path}: settings.bootstrap: resamples are not trained across sites; set it to 0")
-    method.engine_for(len(job.parties), given=True)
-    return job.model_copy(update={"settings": _resolved(method)}), method

@@ -1,6 +1,7 @@
 """A party's trained part as one file: from the site that trained to the one that serves.
 
-A zip of safetensors, TOML and JSON, none of it compressed and nothing in it executed. It holds the party's own weights
+A zip of safetensors, TOML and JSON, none of it compressed and nothing in it executed: a model that is code is only
+named, and its name alone imports nothing. It holds the party's own weights
 and how its columns became numbers (means, categories): it is for the party itself, not for its partners. Its key, its
 rows and the path of its data are not in it.
 """
@@ -22,7 +23,8 @@ from veracausa.config import Job, load_job
 from veracausa.data.preprocessing import column_count
 from veracausa.errors import InputError, RunError
 from veracausa.federation.members import first_problem
-from veracausa.federation.prepared import RUN, SEED, SEED_BYTES, own_secret
+from veracausa.federation.prepared import RUN, SEED, SEED_BYTES, allowed_model, own_secret
+from veracausa.models import require_allowed
 from veracausa.runs import folder as folders
 from veracausa.runs.atomic import write_whole
 from veracausa.runs.folder import Run
@@ -63,8 +65,8 @@ class Manifest(BaseModel):
 class SiteRun(Run):
     """The run folder of one party at its own site."""
 
-    def __init__(self, folder: Path, me: str) -> None:
-        super().__init__(folder / RUN)
+    def __init__(self, folder: Path, me: str, allow_model: str | None = None) -> None:
+        super().__init__(folder / RUN, allow_model)
         self.me = me
 
     @property
@@ -116,16 +118,26 @@ def export(folder: Path, me: str, out: Path) -> Manifest:
     return manifest
 
 
-def import_part(file: Path, folder: Path) -> Manifest:
-    """Lay a party's trained part into its folder, which may have joined the federation already."""
+def import_part(file: Path, folder: Path, allow_model: str | None = None) -> Manifest:
+    """Lay a party's trained part into its folder, which may have joined the federation already.
+
+    A model that is code is built, to try the weights, only if `allow_model` or the folder's own `party.toml` names the
+    same one. What the part itself says allows nothing.
+    """
     manifest, contents = _read(file)
-    job = _checked(file, manifest, contents)
+    job = _checked(file, manifest, contents, allow_model or allowed_model(folder))
     run = folder / RUN
     if (run / "config.toml").exists():
         raise InputError(f"{run}: already there; name another folder, or remove it")
     if (folder / JOB).is_file() and (folder / JOB).read_bytes() != contents[JOB]:
         raise InputError(f"{folder / JOB}: is another job than the one that {file} was trained with")
-    folder.mkdir(parents=True, exist_ok=True)
+    if run.is_symlink():
+        raise InputError(f"{run}: is a link; remove it, or name another folder")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Weights and preprocessing tell of the party's rows: nobody else on this machine reads them, from the start on.
+    for private in (folder, run):
+        private.mkdir(mode=0o700, exist_ok=True)
+        private.chmod(0o700)
     write_whole(folder / JOB, contents[JOB])
     if not (folder / "party.toml").exists():
         write_whole(folder / "party.toml", tomli_w.dumps(manifest.own).encode())
@@ -137,6 +149,8 @@ def import_part(file: Path, folder: Path) -> Manifest:
         write_whole(store.prepared_path, contents[PREPARED])
     write_whole(store.folder / MODEL, contents[MODEL])
     folders.set_status(run, state="done", epochs=job.training.epochs, imported=_digest(contents[MODEL]))
+    for path in (folder / JOB, folder / "party.toml", *run.rglob("*")):
+        path.chmod(0o700 if path.is_dir() else 0o600)
     return manifest
 
 
@@ -173,12 +187,13 @@ def _bounded(parcel: zipfile.ZipFile, name: str, limit: int, file: Path) -> byte
         return entry.read(limit + 1)
 
 
-def _checked(file: Path, manifest: Manifest, contents: Mapping[str, bytes]) -> Job:
+def _checked(file: Path, manifest: Manifest, contents: Mapping[str, bytes], allow_model: str | None) -> Job:
     """The job with the party's own part, after everything was tried that the part will be used for."""
     _refuse_discovery(file, contents[JOB])
     tree = tomllib.loads(contents[JOB].decode())
     try:
-        job = load_job({**tree, "party": {manifest.party: manifest.own}})
+        job = load_job({**tree, "party": {manifest.party: manifest.own}}, allow_model=allow_model)
+        require_allowed(job.model)
         model = decode_tree(contents[MODEL])
         if PREPARED in contents:
             decode_tree(contents[PREPARED])

@@ -21,8 +21,9 @@ from veracausa.federation.agreement import Memory
 from veracausa.federation.handover import SiteRun
 from veracausa.federation.order import rows_in_order
 from veracausa.federation.own_ids import IdFile, own_options
-from veracausa.federation.prepared import order_key, party_tree
+from veracausa.federation.prepared import allowed_model, order_key, party_tree
 from veracausa.federation.split_site import SplitSite
+from veracausa.models import require_allowed
 from veracausa.split.party import Schema
 from veracausa.split.predict import Predictions, Serving, named
 from veracausa.split.restore import check_shape, saved_model
@@ -38,13 +39,15 @@ class SitePrediction:
     """One party of a joint prediction, from its own folder and its own new rows.
 
     Without `data`, the test rows of the training are predicted. What is wrong with them is said before anybody is
-    dialled.
+    dialled. A model that is code runs only if `allow_model` or the folder's own `party.toml` names the same one.
     """
 
-    def __init__(self, folder: Path, me: str, data: Path | None = None) -> None:
+    def __init__(self, folder: Path, me: str, data: Path | None = None, allow_model: str | None = None) -> None:
         self.folder, self.me = folder, me
-        self.run = SiteRun(folder, me)
+        allowed = allow_model or allowed_model(folder)
+        self.run = SiteRun(folder, me, allowed)
         self.job: Job = self.run.job
+        require_allowed(self.job.model)
         self.model = saved_model(self.run, me)
         self.parties = (self.job.parties.active, *self.job.parties.passive)
         self.peers = tuple(name for name in self.parties if name != me)
@@ -55,7 +58,7 @@ class SitePrediction:
         if data is None and self.run.status.get("imported"):
             raise InputError(f"{self.run.path}: was imported, and has no test rows of its training; give new rows")
         if data is None:
-            self.site = SplitSite(folder, me, self.run.secret)
+            self.site = SplitSite(folder, me, self.run.secret, allow_model=allowed)
         elif isinstance(self.job.data, TableOptions):
             self.table = self._open(data, self.job.data)
         else:

@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from veracausa.errors import InputError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+_FEDERATION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""A federation's name stands in the root's certificate."""
 _ADDRESS = re.compile(r"([A-Za-z0-9.-]+):(\d{1,5})")
 CELL_OF_SERVER = "server"
 """What FLARE calls the cell that the others dial, whoever runs it."""
@@ -43,19 +45,22 @@ class Member(_Strict):
 
 
 class WireLimits(_Strict):
-    """How long a party waits, and how much it takes in. All members keep to the same."""
+    """How long a party waits, and how much it takes in. All members keep to the same.
 
-    patience_s: float = Field(120.0, gt=0)
+    Whoever founds a federation writes these limits, and every member's machine keeps to them: so they have limits, too.
+    """
+
+    patience_s: float = Field(120.0, gt=0, le=86_400)
     """How long a member may be silent before the others count it as lost and wait for its return."""
-    return_s: float = Field(3600.0, gt=0)
+    return_s: float = Field(3600.0, gt=0, le=30 * 86_400)
     """How long the others wait for a lost member to return before they give up."""
-    attempts: int = Field(100, ge=1)
+    attempts: int = Field(100, ge=1, le=10_000)
     """How often a run may begin anew from a checkpoint."""
     chunk_kib: int = Field(2048, ge=16, le=65536)
     """A message is cut into pieces of this size."""
-    window_mib: int = Field(256, ge=1)
+    window_mib: int = Field(256, ge=1, le=8192)
     """How much may be on its way to one peer unread."""
-    max_message_mib: int = Field(1024, ge=1)
+    max_message_mib: int = Field(1024, ge=1, le=8192)
     end_to_end: Literal["relayed", "always"] = "relayed"
     """Whether direct connections are encrypted once more inside TLS; what a relay carries always is."""
 
@@ -68,8 +73,15 @@ class Network(_Strict):
     """The member whose port the others dial. It may take part in the job or only relay."""
     scheme: Literal["tcp", "grpc"] = "tcp"
     route: Literal["relayed", "direct"] = "relayed"
-    members: dict[str, Member]
+    members: dict[str, Member] = Field(max_length=1000)
     wire: WireLimits = WireLimits()
+
+    @field_validator("name")
+    @classmethod
+    def _plain(cls, name: str) -> str:
+        if not _FEDERATION.fullmatch(name):
+            raise ValueError(f"{name[:80]!r}: a name has letters, digits, '.', '-' and '_', at most 64")
+        return name
 
     @field_validator("members")
     @classmethod

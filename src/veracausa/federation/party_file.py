@@ -17,7 +17,7 @@ from veracausa.federation.members import first_problem
 from veracausa.federation.own_ids import ALIGNMENT, own_options
 
 _ABOUT = """\
-# What is {party}'s own: where its data lies, and how it defends itself. This file never leaves this folder.
+# What is {party}'s own: where its data lies, how it defends itself, what code it allows. It never leaves this folder.
 """
 _EXAMPLE = """\
 # [data]
@@ -38,8 +38,12 @@ def party_toml(
     columns: Sequence[str] = (),
     defense: str | None = None,
     settings: Sequence[str] = (),
+    allow_model: str | None = None,
 ) -> str:
-    """The file's text from a command's options; `settings` are `data.K=V`, `defense.K=V` and `alignment.K=V`."""
+    """The file's text from a command's options; `settings` are `data.K=V`, `defense.K=V` and `alignment.K=V`.
+
+    `allow_model` is the job's model where that is code: the party vouches for it by name.
+    """
     tree: dict[str, dict[str, Any]] = {"data": {}, "defense": {}, ALIGNMENT: {}}
     if data is not None:
         # A run may start in another folder.
@@ -52,13 +56,15 @@ def party_toml(
         tree["defense"]["name"] = defense
     for setting in settings:
         _lay_over(tree, setting)
-    own = {table: values for table, values in tree.items() if values}
+    own: dict[str, dict[str, Any]] = {table: values for table, values in tree.items() if values}
     try:
         PartyOwn.model_validate({table: values for table, values in own.items() if table != ALIGNMENT})
         OwnTable.model_validate(own.get("data", {}))
     except ValidationError as error:
         raise InputError(f"party.toml: {first_problem(error)}") from None
     own_options(own, Path())
+    if allow_model is not None:
+        own["model"] = {"allow": allow_model}
     import tomli_w
 
     return _ABOUT.format(party=party) + (tomli_w.dumps(own) if own else _EXAMPLE)

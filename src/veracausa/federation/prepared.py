@@ -17,6 +17,7 @@ from veracausa.federation.declared import Declared
 from veracausa.federation.order import NOTHING, ORDER_KEY
 from veracausa.federation.own_ids import ALIGNMENT, OwnIds
 from veracausa.runs.atomic import write_whole
+from veracausa.runs.folder import refuse_links
 from veracausa.runs.store import Store
 from veracausa.runs.tree import decode_tree, encode_tree
 from veracausa.wire.launch import Notify
@@ -47,6 +48,8 @@ class Prepared(ABC):
     peers: tuple[str, ...]
     """The other members with a part in the job, in its order."""
     declared: tuple[Declared, ...]
+    described: tuple[tuple[str, str], ...]
+    """What the job is and does, in rows for whoever is asked to agree."""
     warnings: tuple[str, ...] = ()
     """What the party should know before it says yes."""
     ids: OwnIds | None = None
@@ -55,6 +58,9 @@ class Prepared(ABC):
     def __init__(self, folder: Path, me: str) -> None:
         self.folder, self.me, self.path = folder, me, folder / RUN
         self.job_text = read_file(folder / "job.toml")
+        if self.path.is_symlink():
+            raise InputError(f"{self.path}: is a link, and what a run writes stays in its own folder; remove it")
+        refuse_links(self.path)
 
     def _open_store(self, keep: int, own: Iterable[bytes]) -> None:
         """Once everything was found in order: what this party writes, and the digest of its own data."""
@@ -99,7 +105,23 @@ class Prepared(ABC):
 
 
 def party_tree(folder: Path) -> dict[str, Any]:
-    """What `party.toml` says; nothing where there is none."""
+    """What `party.toml` says of data and defense; nothing where there is none.
+
+    `[model]` is left out: it never becomes part of a job or of a run folder, where it would vouch for itself.
+    """
+    return {name: value for name, value in _whole_tree(folder).items() if name != "model"}
+
+
+def allowed_model(folder: Path) -> str | None:
+    """The `package.module:factory` that this party's own `party.toml` allows as the job's model, if any."""
+    model = _whole_tree(folder).get("model", {})
+    allowed = model.get("allow") if isinstance(model, dict) else None
+    if not isinstance(model, dict) or set(model) - {"allow"} or not isinstance(allowed, str | None):
+        raise InputError(f'{folder / "party.toml"}: model: holds one setting, allow = "package.module:factory"')
+    return allowed
+
+
+def _whole_tree(folder: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(_party_text(folder).decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

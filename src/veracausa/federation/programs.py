@@ -6,14 +6,15 @@ import tomllib
 from pathlib import Path
 
 from veracausa.errors import InputError
-from veracausa.federation.prepared import Prepared, read_file
+from veracausa.federation.prepared import Prepared, allowed_model, read_file
 
 
-def party_program(folder: Path, me: str, secret: bool = True) -> Prepared:
+def party_program(folder: Path, me: str, secret: bool = True, allow_model: str | None = None) -> Prepared:
     """The party `me` as its folder describes it, checked as far as it can be alone.
 
     What it draws for itself, and the order of rows if it leads, follow from secrets of its own. Without `secret` they
-    follow from the job's seed and its file, which makes a run repeatable and hides neither: for simulations.
+    follow from the job's seed and its file, which makes a run repeatable and hides neither: for simulations. A model
+    that is code runs only if `allow_model` or the folder's `party.toml` names the same one.
     """
     path = folder / "job.toml"
     try:
@@ -26,4 +27,4 @@ def party_program(folder: Path, me: str, secret: bool = True) -> Prepared:
         return DiscoverySite(folder, me, secret)
     from veracausa.federation.split_site import SplitSite
 
-    return SplitSite(folder, me, secret)
+    return SplitSite(folder, me, secret, allow_model or allowed_model(folder))

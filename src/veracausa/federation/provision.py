@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,8 +22,6 @@ from veracausa.wire.credentials import fingerprint, grouped, public_bytes, read_
 INVITATION = ("federation.toml", "job.toml", "root.pem")
 REQUEST = ("request.toml", "request.csr")
 SIGNED = ("certificate.pem", "root.pem")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-"""Of a federation: it stands in the root's certificate."""
 
 
 class Note(BaseModel):
@@ -95,8 +92,6 @@ def describe(
 
 def check_names(network: Network) -> None:
     """Refuse names that a certificate cannot tell apart."""
-    if not _NAME.fullmatch(network.name):
-        raise InputError(f"federation {network.name!r}: a name has letters, digits, '.', '-' and '_', at most 64")
     for member, about in network.members.items():
         host = (about.address or "").rpartition(":")[0].lower()
         for other in network.members:
@@ -107,19 +102,15 @@ def check_names(network: Network) -> None:
 def parties_of(job: Path) -> tuple[str, ...]:
     """Who takes part in a job, which has nothing in it that is a party's own."""
     from veracausa.config import load_job
-    from veracausa.discovery.job import read_job
 
     tree = _read_toml(job)
     if "party" in tree:
         raise InputError(f"{job}: [party.*] is a party's own and never leaves it; move it into that party's party.toml")
     if tree.get("kind") == "discovery":
         from veracausa.discovery.federated.plan import VALIDATOR
+        from veracausa.federation.discovery_job import read_agreed
 
-        discovery = read_job(job)
-        names = tuple(discovery.parties) or tuple(discovery.data.get("files", ()))
-        if not names:
-            raise InputError(f"{job}: parties: is missing; say which parties hold which columns")
-        return (*names, VALIDATOR)
+        return (*read_agreed(job)[0].parties, VALIDATOR)
     parties = load_job(job).parties
     return (parties.active, *parties.passive)
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from veracausa.alignment.settings import AlignmentSettings, OwnOptions
 from veracausa.config import Job
-from veracausa.data import partition
+from veracausa.data import partition, preprocessing
 from veracausa.data.align import TableFile
 from veracausa.data.files import given_path
 from veracausa.data.profile import remarks
@@ -78,9 +78,20 @@ class SiteTable:
         self.columns = own_columns(job, self.holding, me)
         self.labels = Labels.of(self.holding, job.data) if self.leads else None
         settings = AlignmentSettings(parties=self.parties, mode=job.data.match)
-        files = [file for file in (self.holding.train, self.holding.test) if file is not None]
-        brought = [IdFile(file.ids, str(file.path)) for file in files]
+        # One id that is missing or stands twice is said here, before anybody is dialled.
+        brought = [IdFile(file.ids, str(file.path)) for file in self._files()]
         self.ids = OwnIds(me, settings, alignment or OwnOptions(), brought)
+
+    def check(self) -> None:
+        """Refuse columns that cannot become numbers, in either file."""
+        fitted = None
+        for file in self._files():
+            if self.columns is not None:
+                fitted = fitted or preprocessing.fit(file.frame, self.columns, str(file.path))
+                preprocessing.apply(fitted, file.frame, str(file.path))
+
+    def _files(self) -> list[TableFile]:
+        return [self.holding.train, *([self.holding.test] if self.holding.test is not None else [])]
 
     def find(self, link: Link, notify: Notify, key: bytes | None) -> Found:
         """Which rows train, validate and test, agreed with the others over the link; no id leaves.

@@ -18,11 +18,13 @@ from veracausa.data.tables import TableFileOptions
 from veracausa.data.vertical import SPLITS, PartyData, VerticalDataset
 from veracausa.errors import InputError, VeracausaError
 from veracausa.federation.declared import MESSAGE, Declared
+from veracausa.federation.described import described_training
 from veracausa.federation.order import agree_on_kept
 from veracausa.federation.order import declared as declared_alignment
 from veracausa.federation.own_ids import ALIGNMENT, own_options
 from veracausa.federation.prepared import OPEN_ORDER, SEED, SEED_BYTES, Prepared, order_key, own_secret, party_tree
 from veracausa.federation.rows import Found, SiteTable
+from veracausa.models import require_allowed
 from veracausa.runs import folder as folders
 from veracausa.runs.folder import Run
 from veracausa.split.bottom import build_defended, make_defense
@@ -43,21 +45,26 @@ class SplitSite(Prepared):
     """An active or a passive party with its own files, or with its own part of a data set that every site has.
 
     With `secret`, what this party draws for itself (first weights, the noise of its defense, the active party's order
-    of rows) follows from what only it knows; without, from the job's seed and its file, as in a run in one place.
+    of rows) follows from what only it knows; without, from the job's seed and its file, as in a run in one place. A
+    model that is code is built only if `allow_model` names the same one.
     """
 
     engine = "split"
 
-    def __init__(self, folder: Path, me: str, secret: bool) -> None:
+    def __init__(self, folder: Path, me: str, secret: bool, allow_model: str | None = None) -> None:
         super().__init__(folder, me)
-        self.job = job = own_job(folder, me)
+        self.job = job = own_job(folder, me, allow_model)
+        require_allowed(job.model)
         self.role = "active" if me == job.parties.active else "passive"
         self.peers = tuple(name for name in (job.parties.active, *job.parties.passive) if name != me)
         alignment = own_options(party_tree(folder), folder)
         self.table = SiteTable(job, me, folder, alignment) if isinstance(job.data, TableFileOptions) else None
+        if self.table is not None:
+            self.table.check()
         self.ids = self.table.ids if self.table is not None else None
         self.dataset: VerticalDataset | None = None if self.table else load(job)
         self.declared = tuple(self._declared())
+        self.described = described_training(job, me)
         if not (self.path / "config.toml").is_file():
             folders.create(self.path, job, {me: self.role})
         elif difference := other_settings(self.path, job):
@@ -203,10 +210,10 @@ class SplitSite(Prepared):
         return rows, (len(preprocessing.feature_groups(fitted)),), preprocessing.column_count(fitted)
 
 
-def own_job(folder: Path, me: str) -> Job:
+def own_job(folder: Path, me: str, allow_model: str | None = None) -> Job:
     """The agreed job with this party's own part; what can not be done across sites is refused."""
     path = folder / "job.toml"
-    job = load_job(path)
+    job = load_job(path, allow_model=allow_model)
     if job.party:
         raise InputError(f"{path}: [party.*] is a party's own; it belongs into that party's party.toml")
     if me not in (job.parties.active, *job.parties.passive):
@@ -220,6 +227,8 @@ def own_job(folder: Path, me: str) -> Job:
         )
     tree = {name: value for name, value in party_tree(folder).items() if name != ALIGNMENT}
     try:
-        return load_job({**job.model_dump(mode="json", exclude_none=True), "party": {me: tree}})
+        own = load_job({**job.model_dump(mode="json", exclude_none=True), "party": {me: tree}})
     except InputError as error:
         raise InputError(f"{folder / 'party.toml'}: {str(error).removeprefix(f'job: party.{me}.')}") from None
+    own.model.allow(job.model.allowed, job.model.named_in)
+    return own

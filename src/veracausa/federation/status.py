@@ -20,6 +20,8 @@ FILE = "federation-status.json"
 EVERY = 1.0
 STALE = 10.0
 """Seconds after which a file that is not written any more tells of a run that is gone."""
+ENDED = ("done", "failed", "stopped")
+"""The states of a run that has said its last word."""
 
 
 class Status:
@@ -61,6 +63,8 @@ class Status:
                 self._told |= {"state": "lost a party", "error": event["reason"]}
             case "failed":
                 self._told |= {"state": "failed", "error": event["reason"]}
+            case "stopped":
+                self._told |= {"state": "stopped", "error": None, "waits_for": []}
             case "finished_here":
                 self._told |= {"state": "done", "error": None}
 
@@ -98,5 +102,5 @@ def read_status(folder: Path) -> dict[str, Any]:
         raise InputError(f"{folder}: nothing was run here; start with `veracausa federation run {folder}`") from None
     except (ValueError, RecursionError):
         raise InputError(f"{path}: is damaged; the next run writes it again") from None
-    told["alive"] = told["state"] not in ("done", "failed") and time.time() - told["at"] < STALE
+    told["alive"] = told["state"] not in ENDED and time.time() - told["at"] < STALE
     return told

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from veracausa.errors import InputError
-from veracausa.models import models
+from veracausa.models import models, require_allowed
 from veracausa.models.dropout import bind_dropout
 from veracausa.models.dry_pass import output_of_zeros, written
 from veracausa.models.options import Convention, ModelOptions
@@ -71,7 +71,8 @@ def build(options: ModelOptions, shape: tuple[int, ...], outputs: int) -> nn.Mod
 
     Its weights come from PyTorch's default generator: call it inside `seeding.drawing_from`, as the others here do.
     """
-    model = models.get(options.name)(options, shape, outputs)
+    require_allowed(options)
+    model = models.get(options.name, options.allowed)(options, shape, outputs)
     if not isinstance(model, nn.Module):
         raise InputError(f"model {options.name!r}: its factory gave a {type(model).__name__}, not an nn.Module")
     return model

@@ -1,4 +1,9 @@
-"""Models by name: the zoo's, plug-ins', and the user's own as `package.module:factory`."""
+"""Models by name: the zoo's, plug-ins', and the user's own as `package.module:factory`.
+
+A job, a run folder and a part of a federation are files, and files come from other people. A name with a colon in
+one of them is therefore no reason to import anything: it runs only if this user allows the very same name, by an
+option of the command, an argument in Python, or in a federation by the party's own `party.toml`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from veracausa.errors import InputError
-from veracausa.models.options import UserModel
+from veracausa.models.options import ModelOptions, UserModel
 from veracausa.registry import Options, Registry
 
 Builder = Callable[..., Any]
@@ -15,15 +20,37 @@ Builder = Callable[..., Any]
 
 
 class ModelRegistry(Registry[Builder]):
-    """The zoo, and any `package.module:factory` that can be imported."""
+    """The zoo, and any `package.module:factory` that this user allows."""
 
     def options(self, name: str) -> type[Options]:
         """The settings that `name` takes; reading a job must not run the code it names, so nothing is imported."""
         return UserModel if ":" in name else super().options(name)
 
-    def get(self, name: str) -> Builder:
-        """The builder of `name`; this imports the user's module, which runs it: name only code you trust."""
-        return _builder_around(name) if ":" in name else super().get(name)
+    def get(self, name: str, allowed: str | None = None) -> Builder:
+        """The builder of `name`. A factory is imported, which runs its module, only if `allowed` names the same one."""
+        if ":" not in name:
+            return super().get(name)
+        check_allowed(name, allowed)
+        return _builder_around(name)
+
+
+def require_allowed(model: ModelOptions) -> None:
+    """Refuse a model that is code which this user has not allowed; nothing is imported to find that out."""
+    if ":" in model.name:
+        check_allowed(model.name, model.allowed, model.named_in)
+
+
+def check_allowed(name: str, allowed: str | None, named_in: str = "job") -> None:
+    """Refuse the factory `name` unless it is the allowed one; `named_in` is the file that names it."""
+    module, _, attribute = name.partition(":")
+    if not attribute.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
+        raise InputError(f"{named_in}: model.name = {name!r}: write a model of your own as 'package.module:factory'")
+    if name != allowed:
+        raise InputError(
+            f"{named_in}: model.name = {name!r}: is code, not a model of the registry, and runs only where you name it "
+            f"yourself; if you trust it, add --allow-model {name} (in Python allow_model={name!r}), or for a "
+            f'federation [model] allow = "{name}" to your party.toml'
+        )
 
 
 def _builder_around(name: str) -> Builder:
@@ -44,8 +71,6 @@ def _builder_around(name: str) -> Builder:
 
 def _import_factory(name: str) -> Builder:
     module_name, _, attribute = name.partition(":")
-    if not attribute.isidentifier() or not all(part.isidentifier() for part in module_name.split(".")):
-        raise InputError(f"model {name!r}: write a model of your own as 'package.module:factory'")
     try:
         module = importlib.import_module(module_name)
     except Exception as error:

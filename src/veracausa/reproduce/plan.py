@@ -156,6 +156,9 @@ def _reading(name: str, spec: AttackSpec, tree: dict[str, Any], overrides: Seque
 
 def _job(tree: dict[str, Any], overrides: Sequence[str], where: str) -> Job:
     try:
-        return load_job(tree, overrides)
+        job = load_job(tree, overrides)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
+    if ":" in job.model.name:
+        raise InputError(f"{where}: model.name = {job.model.name!r}: an experiment trains models of the registry alone")
+    return job

@@ -20,10 +20,14 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """One run, by its folder."""
+    """One run, by its folder.
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    `allow_model` is the `package.module:factory` that the caller trusts: a folder can come from anybody, so its config
+    alone is no reason to run code.
+    """
+
+    def __init__(self, path: str | Path, allow_model: str | None = None) -> None:
+        self.path, self.allow_model = Path(path), allow_model
         if not (self.path / "config.toml").is_file():
             raise InputError(f"{self.path}: not a run folder (it has no config.toml)")
 
@@ -31,7 +35,7 @@ class Run:
     def job(self) -> Job:
         from veracausa.config import load_job
 
-        return load_job(self.path / "config.toml")
+        return load_job(self.path / "config.toml", allow_model=self.allow_model)
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -41,6 +45,13 @@ class Run:
     @property
     def status(self) -> dict[str, Any]:
         return self._json("status.json")
+
+    @property
+    def to_finish(self) -> str:
+        """What to do with a run that is not finished."""
+        site = self.path.parent
+        across = (site / "federation.toml").is_file()
+        return f"start `veracausa federation run {site}` again" if across else "finish it with --resume"
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -86,7 +97,7 @@ def create(path: Path, job: Job, parties: Mapping[str, str]) -> Run:
         party = {"name": name, "role": role, "data": dict(own.data) if own else {}, "defense": defense}
         write_whole(folder / "party.toml", tomli_w.dumps(party).encode())
     write_json(path / "environment.json", environment(job))
-    return Run(path)
+    return Run(path, job.model.allowed)
 
 
 def check_free(path: Path) -> None:
@@ -159,9 +170,20 @@ def keep_metrics_until(path: Path, step: int) -> None:
         write_whole(target, "".join(json.dumps(record) + "\n" for record in kept).encode())
 
 
+def refuse_links(path: Path) -> None:
+    """Refuse a run folder with a link in it: what is written there would land somewhere else."""
+    for place, folders, files in os.walk(path):
+        for name in (*folders, *files):
+            if os.path.islink(os.path.join(place, name)):
+                raise InputError(
+                    f"{os.path.join(place, name)}: is a link, and what a run writes stays in its own folder; remove it"
+                )
+
+
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Keep a second process out of the same run folder; the lock goes with the process that holds it."""
+    refuse_links(path)
     with (path / ".lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -26,6 +26,7 @@ from veracausa.runs.figures import (
     format_score,
     training_charts,
 )
+from veracausa.runs.folder import refuse_links
 from veracausa.runs.record import RunRecord, format_shape, mapping, numbers, read_run
 
 BASELINES = {
@@ -38,6 +39,7 @@ BASELINES = {
 def write_report(run_dir: Path) -> Path:
     """Write `report.html` into the run folder, with `images/*.png` beside it, and return its path."""
     run = read_run(Path(run_dir))
+    refuse_links(run.path)
     if run.config.get("kind") == "discovery":
         from veracausa.runs.discovery_page import write_discovery_page
 

@@ -16,6 +16,7 @@ from veracausa.config import Job
 from veracausa.data.load import load, load_new
 from veracausa.data.vertical import PartyData, VerticalDataset
 from veracausa.errors import InputError
+from veracausa.models import require_allowed
 from veracausa.runs.atomic import write_whole
 from veracausa.runs.csv_cells import safe
 from veracausa.runs.folder import Run
@@ -99,6 +100,7 @@ def predict(
     if out is not None and not out.parent.is_dir():
         raise InputError(f"{out.parent}: no such folder to write the predictions into")
     job = run.job
+    require_allowed(job.model)
     models = {name: saved_model(run, name) for name in (job.parties.active, *job.parties.passive)}
     dataset = load(job) if data is None else _new_rows(job, data, models)
     for name, party in dataset.parties.items():

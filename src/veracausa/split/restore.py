@@ -36,7 +36,7 @@ def saved_model(run: Run, party: str) -> dict[str, Any]:
     """What a party kept at the end of its training to serve predictions."""
     path = run.path / "parties" / party / "model.safetensors"
     if not path.is_file():
-        raise InputError(f"{run.path}: {party} has no trained model there; finish the run with --resume")
+        raise InputError(f"{run.path}: {party} has no trained model there; {run.to_finish}")
     model: dict[str, Any] = read_tree(path)
     return model
 

@@ -15,6 +15,7 @@ from veracausa.config import Job, load_job
 from veracausa.data.load import load
 from veracausa.data.vertical import PartyData, VerticalDataset
 from veracausa.errors import InputError, RunError, of_system
+from veracausa.models import require_allowed
 from veracausa.models.cut import build_bottom, build_top, payload_shape
 from veracausa.models.widen import build_adapter
 from veracausa.runs import folder
@@ -35,20 +36,22 @@ def train(
     overrides: Sequence[str] = (),
     observer: Observer = lambda event: None,
     watchers: Sequence[MakeWatcher] = (),
+    allow_model: str | None = None,
 ) -> Run:
     """Train one federation with all parties here, and return its run.
 
     With `resume`, the run in `out` goes on from the newest checkpoint that all its parties hold. `watchers` sit with
-    the active party.
+    the active party. A model of one's own runs only if `allow_model` names the same `package.module:factory`.
     """
-    settings = load_job(job, overrides)
+    settings = load_job(job, overrides, allow_model)
+    require_allowed(settings.model)
     path = Path(out) if out is not None else _default_folder(settings, resume)
     if resume:
         if difference := other_settings(path, settings):
             raise InputError(f"{path}: this run was started with another job: {difference}; use a new --out")
         if Run(path).status.get("state") == "done" and Run(path).summary:
             observer({"event": "done"})  # nothing is left to do
-            return Run(path)
+            return Run(path, settings.model.allowed)
     else:
         folder.check_free(path)
     choose_device(settings.runtime.device)  # refused before anything is written
@@ -61,7 +64,7 @@ def train(
         dataset = replace(dataset, parties={name: unshare(data) for name, data in parties.items()})
     roles = {name: "active" if name == dataset.active else "passive" for name in dataset.parties}
     try:
-        run = Run(path) if resume else folder.create(path, settings, roles)
+        run = Run(path, settings.model.allowed) if resume else folder.create(path, settings, roles)
         observer({"event": "folder", "path": str(path)})
         with folder.locked(path):
             _train(run, settings, dataset, parties, top, observer, [*recorders(settings, dataset), *watchers])

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from veracausa.errors import WireError
+from veracausa.escaping import escaped_ascii
 
 Scalar = str | int | float
 
@@ -31,8 +32,8 @@ DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def shown(text: str) -> str:
-    """A peer's text, short and printable enough to stand in an error."""
-    return text[:60].encode("ascii", "backslashreplace").decode()
+    """A peer's text, short and printable enough to stand in an error, on a screen or in a log."""
+    return escaped_ascii(text[:60])
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from veracausa.errors import PeerLost, WireError
+from veracausa.escaping import escaped
 from veracausa.wire.codec import DEFAULT_MAX_BODY, MAX_HEADER, PREFIX, Layout, check_prefix, decode
 from veracausa.wire.ledger import Ledger
 from veracausa.wire.link import Link, silent_party
@@ -297,7 +298,7 @@ def _last_words(peer: str, words: bytes) -> PeerLost | WireError:
         lost, reason = json.loads(words)
     except (ValueError, TypeError, RecursionError):
         return WireError("doorbell", f"{peer!r} gave up in an unknown way")
-    return PeerLost(str(lost), str(reason))
+    return PeerLost(escaped(str(lost)), escaped(str(reason)))
 
 
 def process_links(wires: Mapping[str, Wires]) -> dict[str, ProcessLink]:

@@ -34,6 +34,7 @@ from nvflare.fuel.f3.drivers.socket_conn import ConnectionHandler, SocketConnect
 from nvflare.fuel.f3.drivers.tcp_driver import TcpDriver, TcpStreamServer
 from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
 
+from veracausa.escaping import escaped
 from veracausa.wire.deny_list import Shown
 from veracausa.wire.listening import try_to_bind
 from veracausa.wire.listening_driver import ListeningDriver
@@ -119,7 +120,7 @@ class _Handler(ConnectionHandler):  # type: ignore[misc, unused-ignore]
         try:
             self.request.do_handshake()
         except OSError as error:
-            _log.info("a connection from %s was refused: %s", self.client_address, error)
+            _log.info("a connection from %s was refused: %s", self.client_address, escaped(str(error)))
             return
         self.request.settimeout(None)
         try:

@@ -41,7 +41,7 @@ class Discovery:
 
     def __init__(self, root, parties, gaps=False, **settings):
         self.root, self.parties = root, tuple(parties)
-        self.settings = {**SETTINGS, **settings}
+        self.settings = {**SETTINGS, **({} if settings.get("strong") else {"encryption": "none"}), **settings}
         values, rows, self.files = cause_and_effect(), np.arange(ROWS), {}
         root.mkdir()
         job = {
@@ -50,6 +50,7 @@ class Discovery:
             "data": {"on": "id"},
             "parties": {name: [] for name in parties},
             "settings": self.settings,
+            "simulation": self.settings.get("encryption") == "none",
         }
         for seed, name in enumerate(parties):
             order = np.random.default_rng(seed).permutation(rows[(rows % 7 != seed) | (not gaps)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import pickle
 import zipfile
 
@@ -56,6 +57,38 @@ def test_it_predicts_elsewhere_as_before(tmp_path, trained, people):
     assert after.outputs.equal(before.outputs)
     with pytest.raises(InputError, match="give new rows"):
         SitePrediction(tmp_path / "serving" / "lab", "lab")
+
+
+def test_nobody_else_on_the_machine_reads_an_imported_part(tmp_path, trained):
+    part = tmp_path / "lab.zip"
+    export(trained.root / "lab", "lab", part)
+    before = os.umask(0o022)
+    try:
+        import_part(part, tmp_path / "new" / "lab")
+        (tmp_path / "there").mkdir(mode=0o755)
+        import_part(part, tmp_path / "there")
+    finally:
+        os.umask(before)
+    for folder in (tmp_path / "new" / "lab", tmp_path / "there"):
+        paths = [folder, *folder.rglob("*")]
+        assert len(paths) > 8
+        for path in paths:
+            assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_a_run_folder_that_is_a_link_is_not_written_through(tmp_path, trained):
+    part = tmp_path / "lab.zip"
+    export(trained.root / "lab", "lab", part)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "run").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match="run: is a link"):
+        import_part(part, tmp_path / "new")
+    own = trained.root / "lab" / "run" / "parties"
+    own.rename(tmp_path / "elsewhere" / "parties")
+    own.symlink_to(tmp_path / "elsewhere" / "parties")
+    with pytest.raises(InputError, match="parties: is a link, and what a run writes stays in its own folder"):
+        party_program(trained.root / "lab", "lab")
 
 
 def test_a_folder_with_another_job_or_a_run(tmp_path, trained):

@@ -41,6 +41,14 @@ def test_it_comes_back_as_it_was_written(tmp_path: Path):
         (('name = "risk"', 'name = "risk"\nport = 1'), "port"),
         (("[members.lab]", "[wire]\npatience_s = 0\n[members.lab]"), "patience_s"),
         (("[members.lab]", "[members.lab"), "not valid TOML"),
+        (('name = "risk"', 'name = "risk\\u001b[2K"'), "a name has letters"),
+        *(
+            (("[members.lab]", f"[wire]\n{limit} = {value}\n[members.lab]"), limit)
+            for limit in ("patience_s", "return_s", "attempts", "chunk_kib", "window_mib", "max_message_mib")
+            for value in ("99999999999", "-1")
+        ),
+        (("[members.lab]", "[wire]\npatience_s = inf\n[members.lab]"), "patience_s"),
+        (("[members.lab]", "[wire]\nreturn_s = nan\n[members.lab]"), "return_s"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, change: tuple[str, str], words: str):

@@ -76,6 +76,7 @@ def own(factory: str, cut: int, module: str = "users_own.nets", **settings: obje
     name = f"{module}:{factory}"
     options = models.options(name).model_validate({"name": name, "cut": cut, **settings})
     assert isinstance(options, UserModel)
+    options.allow(name, "job.toml")
     return options
 
 
@@ -141,7 +142,7 @@ def test_a_factory_that_reckons_with_the_samples_shape_is_given_it():
 ])  # fmt: skip
 def test_a_name_that_leads_nowhere_is_refused(name: str, problem: str):
     with pytest.raises(InputError, match=problem):
-        models.get(name)
+        models.get(name, name)
 
 
 @pytest.mark.parametrize(("factory", "problem"), [

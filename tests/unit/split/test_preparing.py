@@ -17,10 +17,11 @@ from veracausa.split.preparing import SignOfLife, await_ready
 from veracausa.split.protocol import READY
 from veracausa.wire.threads import Turns, run_threads, thread_links
 
+OWN = "slow_defense:small_network"
 JOB = {
     "name": "slow",
     "data": {"name": "digits", "train": 64, "test": 16},
-    "model": {"name": "slow_defense:small_network", "cut": 2},
+    "model": {"name": OWN, "cut": 2},
     "training": {"epochs": 2, "batch_size": 32},
     "risk": {"every": 2, "samples": 2},
     "runtime": {"device": "cpu", "cpu_threads": 1, "timeout": 0.8},
@@ -41,9 +42,10 @@ def test_parties_that_take_different_times_wait_for_each_other(tmp_path):
     """Three times the time-out at one, nothing at the other, which must hear that it is not forgotten."""
     heard = []
     settings = {**job(timeout=20), "risk": {"every": 0}}
-    veracausa.train(settings, tmp_path / "warm")  # a process's first steps take long; they are not the silence meant
+    # A process's first steps take long; they are not the silence meant.
+    veracausa.train(settings, tmp_path / "warm", allow_model=OWN)
     settings = {**job(passive_1=2.4), "risk": {"every": 0}}
-    run = veracausa.train(settings, tmp_path / "run", observer=heard.append)
+    run = veracausa.train(settings, tmp_path / "run", observer=heard.append, allow_model=OWN)
     assert run.status["state"] == "done"
     shares = [event["share"] for event in heard if event["event"] == "preparing"]
     assert {event.get("party") for event in heard if event["event"] == "preparing"} == {"passive_1"}
@@ -59,7 +61,7 @@ def test_a_silent_preparation_is_a_lost_party(tmp_path):
     settings = job(passive_2=2.5)
     settings["party"]["passive_2"]["defense"]["silent"] = True
     with pytest.raises(PeerLost, match=r"lost party 'passive_2': silent for 0\.8 s"):
-        veracausa.train(settings, tmp_path / "run")
+        veracausa.train(settings, tmp_path / "run", allow_model=OWN)
 
 
 @pytest.mark.slow
@@ -67,7 +69,7 @@ def test_processes_prepare_too_and_one_that_dies_is_named(tmp_path):
     settings = job(timeout=20, link="processes", passive_1=0.5)
     settings["party"]["passive_2"] = {"defense": {"name": "slow", "seconds": 1.0, "dies": True}}
     with pytest.raises(PeerLost, match="lost party 'passive_2'"):
-        veracausa.train(settings, tmp_path / "run")
+        veracausa.train(settings, tmp_path / "run", allow_model=OWN)
 
 
 @pytest.mark.parametrize("work", [(0.0, 0.0, 0.0), (0.9, 0.0, 1.2)])
@@ -99,14 +101,14 @@ def test_where_parties_take_turns_each_gives_its_turn_away(work):
 
 def test_what_was_prepared_is_kept_once_and_taken_over(tmp_path):
     settings = job(timeout=20)
-    run = veracausa.train(settings, tmp_path / "run")
+    run = veracausa.train(settings, tmp_path / "run", allow_model=OWN)
     path = run.path / "parties/passive_1/prepared.safetensors"
     kept = decode_tree(path.read_bytes())
     assert kept["offset"] != 0
     slow_defense.Slow.times = 0
     (run.path / "summary.json").unlink()
     before = path.stat().st_mtime_ns
-    again = veracausa.train(settings, run.path, resume=True)
+    again = veracausa.train(settings, run.path, resume=True, allow_model=OWN)
     assert again.predict().scores == pytest.approx(again.summary["test"], rel=1e-6)
     assert slow_defense.Slow.times == 0
     assert path.stat().st_mtime_ns == before
@@ -116,7 +118,7 @@ def test_what_was_prepared_is_kept_once_and_taken_over(tmp_path):
 @pytest.mark.parametrize(("damage", "says"), [("missing", "is missing"), ("other", "is not what")])
 def test_a_resume_or_prediction_without_it_is_refused(damage, says, tmp_path):
     settings = job(timeout=20)
-    run = veracausa.train(settings, tmp_path / "run")
+    run = veracausa.train(settings, tmp_path / "run", allow_model=OWN)
     path = run.path / "parties/passive_2/prepared.safetensors"
     if damage == "missing":
         path.unlink()
@@ -126,11 +128,12 @@ def test_a_resume_or_prediction_without_it_is_refused(damage, says, tmp_path):
         run.predict()
     (run.path / "summary.json").unlink()
     with pytest.raises(RunError, match=says):
-        veracausa.train(settings, run.path, resume=True)
+        veracausa.train(settings, run.path, resume=True, allow_model=OWN)
     for checkpoint in run.path.glob("parties/*/checkpoints/*"):
         checkpoint.unlink()
     slow_defense.Slow.times = 0
-    again = veracausa.train(settings, run.path, resume=True)  # from the beginning: it is made again, and said again
+    # From the beginning: it is made again, and said again.
+    again = veracausa.train(settings, run.path, resume=True, allow_model=OWN)
     assert slow_defense.Slow.times == 2
     assert len(lines(again, "prepared")) == 2
     assert len(lines(again, "defense")) == 4
@@ -226,5 +229,5 @@ def test_a_large_model_is_measured_on_fewer_rows_rather_than_lost(tmp_path, monk
     monkeypatch.setattr(meters, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     monkeypatch.setattr(meters, "_RISK_ROWS", 2)
     settings = {**job(timeout=20), "risk": {"samples": 8}}
-    run = veracausa.train(settings, tmp_path / "run")
+    run = veracausa.train(settings, tmp_path / "run", allow_model=OWN)
     assert run.summary["parties"]["passive_1"]["risk"]["samples"] == 2

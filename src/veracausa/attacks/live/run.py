@@ -16,6 +16,7 @@ from veracausa.config import Job, load_job
 from veracausa.data.load import load
 from veracausa.data.vertical import VerticalDataset
 from veracausa.errors import InputError
+from veracausa.models import require_allowed
 from veracausa.registry import Options
 from veracausa.runs import folder
 from veracausa.runs.folder import Run, write_json
@@ -40,6 +41,7 @@ def run_live(
     makes the run its own: its accuracy says nothing of an honest training.
     """
     settings, path = load_job(job), Path(out)
+    require_allowed(settings.model)
     chosen = [attack_options] if isinstance(attack_options, Options) else list(attack_options)
     _check(chosen)
     if not resume:

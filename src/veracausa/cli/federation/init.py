@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from veracausa.cli.allow_model import AllowModel
 from veracausa.cli.federation import own
 from veracausa.errors import InputError
 
@@ -53,6 +54,7 @@ def init(
     columns: own.Columns = None,
     defense: own.Defense = None,
     settings: own.Settings = None,
+    allow_model: AllowModel = None,
 ) -> None:
     """Found a federation: its members, its job and its root, and an invitation that holds nothing secret."""
     from veracausa.cli import console
@@ -64,21 +66,24 @@ def init(
     from veracausa.wire.credentials import Credentials, fingerprint, read_certificate
 
     need_flare()
-    if as_member is None and any((data, id, columns, defense, settings)):
+    if as_member is None and any((data, id, columns, defense, settings, allow_model)):
         raise InputError(
-            "--data, --id, --columns, --defense and --set are a member's own; say which one with --as NAME"
+            "--data, --id, --columns, --defense, --set and --allow-model are a member's own; "
+            "say which one with --as NAME"
         )
     parties = provision.parties_of(job)
     network = provision.describe(name or _name_of(job), parties, server, member or (), scheme.value, route.value)
     network = network.model_copy(update={"wire": wire_limits(wire or ())})
     if as_member is not None and as_member not in network.members:
         raise InputError(f"--as {as_member}: is no member of {network.name} ({', '.join(network.members)})")
-    text = party_toml(as_member or "", data, id, own.names(columns), defense, settings or ())
+    text = party_toml(as_member or "", data, id, own.names(columns), defense, settings or (), allow_model)
+    notes = own.code_in(job, allow_model)
     with new_folder(out) as folder:
         authority = provision.found(folder, network, job, days)
         if as_member is not None:
             (folder / "party.toml").write_text(text, encoding="utf-8")
             joining.lay_root(folder, authority.root.read_bytes())
+            own.check_data(folder, as_member, out)
             joining.ask(folder, as_member)
             request = provision.read_request(folder, folder / f"{as_member}.request.zip")
             joining.accept(folder, provision.approve(folder, request, days=member_days).parcel)
@@ -99,6 +104,7 @@ def init(
     lines += [
         f"Keep {out / 'authority'} to yourself: whoever has its key can be any member.",
         f"Next: send {out / 'invitation.zip'} to {_and(others)}, and compare the root's fingerprint by telephone.",
+        *notes,
     ]
     console.out.print("\n".join(lines), markup=False, soft_wrap=True)
 

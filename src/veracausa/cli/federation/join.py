@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from veracausa.cli.allow_model import AllowModel
 from veracausa.cli.federation import own
 from veracausa.errors import InputError
 
@@ -29,6 +30,7 @@ def join(
     columns: own.Columns = None,
     defense: own.Defense = None,
     settings: own.Settings = None,
+    allow_model: AllowModel = None,
 ) -> None:
     """Join a federation: first with the invitation, then with the signed certificate.
 
@@ -38,7 +40,7 @@ def join(
 
     need_flare()
     if signed is not None:
-        if any((party, out, root, data, id, columns, defense, settings)):
+        if any((party, out, root, data, id, columns, defense, settings, allow_model)):
             raise InputError("--signed: leave the other options out; what is the party's own stands in party.toml")
         _accept(source, signed)
         return
@@ -46,10 +48,11 @@ def join(
         raise InputError("join INVITATION.zip: say who joins with --party NAME, and where with --out FOLDER")
     from veracausa.federation.party_file import party_toml
 
-    _ask(source, party, out, root, party_toml(party, data, id, own.names(columns), defense, settings or ()))
+    own_part = party_toml(party, data, id, own.names(columns), defense, settings or (), allow_model)
+    _ask(source, party, out, root, own_part, allow_model)
 
 
-def _ask(invitation: Path, party: str, out: Path, root: str | None, own_part: str) -> None:
+def _ask(invitation: Path, party: str, out: Path, root: str | None, own_part: str, allow_model: str | None) -> None:
     from veracausa.cli import console
     from veracausa.federation.joining import ask, unpack_invitation
     from veracausa.federation.new_folder import new_folder
@@ -64,12 +67,15 @@ def _ask(invitation: Path, party: str, out: Path, root: str | None, own_part: st
                 f"{invitation}: its root is {joined.root}, not the one that was read out; "
                 "do not use it, and ask the coordinator for the invitation again"
             )
+        notes = own.code_in(folder / "job.toml", allow_model)
+        own.check_data(folder, party, out)
     lines = [
         f"{party}: the key stays in {out / 'identity'}; {out / 'party.toml'} says where your data lies, and stays too",
         f"root        {joined.root}",
         f"request     {joined.request}",
         f"Next: send {out / f'{party}.request.zip'} to the coordinator, and compare both fingerprints by telephone.",
         f"What comes back: veracausa federation join {out} --signed {party}.signed.zip",
+        *notes,
     ]
     console.out.print("\n".join(lines), markup=False, soft_wrap=True)
 

@@ -8,7 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from veracausa.cli.allow_model import AllowModel
 from veracausa.cli.federation.waiting import waiting_words
+from veracausa.cli.interruption import GoOn, resumable
 from veracausa.errors import InputError
 
 
@@ -24,15 +26,23 @@ def predict(
     raw: Annotated[
         bool, typer.Option("--raw", help="Write ids as they are, also where a spreadsheet would run one as a formula.")
     ] = False,
+    allow_model: AllowModel = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a summary as the last line.")] = False,
 ) -> None:
     """Predict rows that all parties have, together. Every party runs this; the active one gets the predictions."""
+    with resumable(GoOn(by_itself=True)):
+        _predict(folder, data, out, raw, allow_model, as_json)
+
+
+def _predict(
+    folder: Path, data: Path | None, out: Path | None, raw: bool, allow_model: str | None, as_json: bool
+) -> None:
     from veracausa.cli.console import err, print_json_line
     from veracausa.federation.attempt import Site, connected
     from veracausa.federation.inference import SitePrediction
 
     site = Site.read(folder)
-    party = SitePrediction(folder, site.me, data)
+    party = SitePrediction(folder, site.me, data, allow_model)
     if out is not None and not party.active:
         raise InputError(f"--out: the predictions are {party.parties[0]}'s; leave it out")
     target = out or party.run.path / "predictions.csv"
@@ -56,7 +66,8 @@ def predict(
         print_json_line(summary)
         return
     scores = ", ".join(f"{name} {value:.4f}" for name, value in predictions.scores.items())
-    err.print(f"{len(predictions.ids)} rows -> {target}" + (f" ({scores})" if scores else ""), soft_wrap=True)
+    told = f"{len(predictions.ids)} rows -> {target}" + (f" ({scores})" if scores else "")
+    err.print(told, markup=False, soft_wrap=True)
 
 
 def _warn(event: Mapping[str, Any]) -> None:

@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from veracausa.cli.allow_model import AllowModel
 from veracausa.cli.federation.waiting import waiting_words
+from veracausa.cli.interruption import GoOn, resumable
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from veracausa.federation.agreement import Agreement
+    from veracausa.federation.prepared import Prepared
 
 
 def run(
@@ -37,32 +42,37 @@ def run(
             help="The port to open, where a firewall forwards the agreed address to it.",
         ),
     ] = None,
+    allow_model: AllowModel = None,
 ) -> None:
     """Take part in the agreed job: wait for the others, see the terms, say yes, run.
 
     A party that is killed or cut off starts the same command again; all go on from the last checkpoint that all hold.
     """
+    with resumable(GoOn(by_itself=True)):
+        _take_part(folder, yes, job_seed, listen, allow_model)
+
+
+def _take_part(folder: Path, yes: bool, job_seed: bool, listen: str | None, allow_model: str | None) -> None:
     from veracausa.cli import console
     from veracausa.federation.attempt import Site, run_site
     from veracausa.federation.programs import party_program
 
     site = Site.read(folder, listen)
-    prepared = party_program(folder, site.me, secret=not job_seed)
+    prepared = party_program(folder, site.me, secret=not job_seed, allow_model=allow_model)
     if notice := site.credentials.expires_soon():
         console.err.print(f"note: {notice}", markup=False, soft_wrap=True)
 
     def approve(agreement: Agreement) -> bool:
-        _show(agreement)
-        _show_ids(agreement)
-        about_ids = prepared.ids.notes(agreement.ids) if prepared.ids is not None else ()
-        for warning in (*prepared.warnings, *about_ids):
-            console.err.print(f"note: {warning}", markup=False, soft_wrap=True)
+        show_terms(agreement, prepared)
         if yes:
             return True
         if not sys.stdin.isatty():
             console.err.print("nobody can be asked here; start with --yes to agree to these terms", markup=False)
             return False
-        return typer.confirm("Do you agree?", err=True)
+        try:
+            return typer.confirm("Do you agree?", err=True)
+        except typer.Abort:  # the question was closed without an answer
+            return False
 
     with console.Progress() as progress:
 
@@ -76,29 +86,49 @@ def run(
     console.out.print(f"done: {prepared.path}", markup=False)
 
 
-def _show(agreement: Agreement) -> None:
-    from rich.table import Table
+def show_terms(agreement: Agreement, prepared: Prepared) -> None:
+    """Everything that a yes is said to: what is run, with whom, and what leaves this party."""
+    from rich.console import Group
 
+    from veracausa.cli import console
+
+    console.err.print(f"\njob and federation   {agreement.hash}", markup=False)
+    console.err.print(Group(_what_is_run(prepared), _partners(agreement), _what_leaves(agreement)))
+    _show_ids(agreement)
+    about_ids = prepared.ids.notes(agreement.ids) if prepared.ids is not None else ()
+    for warning in (*prepared.warnings, *about_ids):
+        console.err.print(f"note: {warning}", markup=False, soft_wrap=True)
+    if agreement.start is not None:
+        console.err.print(f"goes on from step {agreement.start}, which all hold", markup=False)
+
+
+def _what_is_run(prepared: Prepared) -> Table:
+    from veracausa.cli import console
+
+    table = console.plain_table(title="what is run")
+    for name, value in prepared.described:
+        console.add_plain_row(table, name, value)
+    return table
+
+
+def _partners(agreement: Agreement) -> Table:
+    from veracausa.cli import console
+
+    table = console.plain_table("member", "certificate (SHA-256)", "veracausa", title="partners")
+    for peer, fingerprint in agreement.fingerprints.items():
+        console.add_plain_row(table, peer, fingerprint, agreement.versions.get(peer, "?"))
+    return table
+
+
+def _what_leaves(agreement: Agreement) -> Table:
     from veracausa.cli import console
     from veracausa.runs.figures import format_bytes
 
-    console.err.print(f"\njob and federation   {agreement.hash}", markup=False)
-    table = Table(box=None, padding=(0, 2, 0, 0), title="partners", title_justify="left")
-    for column in ("member", "certificate (SHA-256)", "veracausa"):
-        table.add_column(column)
-    for peer, fingerprint in agreement.fingerprints.items():
-        table.add_row(peer, fingerprint, agreement.versions.get(peer, "?"))
-    console.err.print(table)
-    table = Table(box=None, padding=(0, 2, 0, 0), title="what leaves this party", title_justify="left")
-    for column in ("kind", "to", "what", "bytes", ""):
-        table.add_column(column)
+    table = console.plain_table("kind", "to", "what", "bytes", "", title="what leaves this party")
     for sent in agreement.own.sends:
         size = "as the partner's" if sent.bytes is None else format_bytes(sent.bytes)
-        table.add_row(sent.kind, ", ".join(sent.to), sent.shape, size, f"each {sent.per}")
-    console.err.print(table)
-    start = agreement.start
-    if start is not None:
-        console.err.print(f"goes on from step {start}, which all hold", markup=False)
+        console.add_plain_row(table, sent.kind, ", ".join(sent.to), sent.shape, size, f"each {sent.per}")
+    return table
 
 
 def _show_ids(agreement: Agreement) -> None:

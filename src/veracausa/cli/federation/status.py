@@ -13,10 +13,8 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print it as one line of JSON.")] = False,
 ) -> None:
     """Say who is here, at which step, how fast messages cross, and how much was sent."""
-    from rich.table import Table
-
     from veracausa.cli import console
-    from veracausa.federation.status import read_status
+    from veracausa.federation.status import ENDED, read_status
     from veracausa.runs.figures import format_bytes
     from veracausa.wire.credentials import Credentials
 
@@ -27,7 +25,7 @@ def status(
         certificate = {"valid_until": own.expires.isoformat(), "note": notice, "sha256": own.fingerprint}
         console.print_json_line({**told, "certificate": certificate})
         return
-    state = told["state"] if told["alive"] or told["state"] in ("done", "failed") else f"gone (was: {told['state']})"
+    state = told["state"] if told["alive"] or told["state"] in ENDED else f"gone (was: {told['state']})"
     console.out.print(f"{told['me']}: {state}, attempt {told['attempt']}, step {told['step']}", markup=False)
     if told.get("waits_for"):
         console.out.print(f"waiting for {', '.join(told['waits_for'])}", markup=False)
@@ -38,13 +36,11 @@ def status(
         console.out.print(told["error"], markup=False, soft_wrap=True)
     if "bytes_sent" in told:
         console.out.print(f"sent {format_bytes(told['bytes_sent'])} in {told['messages']} messages", markup=False)
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("member", "step", "round trip", "heard", "refused", "stale"):
-        table.add_column(column)
+    table = console.plain_table("member", "step", "round trip", "heard", "refused", "stale")
     for name, seen in told.get("members", {}).items():
         latency = "–" if seen["latency"] is None else f"{seen['latency'] * 1e3:.1f} ms"
         counts = (str(seen["refused"]), str(seen.get("stale", 0)))
-        table.add_row(name, str(seen["step"]), latency, f"{seen['silent']:.0f} s ago", *counts)
+        console.add_plain_row(table, name, str(seen["step"]), latency, f"{seen['silent']:.0f} s ago", *counts)
     if table.row_count:
         console.out.print(table)
     console.out.print(f"certificate valid until {own.expires:%Y-%m-%d}", markup=False)

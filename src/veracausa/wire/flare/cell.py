@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from veracausa.errors import InputError, PeerLost, WireError
+from veracausa.escaping import escaped
 from veracausa.wire.credentials import Credentials
 from veracausa.wire.deny_list import LOOK_S, DenyList
 from veracausa.wire.flare.frames import HEADER, OF_A_SESSION, Frame, Header, Sort, StaleFrame, parse
@@ -251,7 +252,7 @@ class FlareSite:
                 self.refused[name] += 1
                 count = self.refused[name]
             if count <= 20 or count % 1000 == 0:
-                log.warning("refused from %s (%d so far): %s", name, count, error)
+                log.warning("refused from %s (%d so far): %s", escaped(name), count, escaped(str(error)))
 
     def _transmit(self, peer: str, frame: Frame) -> bool:
         from nvflare.fuel.f3.message import Message

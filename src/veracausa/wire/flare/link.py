@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from veracausa.errors import PeerLost, WireError
+from veracausa.escaping import escaped
 from veracausa.wire.codec import Layout, decode
 from veracausa.wire.flare.frames import NUMBERED, Frame, Header, Sort, StaleFrame
 from veracausa.wire.flare.peer import Peer, read_words
@@ -210,8 +211,7 @@ class FlareLink(Link):
             own.finished = True
         elif "lost" in words:
             lost = words["lost"] if words["lost"] in (self.me, *self.peers) else peer
-            reason = "".join(sign if sign.isprintable() else " " for sign in words.get("reason", "")[:1000])
-            self._peers.lost = self._peers.lost or PeerLost(lost, reason)
+            self._peers.lost = self._peers.lost or PeerLost(lost, escaped(words.get("reason", "")[:1000]))
 
     def checkpointed(self, step: int, mark: Callable[[int], None]) -> None:
         for peer in self.peers:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from veracausa.errors import PeerLost, WireError
+from veracausa.escaping import escaped
 from veracausa.wire.flare.frames import Assembly, Incoming, Outgoing
 from veracausa.wire.flare.peer import Peer
 from veracausa.wire.flare.session import Session
@@ -44,7 +45,7 @@ class Peers:
         with self.changed:
             self.refused[peer] += 1
             count = self.refused[peer]
-            self._last_refusal[peer] = problem = str(error).removeprefix("message refused: ")
+            self._last_refusal[peer] = problem = escaped(str(error).removeprefix("message refused: "))
         if count <= 20 or count % 1000 == 0:
             log.warning("refused from %s (%d so far): %s", peer, count, problem)
 
