@@ -97,7 +97,7 @@ class PartyProgram:
             "defense": "" if active else self.job.defense_of(self.data.name).name,
             "parameters": sum(p.numel() for module in modules for p in module.parameters()),
             "rounds": party.step,
-            **({} if isinstance(party, ActiveParty) else party.meters.last),
+            **({} if isinstance(party, ActiveParty) else party.meters.summary()),
         }
 
 
