@@ -83,9 +83,7 @@ def differs(payload: Tensor, sent: Tensor, tolerance: float) -> bool:
     return not apart <= tolerance * size + 1e-6 * math.sqrt(payload.numel())
 
 
-def _values_fault(
-    defense: Defense, payload: Tensor, noise: Power | None, x: Tensor, ids: Tensor, proof: Proof
-) -> str:
+def _values_fault(defense: Defense, payload: Tensor, noise: Power | None, x: Tensor, ids: Tensor, proof: Proof) -> str:
     if noise is None:
         if differs(payload, defense.infer(x, ids).float(), proof.values):
             return "its risk map gives other values than what is sent, and states no noise that would explain it"

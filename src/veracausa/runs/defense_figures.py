@@ -142,7 +142,9 @@ def risk_notes(run: RunRecord) -> list[str]:
         elif found is not None:
             rows, seconds = number(risk.get("samples")) or 0, number(told.get("risk_seconds"))
             took = "" if seconds is None else f", which took {seconds:.1f} s"
-            notes.append(f"After training, in all directions of {rows:.0f} rows{took}, InvRE at {party} is {found:.2f}.")
+            notes.append(
+                f"After training, in all directions of {rows:.0f} rows{took}, InvRE at {party} is {found:.2f}."
+            )
             if given := risk.get("given"):
                 notes.append(f"At {party} that holds {given}.")
         else:

@@ -121,9 +121,7 @@ def test_noise_lowers_the_risk_in_any_form_it_is_told() -> None:
     scale = torch.linspace(0.5, 2, 6)
     plain = risk_of(lambda rows: rows * scale, x, torch.zeros(6))["invre"]
     told = [torch.full((6,), 0.01), torch.full((3, 6), 0.01), 0.1 * torch.eye(6).expand(3, 6, 6)]
-    noisy = [
-        risk_of(lambda rows: rows * scale, x, torch.zeros(6), noise=n)["invre"] for n in told
-    ]
+    noisy = [risk_of(lambda rows: rows * scale, x, torch.zeros(6), noise=n)["invre"] for n in told]
     expected = (0.01 / scale.square()).sum() / x.square().sum(1)
     assert noisy == pytest.approx([1 - expected.mean().item()] * 3, abs=1e-4)
     assert noisy[0] < plain

@@ -50,7 +50,9 @@ def defended(tmp_path: Path, name: str = "defended", **gates: bool) -> Path:
             risk = known if i == 0 else {"invre": None, "unavailable": "it rounds"}
             line = {"event": "defense", "epoch": epoch, "step": 10 * epoch, "defense": "causshield"}
             lines.append({"party": party, **line, "diagnostics": {**numbers, "broken": None}, "risk": risk})
-    lines.append({"party": "passive_1", "event": "risk", "step": 50, "risk": {"invre": 0.2, "samples": 8.0, "exact": 1.0}})
+    lines.append(
+        {"party": "passive_1", "event": "risk", "step": 50, "risk": {"invre": 0.2, "samples": 8.0, "exact": 1.0}}
+    )
     with (run / "metrics.jsonl").open("a") as file:
         file.writelines(json.dumps(line) + "\n" for line in lines)
     pictures = torch.linspace(0, 255, 12 * 2 * 3 * 8 * 4).reshape(12, 2, 3, 8, 4).to(torch.uint8)
