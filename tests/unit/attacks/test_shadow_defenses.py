@@ -40,7 +40,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "soteria": {"fraction": 0.7},
 }
 UNCHANGED = ("none", "nopeek", "ressfl")
-"""They change how the bottom learns, and no payload: there is nothing to run on a model that is learnt from payloads."""
+"""They change how the bottom learns, and no payload: nothing is left to run on a model that learns from payloads."""
 
 
 def make(name: str) -> Defense:
