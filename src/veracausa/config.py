@@ -95,9 +95,15 @@ class Risk(Section):
     """The risk meter: how much of a row the payload's Jacobian would give away, on the party's own training rows."""
 
     every: int = Field(1, ge=0)
-    samples: int = Field(32, ge=1)
-    rank: int | None = Field(None, ge=1)
-    exact: int = Field(0, ge=0)
+    samples: int = Field(8, ge=1)
+    values: int = Field(512, ge=1)
+    exact: int = Field(4, ge=0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_rank(cls, given: Any) -> Any:
+        """Runs of earlier versions looked at `rank` directions; all are taken now, and such runs still open."""
+        return {name: value for name, value in given.items() if name != "rank"} if isinstance(given, dict) else given
 
 
 class Checkpoints(Section):

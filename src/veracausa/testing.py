@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from veracausa import seeding
 from veracausa.data.vertical import Part
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Defense
+from veracausa.defenses.risk_map import STRICT, NotDifferentiable, RiskMap, differs, fault
 from veracausa.models.cut import payload_shape
 from veracausa.models.dropout import Dropout, bind_dropout
 from veracausa.registry import Options
@@ -50,6 +52,7 @@ def check_defense(
             _check_generator(make, toy)
             _check_infer(make, toy)
             _check_state(make, toy)
+            _check_risk_map(make, toy)
         except AssertionError as error:
             raise AssertionError(f"{toy.name}: {error}") from error
 
@@ -157,7 +160,7 @@ def _copied(state: Any) -> Any:
 
 _METHODS = (
     *("plan", "layers", "bind", "prepare", "prepared", "load_prepared", "gates", "forward", "backward", "infer"),
-    *("transmitted", "diagnose", "state", "load_state"),
+    *("transmitted", "white_box", "risk_map", "diagnose", "state", "load_state"),
 )
 
 
@@ -253,3 +256,37 @@ def _check_infer(make: Callable[[], Defense], toy: _Toy) -> None:
     assert [module.training for module in party.bottom.modules()] == modes, "infer leaves modules in another mode"
     assert torch.equal(torch.get_rng_state(), untouched), "infer draws from the global random state"
     assert torch.equal(party.defense.infer(x, ids), payload), "infer gives another payload for the same rows"
+
+
+def _check_risk_map(make: Callable[[], Defense], toy: _Toy) -> None:
+    """The map whose Jacobian the risk meter takes is the map that is sent, at inference and in training."""
+    party = _Bound(make, toy)
+    party.exchange(0)
+    x, ids = party.batch(1)
+    before, untouched = _copied(party.kept()), torch.get_rng_state()
+    answer = party.defense.risk_map(x, ids)
+    if isinstance(answer, NotDifferentiable):
+        assert answer.reason.strip(), "risk_map answers NotDifferentiable without a reason"
+        return
+    assert isinstance(answer, RiskMap), f"risk_map gives a {type(answer).__name__}, not a RiskMap or NotDifferentiable"
+    wrong = fault(party.defense, answer, x, ids, STRICT)
+    assert not wrong, wrong
+    assert same(party.kept(), before), "risk_map changes the party: a question must leave no trace"
+    assert torch.equal(torch.get_rng_state(), untouched), "risk_map draws from the global random state"
+    if not answer.given:
+        _check_sent_in_training(party, answer, x, ids)
+
+
+def _check_sent_in_training(party: _Bound, answer: RiskMap, x: Tensor, ids: Tensor) -> None:
+    """What crosses in training is that map, too, once batch statistics and dropout are out of the way."""
+    with torch.no_grad():
+        payload = answer.transmit(x, ids)
+        noise = answer.noise(payload, x)
+    party.bottom.eval()
+    sent = torch.stack([party.defense.forward(x, ids, 1)[0] for _ in range(1 if noise is None else STRICT.draws)])
+    spread = 0.0 if noise is None else float(sent.var(0).mean())
+    allowed = STRICT.values + 2 * math.sqrt(spread / len(sent) / max(1e-12, float(payload.square().mean())))
+    assert not differs(payload, sent.mean(0), allowed), (
+        "forward sends something else than the risk map gives: the risk would be that of inference alone; state it in "
+        "`given`, or answer NotDifferentiable"
+    )

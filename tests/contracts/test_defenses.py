@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import pytest
 import torch
 from pydantic import ValidationError
@@ -9,6 +11,7 @@ from torch import nn
 
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Context, Defense
+from veracausa.defenses.risk_map import NotDifferentiable, RiskMap
 from veracausa.registry import Options
 from veracausa.testing import check_defense
 
@@ -22,17 +25,36 @@ def test_every_registered_defense(name):
 
 
 class Noise(Defense):
-    """Honest noise: from its own generator in training, and from a copy of it for a question."""
+    """Honest noise: from its own generator in training, and from a copy of it for a question; its size is stated."""
+
+    asked = None
 
     class Options(Options):
         scale: float = 0.1
 
-    def protect(self, r, x, ids):
-        rng = self.rng
-        if not torch.is_grad_enabled():
+    def forward(self, x, ids, step):
+        payload, context = super().forward(x, ids, step)
+        return payload + self.drawn(payload, self.rng), context
+
+    def infer(self, x, ids):
+        rng = self.asked
+        if rng is None:
             rng = torch.Generator()
             rng.set_state(self.rng.get_state())
-        return r + self.options.scale * torch.randn(r.shape, generator=rng)
+        r = super().infer(x, ids)
+        return r + self.drawn(r, rng)
+
+    def drawn(self, r, rng):
+        return self.options.scale * torch.randn(r.shape, generator=rng)
+
+    def noise_std(self, r, x):
+        return torch.tensor(self.options.scale) if self.options.scale else None
+
+    @contextmanager
+    def redrawing(self, rng):
+        self.asked = rng
+        yield
+        self.asked = None
 
 
 class Masked(Defense):
@@ -250,6 +272,72 @@ class InferKeepsGraph(Defense):
         return r
 
 
+class RoundsWithoutSlope(Defense):
+    """Hides nothing: a thousandth. The gradient goes straight through in `forward`, so its map's Jacobian is 0."""
+
+    def protect(self, r, x, ids):
+        return (r * 1000).round() / 1000
+
+    def forward(self, x, ids, step):
+        r = self.run_bottom(x)
+        payload = r + (self.protect(r, x, ids) - r).detach()
+        return payload.detach(), Context(x, ids, step, r, payload)
+
+
+class SendsZeros(Defense):
+    """Sends nothing at all, with the gradient of an undefended party."""
+
+    def protect(self, r, x, ids):
+        return r - r.detach()
+
+
+class StraightThrough(Defense):
+    """Rounds to halves with a gradient that pretends it did not."""
+
+    def protect(self, r, x, ids):
+        return r + ((2 * r).round() / 2 - r).detach()
+
+
+class AnotherMap(Defense):
+    """States a map that hides half of what is sent."""
+
+    def risk_map(self, x, ids):
+        return RiskMap(lambda rows, ids: 0.5 * self.transmitted(rows, ids))
+
+
+class ClaimsNoise(Noise):
+    """States ten times the noise that it sends."""
+
+    def noise_std(self, r, x):
+        return torch.tensor(10 * self.options.scale)
+
+
+class HidesOnlyAtInference(Defense):
+    """The risk of what is sent at inference is 0; in training everything crosses."""
+
+    def infer(self, x, ids):
+        return torch.zeros_like(super().infer(x, ids))
+
+    def transmitted(self, x, ids):
+        return 0 * super().transmitted(x, ids)
+
+
+class RiskMapDraws(Defense):
+    def risk_map(self, x, ids):
+        torch.rand(3, generator=self.rng)
+        return super().risk_map(x, ids)
+
+
+class NoReason(Defense):
+    def risk_map(self, x, ids):
+        return NotDifferentiable(" ")
+
+
+class NoAnswer(Defense):
+    def risk_map(self, x, ids):
+        return None
+
+
 class SeesLabels(Defense):
     def prepare(self, data, progress=None, labels=None):
         pass
@@ -280,12 +368,32 @@ class SeesLabels(Defense):
         (InferCounts, "infer changes the defense's state"),
         (InferSteps, "infer changes the bottom's weights"),
         (InferKeepsGraph, "infer gives a payload with a graph"),
+        (RoundsWithoutSlope, "Jacobian is not how the payload changes with the row: finite differences .* 100% off"),
+        (SendsZeros, "Jacobian is not how the payload changes with the row: finite differences .* 100% off"),
+        (StraightThrough, "Jacobian is not how the payload changes with the row: finite differences"),
+        (AnotherMap, "its risk map gives other values than what is sent"),
+        (ClaimsNoise, "the noise that is stated is not the noise that is sent"),
+        (HidesOnlyAtInference, "forward sends something else than the risk map gives"),
+        (RiskMapDraws, "risk_map changes the party"),
+        (NoReason, "NotDifferentiable without a reason"),
+        (NoAnswer, "risk_map gives a NoneType"),
         (SeesLabels, "SeesLabels.prepare takes 'labels': a defense never sees labels"),
     ],
 )
 def test_a_broken_defense_is_caught(defense, complaint):
     with pytest.raises(AssertionError, match=complaint):
         check_defense(defense)
+
+
+class Coarse(StraightThrough):
+    """Says of itself that it has no Jacobian."""
+
+    def risk_map(self, x, ids):
+        return NotDifferentiable("it rounds")
+
+
+def test_a_defense_may_answer_that_it_has_no_jacobian():
+    check_defense(Coarse)
 
 
 class FlatMaps(Defense):

@@ -63,8 +63,13 @@ class AdversaryView:
     """A fresh bottom model of the victim's architecture, on the device. With ARCHITECTURE."""
     defense: Callable[[nn.Module, torch.optim.Optimizer, torch.Generator], Defense] | None = None
     """The victim's defense with its settings, bound to a model of the attacker's own. With DEFENSE."""
+    epochs: int = 1
+    """How often each training row has crossed when the attack reads; the agreed job says it."""
+    batch_size: int = 0
+    """How many rows cross together in training, as agreed; 0 where it is not known."""
     transmit: Callable[[Tensor], Tensor] | None = None
-    """The victim's map from rows to payloads, differentiable, without its noise. With WEIGHTS."""
+    """The victim's map from rows to payloads, differentiable, without its noise. With WEIGHTS. Where a payload depends
+    on those it is sent with, the map of one batch of the victim's own."""
     transcript: Transcript | None = None
     """What crossed while the victim trained, where somebody kept it."""
     oracle: Callable[[], Tensor] | None = None

@@ -3,33 +3,72 @@
 from __future__ import annotations
 
 import copy
+import math
 from functools import cached_property
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from veracausa.attacks.base import AdversaryView
 from veracausa.data.vertical import Part
 from veracausa.errors import InputError
+from veracausa.seeding import drawing_from
 
-_LR = 1e-3
+_HEAD_LR = 1e-3
 
 
 class DefendedShadow:
-    """The same defense code with the same settings, prepared on auxiliary rows and bound to a copy of `model`."""
+    """The same defense code with the same settings, on a copy of `model` and on auxiliary rows, as the victim runs it.
+
+    It stands where the victim's stands at that point of the training: it has prepared, its schedule is as far, and
+    what exchanges teach it (a pruner) it has learnt from as many of them, of auxiliary rows and their labels.
+    """
 
     def __init__(self, view: AdversaryView, model: nn.Module, batch: int) -> None:
         if view.defense is None or view.auxiliary is None:
             raise InputError("a shadow behind the victim's defense needs that defense and auxiliary rows")
+        batch = view.batch_size or batch
         self.rows, self.rng, self.batch = (
             view.auxiliary.to(view.device),
             view.rng,
             max(2, min(batch, len(view.auxiliary))),
         )
         shadow = copy.deepcopy(model)
-        optimizer = torch.optim.SGD(shadow.parameters(), lr=_LR)
+        # The model is what the attacker believes the victim's to be: only the defense learns, not the model.
+        optimizer = torch.optim.SGD(shadow.parameters(), lr=0.0)
         self.defense = view.defense(shadow, optimizer, view.rng)
         self.defense.prepare(Part(len(self.rows), self.rows))
+        if self.defense.learns:
+            self._rehearse(view, shadow)
+        self.defense.stand_at(view.epochs, self.batch)
+
+    def _rehearse(self, view: AdversaryView, shadow: nn.Module) -> None:
+        """As many exchanges as the victim had, with the gradient of a classifier of the attacker's own."""
+        training = shadow.training
+        people = len(view.labels) if view.labels is not None else len(self.rows)
+        exchanges = view.epochs * -(-people // (view.batch_size or self.batch))
+        targets = None if view.auxiliary_labels is None else view.auxiliary_labels.to(self.rows.device)
+        with drawing_from(self.rng):
+            head = nn.Sequential(nn.Flatten(), nn.Linear(math.prod(view.payload_shape), max(1, view.classes)))
+        head = head.to(self.rows.device)
+        learning = torch.optim.Adam(head.parameters(), lr=_HEAD_LR)
+        shadow.train()
+        for step in range(exchanges):
+            chosen = torch.randint(len(self.rows), (self.batch,), generator=self.rng)
+            payload, context = self.defense.forward(self.rows[chosen.to(self.rows.device)], chosen, step)
+            sent = payload.detach().float().requires_grad_()
+            with torch.enable_grad():
+                loss = _task(head(sent), None if targets is None else targets[chosen.to(targets.device)], view.classes)
+                weights = list(head.parameters())
+                slope, *slopes = torch.autograd.grad(loss, [sent, *weights])
+            for weight, own in zip(weights, slopes, strict=True):
+                weight.grad = own
+            learning.step()
+            self.defense.backward(context, slope.to(payload.dtype))
+            if step % 100 == 99:
+                view.progress(0.5 * step / exchanges)
+        shadow.train(training)
 
     @cached_property
     def random(self) -> bool:
@@ -63,6 +102,13 @@ class DefendedShadow:
     def _sent(self, chosen: Tensor) -> Tensor:
         with torch.no_grad(), self.defense.redrawing(self.rng):
             return self.defense.infer(self.rows[chosen.to(self.rows.device)], chosen).float()
+
+
+def _task(output: Tensor, targets: Tensor | None, classes: int) -> Tensor:
+    """What the victim's partners train for; without labels, nothing."""
+    if targets is None:
+        return 0 * output.sum()
+    return F.cross_entropy(output, targets) if classes else F.mse_loss(output.flatten(), targets.float().flatten())
 
 
 def standardised(payloads: Tensor) -> Tensor:

@@ -171,6 +171,8 @@ class Scene:
             classes=len(victim.schema.classes) if victim.schema.task == "classification" else 0,
             bottom=victim.fresh_bottom,
             defense=victim.own_defense,
+            epochs=max(1, round(self.moment * self.job.training.epochs)),
+            batch_size=self.job.training.batch_size,
             transmit=victim.transmit,
             transcript=transcript,
             oracle=_Oracle(lambda: victim, self.sample.auxiliary, draws, rng, redrawn=True),

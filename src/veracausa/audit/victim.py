@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from veracausa.attacks.transcript import Transcript
 from veracausa.data.vertical import PartyData, Split
 from veracausa.defenses.base import Defense
+from veracausa.defenses.risk_map import Transmit
 from veracausa.errors import RunError
 from veracausa.runs.folder import Run
 from veracausa.split.bottom import build_defended, make_defense
@@ -89,8 +90,17 @@ class Victim:
         return Transcript(place) if place.is_dir() else None
 
     def transmit(self, rows: Tensor) -> Tensor:
-        """The victim's trained map from rows to payloads, differentiable, without its noise."""
-        return self.party.defense.transmitted(rows, torch.arange(len(rows)))
+        """The victim's trained map from rows to payloads, differentiable, without its noise.
+
+        Where a payload depends on its batch, the map as one batch of the victim's own rows was sent.
+        """
+        return self._map(rows, torch.arange(len(rows)))
+
+    @cached_property
+    def _map(self) -> Transmit:
+        split, held = self._some()
+        ids = held[: self.batch]
+        return self.party.defense.white_box(rows_of(self.party.parts[split], ids, self.party.job.runtime), ids)
 
     @cached_property
     def random(self) -> bool:

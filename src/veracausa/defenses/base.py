@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from veracausa.defenses.risk_map import NotDifferentiable, RiskMap, Transmit
 from veracausa.models.dry_pass import evaluating
 from veracausa.registry import Options
 
@@ -87,6 +88,17 @@ class Defense:
     def load_prepared(self, kept: Mapping[str, Any], data: Part | None = None) -> None:
         """Take over what `prepared` gave, in place of `prepare`; without `data` nothing will be trained any more."""
 
+    @property
+    def learns(self) -> bool:
+        """Whether exchanges teach it what changes payloads, a pruner say: who runs it elsewhere has to repeat them."""
+        return False
+
+    def stand_at(self, epochs: int, batch: int) -> None:
+        """Stand where a party stands after so many epochs in such batches, where that decides what is sent.
+
+        For whoever runs this defense on a model of their own without having trained it: an attacker's shadow.
+        """
+
     def gates(self) -> dict[str, float | bool | str]:
         """How good what `prepare` made is, for the report; a flag that is true warns of what went wrong."""
         return {}
@@ -124,16 +136,25 @@ class Defense:
             return self.protect(self.run_bottom(x), x, ids)
 
     def transmitted(self, x: Tensor, ids: Tensor) -> Tensor:
-        """The deterministic part of the map from rows to payloads as it stands now, differentiable in `x`.
+        """The map from rows to payloads at inference as it stands now, without noise; differentiable, no state changes.
 
-        The risk meter takes its Jacobian. Noise is left out, masks are held; changes no state.
+        Its gradient may be a stand-in, straight through a rounding say: an attacker who has the weights descends on it.
         """
         with evaluating(self.bottom):
             return self.protect(self.bottom(x), x, ids)
 
-    def held(self, x: Tensor, ids: Tensor) -> Callable[[Tensor], Tensor]:
-        """`transmitted` around these rows, for a Jacobian: what their values choose, a mask say, is held as it is."""
-        return lambda rows: self.transmitted(rows, ids)
+    def white_box(self, x: Tensor, ids: Tensor) -> Transmit:
+        """`transmitted` as a map of any rows and ids, as it stands while the rows `x` cross together."""
+        return self.transmitted
+
+    def risk_map(self, x: Tensor, ids: Tensor) -> RiskMap | NotDifferentiable:
+        """What is sent at inference for the rows `x` together, as the map whose Jacobian the risk meter takes.
+
+        It must be the map that is sent: its values those of `infer` (with noise: their mean, the noise stated), its
+        gradient the true one. `check_defense` and the risk meter compare both. Where there is no such map, because the
+        payload is rounded or a row's values choose what is sent, the answer is `NotDifferentiable`, with the reason.
+        """
+        return RiskMap(self.white_box(x, ids), self.noise_power)
 
     def noise_std(self, r: Tensor, x: Tensor) -> Tensor | None:
         """The noise's standard deviation in every entry of payloads `r`, or what broadcasts to it; None: no noise."""

@@ -16,6 +16,7 @@ from veracausa.data.vertical import Part
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Context, Defense, Progress, unheard
 from veracausa.defenses.proxy_adversary import Precision, ProxyAdversary, Strength, device_of, payload_of, precision_of
+from veracausa.defenses.risk_map import RiskMap
 from veracausa.defenses.score_net import Depth, score_net
 from veracausa.models.dry_pass import evaluating
 from veracausa.registry import Options
@@ -101,6 +102,10 @@ class Disco(Defense):
         super().__init__(options)
         self.filter: _Filter | None = None
 
+    @property
+    def learns(self) -> bool:
+        return True
+
     def bind(
         self,
         bottom: nn.Module,
@@ -154,17 +159,17 @@ class Disco(Defense):
     def protect(self, r: Tensor, x: Tensor, ids: Tensor) -> Tensor:
         return r * _over_maps(self._held_gate(r, x), r)
 
-    def held(self, x: Tensor, ids: Tensor) -> Callable[[Tensor], Tensor]:
-        """The bottom behind the gates of these rows."""
-        with evaluating(self.bottom), torch.no_grad():
-            r = self.bottom(x)
-            gate = _over_maps(self._held_gate(r, x), r)
+    def transmitted(self, x: Tensor, ids: Tensor) -> Tensor:
+        """With the gate's own dependence on the row: a gate that opens for some rows tells about them, too."""
+        with evaluating(self.bottom):
+            r: Tensor = self.bottom(x)
+        pruner = self._parts(r, x).pruner
+        with evaluating(pruner):
+            scores = pruner(r)
+        return r * _over_maps(soft_gate(scores.float(), self.options.ratio, self.options.sharpness), r)
 
-        def transmit(rows: Tensor) -> Tensor:
-            with evaluating(self.bottom):
-                return self.bottom(rows) * gate  # type: ignore[no-any-return]
-
-        return transmit
+    def risk_map(self, x: Tensor, ids: Tensor) -> RiskMap:
+        return RiskMap(self.transmitted, given="the pruner as it is at inference; in training it looks at the batch")
 
     def diagnose(self, x: Tensor, ids: Tensor) -> dict[str, float]:
         """How many channels are kept, what closed gates let through, and how well the adversary reads the payload."""

@@ -1,6 +1,7 @@
 """Noise calibrated by the bottom's Jacobian (InvL): what its two forms, DNP and ENP, have in common.
 
-Reconstructed: the authors' code is not public. What is published of it: the noise follows the spectrum of each row's
+Reconstructed: the authors' code was not found, and their paper (USENIX Security '25, arXiv 2512.15460) was not at hand.
+What the literature says of it: the noise follows the spectrum of each row's
 Jacobian, and its strength n acts like a standard deviation in the units of the rows. That singles out a covariance
 n² J Jᵀ: along each direction that could be read back, the row is then read with an error of variance n².
 """
@@ -62,6 +63,10 @@ class InvL(NoiseDefense):
         self.mean: Tensor | None = None
         """The mean of the training rows, from which the risk of a row is measured."""
         self.mean_risk, self.batches = torch.zeros(()), 0
+
+    @property
+    def learns(self) -> bool:
+        return self.options.adaptive != "none"
 
     # Before the first exchange.
 

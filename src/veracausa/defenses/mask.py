@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from veracausa.defenses.base import Context, Defense
+from veracausa.defenses.risk_map import NotDifferentiable
 from veracausa.models.dry_pass import evaluating
 
 
@@ -44,16 +44,10 @@ class MaskDefense(Defense):
             torch.autograd.backward(r, grad * context.mask)
             self.optimizer.step()
 
-    def held(self, x: Tensor, ids: Tensor) -> Callable[[Tensor], Tensor]:
-        with evaluating(self.bottom), torch.no_grad():
-            mask = self._held_mask(self.bottom(x), x)
-
-        def transmit(rows: Tensor) -> Tensor:
-            with evaluating(self.bottom):
-                sent: Tensor = self.bottom(rows) * mask
-            return sent
-
-        return transmit
+    def risk_map(self, x: Tensor, ids: Tensor) -> NotDifferentiable:
+        return NotDifferentiable(
+            "which values are sent depends on the row and changes by jumps; what is sent has no Jacobian"
+        )
 
     def diagnose(self, x: Tensor, ids: Tensor) -> dict[str, float]:
         """How much of these rows' payloads is not zero, and how much of the representation's power that carries."""

@@ -15,7 +15,10 @@ __all__ = ["RiskUnavailable", "Spectrum", "area_under_inv_re", "inv_loss", "inv_
 Noise = Tensor | Callable[[Tensor], Tensor]
 FRACTIONS = (5, 10, 25, 50)
 RELATIVE = 0.05
-_EXTRA, _POWER_ITERATIONS = 8, 3
+MOST = 6144
+"""The most directions of a row: their matrix takes 0.3 GB in double precision, its decomposition minutes on a core."""
+WHOLE = 2**27
+"""The most numbers of Jacobians that are held at once."""
 
 
 @dataclass(frozen=True)
@@ -68,81 +71,79 @@ def risk_of(
     x: Tensor,
     mean: Tensor,
     *,
-    rank: int | None,
-    rng: torch.Generator,
     noise: Noise | None = None,
     chunk: int = 1024,
 ) -> dict[str, float]:
-    """InvRE of `transmit` at the rows `x` around `mean`, as means over the rows.
+    """InvRE of `transmit` at the rows `x` around `mean`, as means over the rows, in all directions of the rows.
 
     `transmit` maps all of `x`'s rows (always these, in this order) to their payloads, differentiably, each row apart
-    from the others: BatchNorm in eval mode, masks held, noise left out. `rank=None` takes all directions; else the
-    strongest `rank` of each row are found by randomised power iterations. About `chunk` rows are in the
-    model at once; beside that the memory is n·d·rank numbers, or n·min(d, m)² for all directions.
+    from the others: BatchNorm in eval mode, noise left out. About `chunk` rows are in the model at once; beside that
+    the memory is n·min(d, m)² numbers, and n·d·m where that is below `WHOLE`. A row or payload of more than `MOST`
+    numbers, whichever is smaller, is refused: its directions cannot all be found.
 
     `noise` says what is added to the payload (m numbers): its variances (m,), (n, m) by row, or (n, m, r) factors F of
     its covariances F Fᵀ; or a function that gives E[(uᵀε)²], (c, n), of c vectors u a row, (c, n, m).
 
-    Gives `invre` at `k` = #{σ_i ≥ 0.05 σ_1}, `invre_5` … `invre_50` at k = that percentage of d, as far as `rank`
-    reaches; `invre_area` where all directions are known; `k_capped` 1.0 where `rank` cut off some row's k; `samples`,
-    `exact`.
+    Gives `invre` at `k` = #{σ_i ≥ 0.05 σ_1}, `invre_5` … `invre_50` at k = that percentage of d, `invre_area`, the mean
+    over all percentages, `samples`, and `exact`, which is 1: files of earlier versions may hold figures of some
+    directions alone, with `exact` 0.
     """
     if not len(x):
         raise RiskUnavailable("there is no row to measure the risk of")
     jacobian = RowJacobian(transmit, x, chunk)
-    exact = rank is None or rank >= min(jacobian.inputs, jacobian.outputs)
-    if exact:
-        spectrum = _all_directions(jacobian, mean, noise)
-    else:
-        assert rank is not None
-        spectrum = _strongest(jacobian, mean, noise, rank, rng)
+    if (least := min(jacobian.inputs, jacobian.outputs)) > MOST:
+        raise RiskUnavailable(
+            f"a row has {jacobian.inputs} values and its payload {jacobian.outputs}: {least} directions are more than "
+            f"the {MOST} that can be found"
+        )
+    spectrum = _all_directions(jacobian, mean, noise)
     k = relative_rank(spectrum.sigma)
     risk = {
         "invre": inv_re(spectrum, k).mean().item(),
         "k": k.double().mean().item(),
         "samples": float(len(x)),
-        "exact": float(exact),
+        "exact": 1.0,
     }
     for percent in FRACTIONS:
         directions = max(1, round(jacobian.inputs * percent / 100))
-        if exact or directions <= spectrum.sigma.shape[1]:
-            risk[f"invre_{percent}"] = inv_re(spectrum, directions).mean().item()
-    if exact:
-        risk["invre_area"] = area_under_inv_re(spectrum).mean().item()
-    else:
-        risk["k_capped"] = float((k == spectrum.sigma.shape[1]).any())
+        risk[f"invre_{percent}"] = inv_re(spectrum, directions).mean().item()
+    risk["invre_area"] = area_under_inv_re(spectrum).mean().item()
     return risk
+
+
+def rows_at_once(inputs: int, outputs: int) -> int:
+    """So many rows of this size can be measured together in about a gigabyte."""
+    return max(1, WHOLE // max(1, 4 * min(inputs, outputs) ** 2, inputs * outputs))
 
 
 def _all_directions(jacobian: RowJacobian, mean: Tensor, noise: Noise | None) -> Spectrum:
     """From JᵀJ, or from JJᵀ where the payload is smaller than the row."""
     difference = _difference(jacobian, mean)
     if jacobian.inputs <= jacobian.outputs:
-        values, projections, v = _eigen(
-            _matrix(jacobian.gram, jacobian.inputs, jacobian), difference, noise is not None
-        )
+        values, projections, v = _eigen(_gram(jacobian), difference, noise is not None)
         return _spectrum(jacobian, values, projections, v, difference, noise)
     # v_i = Jᵀu_i/σ_i, so one J(x − μ) gives all its projections.
     sent = jacobian.jv(difference.to(jacobian.x.dtype).unsqueeze(0))[0].double()
-    values, projections, u = _eigen(_matrix(jacobian.cogram, jacobian.outputs, jacobian), sent, noise is not None)
+    values, projections, u = _eigen(_cogram(jacobian), sent, noise is not None)
     projections = projections / values.clamp_min(1e-300).sqrt()
     v = None if u is None else _pulled(jacobian, u, values)
     return _spectrum(jacobian, values, projections, v, difference, noise)
 
 
-def _strongest(jacobian: RowJacobian, mean: Tensor, noise: Noise | None, rank: int, rng: torch.Generator) -> Spectrum:
-    """The strongest directions of JᵀJ by subspace iteration from a random start."""
-    difference = _difference(jacobian, mean)
-    width = min(rank + _EXTRA, jacobian.inputs)
-    start = torch.randn(jacobian.rows, jacobian.inputs, width, generator=rng, device=rng.device)
-    basis = torch.linalg.qr(start.to(jacobian.x)).Q
-    for _ in range(_POWER_ITERATIONS):
-        basis = torch.linalg.qr(_applied(jacobian, basis)).Q
-    inner = basis.mT.double() @ _applied(jacobian, basis).double()
-    seen = torch.einsum("ndr,nd->nr", basis.double(), difference)
-    values, projections, turn = _eigen(inner, seen, noise is not None)
-    v = None if turn is None else (basis.double() @ turn)[..., :rank]
-    return _spectrum(jacobian, values[:, :rank], projections[:, :rank], v, difference, noise)
+def _gram(jacobian: RowJacobian) -> Tensor:
+    """(n, d, d) JᵀJ: by J itself where it fits, else a few columns at a time, which takes a backward pass more."""
+    if jacobian.rows * jacobian.inputs * jacobian.outputs > WHOLE:
+        return _matrix(jacobian.gram, jacobian.inputs, jacobian)
+    whole = _matrix(jacobian.jv, jacobian.inputs, jacobian)
+    return whole @ whole.mT
+
+
+def _cogram(jacobian: RowJacobian) -> Tensor:
+    """(n, m, m) JJᵀ, in the same way."""
+    if jacobian.rows * jacobian.inputs * jacobian.outputs > WHOLE:
+        return _matrix(jacobian.cogram, jacobian.outputs, jacobian)
+    whole = _matrix(jacobian.jtu, jacobian.outputs, jacobian)
+    return whole @ whole.mT
 
 
 def _spectrum(
@@ -181,16 +182,11 @@ def _noise_along(jacobian: RowJacobian, v: Tensor, noise: Noise) -> Tensor:
 
 
 def _matrix(apply: Callable[[Tensor], Tensor], size: int, jacobian: RowJacobian) -> Tensor:
-    """(n, size, size): the symmetric matrices that `apply` multiplies with."""
+    """(n, size, …): what `apply` makes of every unit vector, for a symmetric matrix that matrix."""
     unit = torch.eye(size, dtype=jacobian.x.dtype, device=jacobian.x.device)
     parts = torch.split(unit.unsqueeze(1), jacobian.columns)
     columns = [apply(part.expand(-1, jacobian.rows, -1).contiguous()) for part in parts]
     return torch.cat(columns).permute(1, 0, 2)
-
-
-def _applied(jacobian: RowJacobian, basis: Tensor) -> Tensor:
-    """(n, d, c): JᵀJ times every column of `basis`."""
-    return jacobian.gram(basis.permute(2, 0, 1).contiguous()).permute(1, 2, 0)
 
 
 def _eigen(matrices: Tensor, seen: Tensor, keep: bool) -> tuple[Tensor, Tensor, Tensor | None]:

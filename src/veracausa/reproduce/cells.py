@@ -21,7 +21,7 @@ from veracausa.reproduce.discovery.cells import DiscoveryCell, discover
 from veracausa.reproduce.plan import AnyCell, Cell
 from veracausa.runs.atomic import write_whole
 from veracausa.runs.folder import Run, write_json
-from veracausa.runs.record import number
+from veracausa.runs.record import invre, number
 
 
 @dataclass(frozen=True)
@@ -147,13 +147,15 @@ def training_result(run: Run) -> dict[str, Any]:
     for score in ("accuracy", "loss"):
         if number(test.get(score)) is not None:
             found[score] = {"mean": test[score]}
-    risks = [party.get("risk", {}).get("invre") for party in summary.get("parties", {}).values()]
-    if known := [risk for risk in risks if number(risk) is not None]:
-        found["invre"] = {"mean": max(known)}
+    risks = [party.get("risk") or {} for party in summary.get("parties", {}).values()]
+    if known := [value for risk in risks if (value := invre(risk)) is not None]:
+        found["invre"] = {"mean": max(known), "exact": 1.0}
+    reasons = [str(risk["unavailable"]).rstrip(".") for risk in risks if "unavailable" in risk]
     epochs = [record for record in run.metrics if record.get("event") == "epoch"]
     curves = [{"epoch": record.get("epoch"), **(record.get("test") or {})} for record in epochs if record.get("test")]
     return {
         "scores": found,
+        "unavailable": {"invre": f"InvRE: {reasons[0]}"} if reasons else {},
         "curves": curves,
         "seconds": summary.get("seconds"),
         "notes": summary.get("notes", []),

@@ -39,6 +39,8 @@ NAMES = {
 }
 ATTACKS = {"unsplit": "UnSplit", "urvfl": "URVFL", "inverse": "oracle decoder", "fsha": "FSHA", "sdar": "SDAR"}
 
+_CAPPED = "InvRE: measured by an earlier version, in a tenth of a row's directions only, so it is left out"
+
 
 @dataclass(frozen=True)
 class Value:
@@ -146,10 +148,13 @@ def _value(
     chosen: list[Cell] = [point.readings[source] if source else point.training for point in seeds]
     found = [result for cell in chosen if (result := cells.result(cell))]
     scores = [result["scores"][score] for result in found if score in result["scores"]]
+    if score == "invre" and any("exact" not in entry for entry in scores):
+        return Value(None, published=experiment.published_at(panel, row, column), why_not=_CAPPED)
     means = [entry["mean"] for entry in scores]
     spreads = [entry["spread"] for entry in scores if "spread" in entry]
     published = experiment.published_at(panel, row, column)
     reason = next((why_not[cell.key] for cell in chosen if cell.key in why_not), "")
+    reason = reason or next((why for result in found if (why := result.get("unavailable", {}).get(score))), "")
     if not means:
         reason = reason or ("this run has no such score" if found else "not run yet")
         return Value(None, published=published, why_not=reason)

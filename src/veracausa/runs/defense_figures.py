@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from veracausa.runs.figures import Chart, Curve, chart_svg
-from veracausa.runs.record import RunRecord, mapping, number, numbers
+from veracausa.runs.record import RunRecord, invre, mapping, number, numbers
 
 DIAGNOSTICS = {
     "drift": "How far what is sent lies from what the bottom model itself gives, as a share of its length. "
@@ -48,6 +48,10 @@ OWN = "A diagnostic of this defense's own."
 RISK = (
     "InvRE: how much of a row the payload's Jacobian would give away, 0 nothing, 1 all of it. Lower is safer. "
     "No attack was run for it: an attacker with rows to learn from may read more."
+)
+CAPPED = (
+    "This run's risk figures are not InvRE: an earlier version looked at a tenth of a row's directions only, and a "
+    "payload that gives the whole row away could read 0.01. They are left out; train again to measure it."
 )
 GATES = {
     "l_ssim": "likeness of light and dark, row and surrogate (SSIM); below 0.5 the structure is lost",
@@ -98,9 +102,7 @@ def defense_figures(run: RunRecord) -> list[Figure]:
         for name in (*known, *others)
         if (chart := _chart(_title(name), run.measured, "diagnostics", name))
     ]
-    # At a fixed share of the row's directions: with "as many as are not weak" two runs could not be compared.
-    risk = _chart("Risk of inversion (InvRE)", run.measured, "risk", "invre_10")
-    risk = risk or _chart("Risk of inversion (InvRE)", run.measured, "risk", "invre")
+    risk = _chart("Risk of inversion (InvRE)", _in_all_directions(run.measured), "risk", "invre")
     return [*([Figure(chart_svg(risk, small=True), RISK)] if risk else []), *figures]
 
 
@@ -130,16 +132,32 @@ def defense_warnings(run: RunRecord) -> list[str]:
 
 
 def risk_notes(run: RunRecord) -> list[str]:
-    """The exact risk at the end of training, and why there is none where it could not be measured."""
-    notes = []
+    """InvRE at the end of training with what it took, and why there is none where it could not be measured."""
+    notes, capped = [], False
     for party, told in run.parties.items():
         risk = mapping(told.get("risk"))
+        found = invre(risk)
         if "unavailable" in risk:
-            notes.append(f"The risk at {party} could not be measured: {str(risk['unavailable']).rstrip('.')}.")
-        elif (found := number(risk.get("invre"))) is not None and run.measured_at_end.get(party):
-            rows = number(risk.get("samples")) or 0
-            notes.append(f"After training, in all directions of {rows:.0f} rows, InvRE at {party} is {found:.2f}.")
-    return notes
+            notes.append(f"InvRE at {party} has no value: {str(risk['unavailable']).rstrip('.')}.")
+        elif found is not None:
+            rows, seconds = number(risk.get("samples")) or 0, number(told.get("risk_seconds"))
+            took = "" if seconds is None else f", which took {seconds:.1f} s"
+            notes.append(
+                f"After training, in all directions of {rows:.0f} rows{took}, InvRE at {party} is {found:.2f}."
+            )
+            if given := risk.get("given"):
+                notes.append(f"At {party} that holds {given}.")
+        else:
+            capped = capped or number(risk.get("invre")) is not None
+    return [*notes, *([CAPPED] if capped else [])]
+
+
+def _in_all_directions(measured: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, list[Mapping[str, Any]]]:
+    """The records whose risk is InvRE."""
+    return {
+        party: [record for record in records if invre(record.get("risk")) is not None]
+        for party, records in measured.items()
+    }
 
 
 def example_strip(run: Path, party: str) -> str | None:

@@ -202,6 +202,14 @@ def numbers(value: Any) -> dict[str, float]:
     return {name: found for name, item in items if (found := number(item)) is not None}
 
 
+def invre(risk: Any) -> float | None:
+    """InvRE as a record holds it; None where it was not measured, or not in all of a row's directions."""
+    told = mapping(risk)
+    if number(told.get("exact")) != 1 and number(told.get("k_capped")) != 0:
+        return None
+    return number(told.get("invre"))
+
+
 def format_shape(shape: Any) -> str:
     """(1, 28, 14) as `1 × 28 × 14`."""
     return " × ".join(str(size) for size in shape) if isinstance(shape, list | tuple) else str(shape)

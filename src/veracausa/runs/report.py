@@ -197,12 +197,13 @@ def _how_far(run: RunRecord) -> str:
 
 def _defense(run: RunRecord) -> dict[str, Any] | None:
     """What the section on defenses shows; None where no party measured or prepared anything."""
-    if not run.measured and not run.prepared:
+    if not run.measured and not run.prepared and not run.measured_at_end:
         return None
     strips = {party: example_strip(run.path, party) for party in run.parties}
     return {
         "figures": [(Markup(figure.svg), figure.sentence) for figure in defense_figures(run)],
-        "risk": any("risk" in record for records in run.measured.values() for record in records),
+        "risk": bool(run.measured_at_end)
+        or any("risk" in record for records in run.measured.values() for record in records),
         "parties": list(run.measured),
         "gated": list(run.prepared),
         "gates": gate_rows(run),

@@ -1,4 +1,4 @@
-"""What a passive party measures of its own defense at the end of an epoch: diagnostics and the risk of inversion."""
+"""What a passive party measures of its own defense: diagnostics after an epoch, and the risk of inversion."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from veracausa import seeding
 from veracausa.config import Job
 from veracausa.data.vertical import Part
 from veracausa.defenses.base import Defense
-from veracausa.metrics.risk import RiskUnavailable, risk_of
+from veracausa.defenses.risk_map import ROUGH, NotDifferentiable, RiskMap, fault
+from veracausa.metrics.risk import RiskUnavailable, risk_of, rows_at_once
 from veracausa.split.placement import rows_of
 
-Risk = dict[str, float | str]
-_RISK_ROWS, _MEAN_ROWS, _LEAST_RANK = 8, 4096, 64
+Risk = dict[str, float | str | None]
+_MEAN_ROWS = 4096
 
 
 class Meters:
@@ -28,28 +29,40 @@ class Meters:
         self.job, self.name, self.part, self.defense = job, name, rows, defense
         self.last: dict[str, Any] = {}
         """The newest `diagnostics` and `risk`; a checkpoint keeps them for the summary."""
+        self.seconds = 0.0
+        """What the newest risk took; no part of `last`, so that equal runs have equal checkpoints."""
         self._mean: Tensor | None = None
 
     def epoch(self, epoch: int) -> dict[str, Any]:
-        """The `diagnostics` and the `risk` after this epoch; what is empty or not due is left out."""
+        """The `diagnostics` and the `risk` after this epoch; what is empty or not due is left out.
+
+        The partners wait meanwhile, so that only rows of few values are measured, and not longer than they have
+        patience for. Larger ones have to wait for the end.
+        """
         found: dict[str, Any] = {}
         if diagnostics := self._diagnostics():
             found["diagnostics"] = diagnostics
         risk = self.job.risk
-        if risk.every and (epoch % risk.every == 0 or epoch == self.job.training.epochs):
-            # The partners wait meanwhile: with a large model fewer rows are measured, rather than taken for silence.
-            rank = risk.rank or max(_LEAST_RANK, -(-self._mean_row().numel() // 10))
-            found["risk"] = self._risk(risk.samples, rank, self.job.runtime.timeout / 4)
+        due = bool(risk.every) and (epoch % risk.every == 0 or epoch == self.job.training.epochs)
+        if due and self._mean_row().numel() <= risk.values:
+            found["risk"] = self._risk(risk.samples, self.job.runtime.timeout / 4)
         found = {name: numbers for name, numbers in found.items() if numbers}
         self.last.update(found)
         return found
 
     def end(self) -> Risk:
-        """The exact risk of the trained model, where the job asks for one."""
-        risk = self._risk(self.job.risk.exact, None) if self.job.risk.exact else {}
+        """The risk of the trained model, unless the job wants none or the last epoch has told it."""
+        if not (self.job.risk.every and self.job.risk.exact) or self.last.get("risk"):
+            return {}
+        risk = self._risk(self.job.risk.exact)
         if risk:
             self.last["risk"] = risk
         return risk
+
+    def summary(self) -> dict[str, Any]:
+        """What a summary says: the newest of everything, and what the risk took."""
+        took = {"risk_seconds": round(self.seconds, 2)} if "risk" in self.last and self.seconds else {}
+        return {**self.last, **took}
 
     def _diagnostics(self) -> dict[str, float | None]:
         if type(self.defense).diagnose is Defense.diagnose:
@@ -59,30 +72,46 @@ class Meters:
             return {}
         return _finite(self.defense.diagnose(rows_of(self.part, ids, self.job.runtime), ids))
 
-    def _risk(self, samples: int, rank: int | None, patience: float = math.inf) -> Risk:
-        ids = self._sample("risk samples", samples)
-        rng = seeding.generator(self.job.seed, self.name, "risk")
-        found: list[dict[str, float]] = []
+    def _risk(self, samples: int, patience: float = math.inf) -> Risk:
+        """InvRE of the first `samples` rows of a batch; a payload may depend on those it is sent with."""
+        ids = self._sample("risk samples", max(samples, self.job.training.batch_size))
+        if not len(ids):
+            return {}
         started = time.monotonic()
-        for some in torch.split(ids, _RISK_ROWS):
-            if found and time.monotonic() - started > patience:
-                break
-            try:
-                found.append(self._risk_at(some, rank, rng))
-            except RiskUnavailable as reason:
-                return {"unavailable": str(reason)}
-            except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
-                return {"unavailable": f"the Jacobian has no singular values: {error}"}
-        return _mean_risk(found)
+        try:
+            found = self._measured(ids[: self.job.training.batch_size], samples, started + patience)
+        except RiskUnavailable as reason:
+            return {"invre": None, "unavailable": str(reason)}
+        except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
+            return {"invre": None, "unavailable": f"the Jacobian has no singular values: {error}"}
+        finally:
+            self.seconds = time.monotonic() - started
+        return found
 
-    def _risk_at(self, ids: Tensor, rank: int | None, rng: torch.Generator) -> dict[str, float]:
-        rows = self.part.take(ids)
+    def _measured(self, batch: Tensor, samples: int, until: float) -> Risk:
+        rows = rows_of(self.part, batch, self.job.runtime)
+        answer = self.defense.risk_map(rows, batch)
+        if isinstance(answer, NotDifferentiable):
+            raise RiskUnavailable(answer.reason)
         with torch.no_grad():
-            sent = self.defense.transmitted(rows, ids)
-            if not sent.isfinite().all():
-                raise RiskUnavailable("some payloads are not finite")
-            noise = self.defense.noise_power(sent, rows)
-        return risk_of(self.defense.held(rows, ids), rows, self._mean_row(), rank=rank, rng=rng, noise=noise)
+            sent = answer.transmit(rows[:samples], batch[:samples])
+        if not sent.isfinite().all():
+            raise RiskUnavailable("some payloads are not finite")
+        # A map that is not what is sent would give a number that says nothing, or worse, "safe".
+        if wrong := fault(self.defense, answer, rows, batch, ROUGH):
+            raise RiskUnavailable(wrong)
+        found: list[dict[str, float]] = []
+        at_once = rows_at_once(rows[0].numel(), sent[0].numel())
+        for some in torch.split(torch.arange(min(samples, len(batch))), at_once):
+            if found and time.monotonic() > until:
+                break
+            found.append(self._risk_at(answer, rows[some], batch[some]))
+        return {**_mean_risk(found), **({"given": answer.given} if answer.given else {})}
+
+    def _risk_at(self, answer: RiskMap, rows: Tensor, ids: Tensor) -> dict[str, float]:
+        with torch.no_grad():
+            noise = answer.noise(answer.transmit(rows, ids), rows)
+        return risk_of(lambda given: answer.transmit(given, ids), rows, self._mean_row(), noise=noise)
 
     def _sample(self, purpose: str, count: int) -> Tensor:
         """The same positions every time, only such as the party holds."""
@@ -104,18 +133,8 @@ def _finite(numbers: Mapping[str, float]) -> dict[str, float | None]:
     return {name: float(value) if math.isfinite(value) else None for name, value in numbers.items()}
 
 
-def _mean_risk(found: Sequence[Mapping[str, float]]) -> Risk:
-    """One risk of several, each over some rows: their means; the rows are added up, one capped row caps all."""
-    if not found:
-        return {}
+def _mean_risk(found: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
+    """One risk of several, each over some rows: their means; the rows are added up."""
     rows = sum(risk["samples"] for risk in found)
-    combined: Risk = {}
-    for name in found[0]:
-        values = [risk[name] for risk in found]
-        if name == "k_capped":
-            combined[name] = max(values)
-        elif name == "samples":
-            combined[name] = rows
-        else:
-            combined[name] = sum(risk["samples"] * risk[name] for risk in found) / rows
-    return combined
+    means = {name: sum(risk["samples"] * risk[name] for risk in found) / rows for name in found[0]}
+    return {**means, "samples": rows}

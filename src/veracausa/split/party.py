@@ -100,7 +100,7 @@ class PartyProgram:
             # The party's own: this is written where the party runs, and is told to no other.
             "columns": [dict(column) for column in self.data.profile],
             **({} if self.data.columns is None else {"table_columns": self.data.columns}),
-            **({} if isinstance(party, ActiveParty) else {"payload": list(party.shape), **party.meters.last}),
+            **({} if isinstance(party, ActiveParty) else {"payload": list(party.shape), **party.meters.summary()}),
         }
 
 

@@ -95,7 +95,7 @@ class PassiveParty:
                         store.save(self.step, self.state())
                 case _:
                     if store is not None and (risk := self.meters.end()):
-                        store.log({"event": "risk", "step": self.step, "risk": risk})
+                        store.log({"event": "risk", "step": self.step, "seconds": self.meters.seconds, "risk": risk})
                     return
 
     def _prepare(self, sign: SignOfLife, store: Store | None) -> None:
@@ -122,7 +122,8 @@ class PassiveParty:
         epoch = step * self.job.training.epochs // steps
         if found := self.meters.epoch(epoch):
             named = {"event": "defense", "epoch": epoch, "step": step, "defense": self.defense.options.name}
-            store.log({**named, **found})
+            took = {"seconds": self.meters.seconds} if "risk" in found else {}
+            store.log({**named, **took, **found})
 
     def _asked_for(self, request: Message, split: Split) -> Tensor:
         """The positions that are asked for; refused where there is no such row."""

@@ -12,6 +12,7 @@ from torch import nn
 
 from resumed import assert_resumes
 from veracausa.defenses.disco import Disco, DiscoOptions, soft_gate
+from veracausa.defenses.risk_map import STRICT, fault
 from veracausa.defenses.score_net import score_net
 from veracausa.metrics.jacobian import RowJacobian
 from veracausa.models.zoo.resnet import BasicBlock
@@ -127,16 +128,19 @@ def test_a_pruner_that_cares_leaves_its_adversary_less():
     assert read[1.0] > 2 * read[0.0]
 
 
-def test_the_risk_meter_sees_the_bottom_behind_its_gates():
+def test_the_risk_map_is_the_bottom_behind_gates_that_follow_the_row():
     defense, x, ids = bound(), rows(4), torch.arange(4)
     payload, context = defense.forward(rows(), torch.arange(ROWS), 0)
     defense.backward(context, torch.randn_like(payload))
     gate = defense._held_gate(defense.bottom(x), x)
     v = torch.randn(1, 4, 16, generator=generator(5))
-    bare = RowJacobian(defense.bottom, x, 8).jv(v).view(4, 10, 16) * gate[:, :, None]
-    for transmit in (defense.held(x, ids), lambda rows: defense.transmitted(rows, ids)):
-        assert torch.allclose(RowJacobian(transmit, x, 8).jv(v).view(4, 10, 16), bare, atol=1e-5)
-        assert torch.allclose(transmit(x), defense.infer(x, ids), atol=1e-6)
+    answer = defense.risk_map(x, ids)
+    assert "pruner" in answer.given
+    assert fault(defense, answer, x, ids, STRICT) == ""
+    held = RowJacobian(defense.bottom, x, 8).jv(v).view(4, 10, 16) * gate[:, :, None]
+    found = RowJacobian(lambda rows: answer.transmit(rows, ids), x, 8).jv(v).view(4, 10, 16)
+    assert torch.allclose(answer.transmit(x, ids), defense.infer(x, ids), atol=1e-6)
+    assert not torch.allclose(found, held, atol=1e-3), "a gate moves with the row"
 
 
 def test_a_single_row_is_sent_and_teaches_the_bottom_alone():

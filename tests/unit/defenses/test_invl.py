@@ -127,9 +127,9 @@ def test_the_risk_meter_counts_the_noise_that_is_there(settings):
 def test_enp_makes_every_direction_of_the_row_cost_n_squared():
     bottom, x, mean = linear(9, 4), rows(5, 4), torch.zeros(4)
     defense = bound("invl_enp", bottom, n=0.1)
-    noise = defense.noise_power(bottom(x).detach(), x)
-    rng = torch.Generator().manual_seed(0)
-    risk = risk_of(defense.held(x, torch.arange(5)), x, mean, rank=None, rng=rng, noise=noise)
+    answer = defense.risk_map(x, torch.arange(5))
+    noise = answer.noise(bottom(x).detach(), x)
+    risk = risk_of(lambda rows: answer.transmit(rows, torch.arange(5)), x, mean, noise=noise)
     assert risk["k"] == 4
     assert risk["invre"] == pytest.approx(float((1 - 4 * 0.01 / x.square().sum(1)).mean()), abs=1e-4)
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from bound_defense import bound, linear, rows, small_conv
 from veracausa.defenses.mask import largest
+from veracausa.defenses.risk_map import NotDifferentiable
 
 
 @given(st.integers(1, 60), st.floats(0, 0.999), st.integers(0, 1000))
@@ -51,9 +52,8 @@ def test_it_says_what_it_sends():
     assert 0.1 < found["sent_power"] < 1
 
 
-def test_the_risk_meter_sees_the_mask_as_it_is_held():
+def test_it_has_no_risk_map_because_the_row_chooses_what_is_sent():
     defense = bound("prune", linear(10, 6), fraction=0.7)
-    x, ids = rows(2, 6), torch.arange(2)
-    transmit = defense.held(x, ids)
-    assert torch.equal(transmit(x), defense.transmitted(x, ids))
-    assert torch.allclose(transmit(-3 * x), -3 * transmit(x))
+    answer = defense.risk_map(rows(2, 6), torch.arange(2))
+    assert isinstance(answer, NotDifferentiable)
+    assert "depends on the row" in answer.reason

@@ -14,7 +14,19 @@ import torch
 from PIL import Image
 
 from veracausa.runs.compare import compare, write_comparison
-from veracausa.runs.defense_figures import DIAGNOSTICS, OWN, RISK, defense_warnings, example_strip
+from veracausa.runs.defense_figures import (
+    CAPPED,
+    DIAGNOSTICS,
+    OWN,
+    RISK,
+    _chart,
+    _in_all_directions,
+    defense_figures,
+    defense_warnings,
+    example_strip,
+    risk_notes,
+)
+from veracausa.runs.record import invre, numbers
 from veracausa.runs.report import read_run, write_report
 from veracausa.runs.tree import encode_tree
 
@@ -34,10 +46,13 @@ def defended(tmp_path: Path, name: str = "defended", **gates: bool) -> Path:
         for epoch in range(1, EPOCHS + 1):
             numbers = {name: 0.1 * n + 0.5 / (epoch + i) for n, name in enumerate(DIAGNOSTICS)}
             numbers |= {"my_own": epoch * 2.0}
-            risk = {"invre": 0.7 / (epoch + i), "k": 31.0, "samples": 16.0} if i == 0 else {"unavailable": "it rounds"}
+            known = {"invre": 0.7 / (epoch + i), "invre_10": 0.01, "k": 31.0, "samples": 16.0, "exact": 1.0}
+            risk = known if i == 0 else {"invre": None, "unavailable": "it rounds"}
             line = {"event": "defense", "epoch": epoch, "step": 10 * epoch, "defense": "causshield"}
             lines.append({"party": party, **line, "diagnostics": {**numbers, "broken": None}, "risk": risk})
-    lines.append({"party": "passive_1", "event": "risk", "step": 50, "risk": {"invre": 0.2, "samples": 8.0}})
+    lines.append(
+        {"party": "passive_1", "event": "risk", "step": 50, "risk": {"invre": 0.2, "samples": 8.0, "exact": 1.0}}
+    )
     with (run / "metrics.jsonl").open("a") as file:
         file.writelines(json.dumps(line) + "\n" for line in lines)
     pictures = torch.linspace(0, 255, 12 * 2 * 3 * 8 * 4).reshape(12, 2, 3, 8, 4).to(torch.uint8)
@@ -59,7 +74,8 @@ def defended(tmp_path: Path, name: str = "defended", **gates: bool) -> Path:
         }
     }
     summary |= {"blind": {"mse": 0.055}, "strongest": {"attack": "inverse", "leakage": 0.62}}
-    summary["parties"]["passive_1"]["risk"] = {"invre": 0.2, "samples": 8.0}
+    summary["parties"]["passive_1"] |= {"risk": {"invre": 0.2, "samples": 8.0, "exact": 1.0, "given": "the rest"}}
+    summary["parties"]["passive_1"]["risk_seconds"] = 1.25
     summary["parties"]["passive_1"]["diagnostics"] = {"drift": 0.15}
     summary["parties"]["passive_2"]["risk"] = {"unavailable": "it rounds"}
     (run / "summary.json").write_text(json.dumps(summary))
@@ -85,8 +101,35 @@ def test_every_diagnostic_has_a_chart_and_a_sentence(page: Path) -> None:
     assert "My own" in text
     assert RISK.replace("'", "&#39;") in text
     assert text.count("<svg") == 3 + len(DIAGNOSTICS) + 2
-    assert "The risk at passive_2 could not be measured: it rounds." in text
-    assert "After training, in all directions of 8 rows, InvRE at passive_1 is 0.20." in text
+    assert "InvRE at passive_2 has no value: it rounds." in text
+    assert "in all directions of 8 rows, which took 1.2 s, InvRE at passive_1 is 0.20." in text
+    assert "At passive_1 that holds the rest." in text
+
+
+def test_the_chart_of_the_risk_shows_what_the_summary_calls_invre(tmp_path: Path) -> None:
+    run = read_run(defended(tmp_path))
+    charts = [figure for figure in defense_figures(run) if figure.sentence == RISK]
+    assert len(charts) == 1
+    points = [numbers(record["risk"])["invre"] for record in run.measured["passive_1"]]
+    assert points[0] == 0.7
+    drawn = _chart("", _in_all_directions(run.measured), "risk", "invre")
+    assert drawn is not None
+    assert [[value for _, value in curve.points] for curve in drawn.curves] == [points]
+
+
+def test_capped_figures_of_an_earlier_version_are_not_shown_as_invre(tmp_path: Path) -> None:
+    path = defended(tmp_path)
+    text = (path / "metrics.jsonl").read_text().replace('"exact": 1.0', '"exact": 0.0, "k_capped": 1.0')
+    (path / "metrics.jsonl").write_text(text)
+    summary = json.loads((path / "summary.json").read_text())
+    summary["parties"]["passive_1"]["risk"] = {"invre": 0.01, "exact": 0.0, "k_capped": 1.0, "samples": 32.0}
+    (path / "summary.json").write_text(json.dumps(summary))
+    run = read_run(path)
+    assert not [figure for figure in defense_figures(run) if figure.sentence == RISK]
+    assert CAPPED in risk_notes(run)
+    assert not any("0.01" in note for note in risk_notes(run) if note != CAPPED)
+    assert invre({"invre": 0.4, "exact": 0.0, "k_capped": 0.0}) == 0.4  # no direction was left out
+    assert invre({"invre": 0.4}) is None
 
 
 def test_bad_surrogates_are_warned_of(page: Path, tmp_path: Path) -> None:

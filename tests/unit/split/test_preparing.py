@@ -159,19 +159,34 @@ def test_a_restored_party_answers_as_it_was_trained(tmp_path):
         restore_passive(run, "active", data.parties["active"], Schema.of(data))
 
 
-def test_the_party_measures_its_defense_and_its_risk(tmp_path):
+def test_small_rows_are_measured_after_an_epoch(tmp_path):
     run = veracausa.train({**job(timeout=20), "risk": {"every": 2, "samples": 2, "exact": 3}}, tmp_path / "run")
+    assert not lines(run, "risk"), "the last epoch has told it"
+    first, second = [record for record in lines(run, "defense") if record["party"] == "passive_1"]
+    assert "risk" not in first
+    assert second["risk"]["samples"] == 2
+    assert second["risk"]["exact"] == 1
+    assert 0 <= second["risk"]["invre"] <= 1
+    assert second["seconds"] > 0
+    assert run.summary["parties"]["passive_1"]["risk"] == second["risk"]
+    assert run.summary["parties"]["passive_1"]["risk_seconds"] >= 0
+
+
+def test_the_party_measures_its_defense_and_its_risk(tmp_path):
+    settings = {**job(timeout=20), "risk": {"every": 2, "samples": 2, "exact": 3, "values": 8}}
+    run = veracausa.train(settings, tmp_path / "run")
     for name in ("passive_1", "passive_2"):
         first, second = [record for record in lines(run, "defense") if record["party"] == name]
         assert (first["epoch"], first["step"], second["epoch"], second["step"]) == (1, 2, 2, 4)
         assert first["defense"] == "slow"
         assert "risk" not in first
-        assert second["risk"]["samples"] == 2
-        assert 0 <= second["risk"]["invre"] <= 1
+        assert "risk" not in second, "rows of more than `values` wait for the end"
         assert first["diagnostics"] == second["diagnostics"]  # the same rows every time
         assert first["diagnostics"]["broken"] is None
         (last,) = [record for record in lines(run, "risk") if record["party"] == name]
         assert last["risk"]["samples"] == 3
+        assert last["risk"]["exact"] == 1
+        assert last["seconds"] > 0
         assert run.summary["parties"][name]["risk"] == last["risk"]
         assert run.summary["parties"][name]["diagnostics"] == second["diagnostics"]
     assert "risk" not in run.summary["parties"]["active"]
@@ -184,9 +199,33 @@ def test_the_party_measures_its_defense_and_its_risk(tmp_path):
 class Rounds(slow_defense.Slow):
     """No gradient passes its payload, so there is no Jacobian."""
 
+    def infer(self, x, ids):
+        return super().infer(x, ids).round()
+
     def transmitted(self, x, ids):
         with torch.no_grad():
             return super().transmitted(x, ids).round()
+
+
+class Thousandths(slow_defense.Slow):
+    """Rounds without a gradient: by its Jacobian nothing is sent, and everything is."""
+
+    def infer(self, x, ids):
+        return (1000 * super().infer(x, ids)).round() / 1000
+
+    def transmitted(self, x, ids):
+        return (1000 * super().transmitted(x, ids)).round() / 1000
+
+
+class Zeros(slow_defense.Slow):
+    """Sends nothing, with the gradient of an undefended party."""
+
+    def infer(self, x, ids):
+        return 0 * super().infer(x, ids)
+
+    def transmitted(self, x, ids):
+        r = super().transmitted(x, ids)
+        return r - r.detach()
 
 
 class Diverged(slow_defense.Slow):
@@ -194,7 +233,15 @@ class Diverged(slow_defense.Slow):
         return super().transmitted(x, ids) / 0
 
 
-@pytest.mark.parametrize(("defense", "reason"), [(Rounds, "gradient"), (Diverged, "some payloads are not finite")])
+@pytest.mark.parametrize(
+    ("defense", "reason"),
+    [
+        (Rounds, "gradient"),
+        (Diverged, "some payloads are not finite"),
+        (Thousandths, "not how the payload changes"),
+        (Zeros, "not how the payload changes"),
+    ],
+)
 def test_a_risk_that_cannot_be_measured_says_why_and_training_goes_on(defense, reason, tmp_path, monkeypatch):
     from veracausa.defenses import defenses
 
@@ -202,7 +249,9 @@ def test_a_risk_that_cannot_be_measured_says_why_and_training_goes_on(defense, r
     monkeypatch.setattr(defenses, "_entries", {**defenses._entries, "slow": (defense, options)})
     run = veracausa.train(job(timeout=20), tmp_path / "run")
     assert run.status["state"] == "done"
-    assert reason in run.summary["parties"]["passive_1"]["risk"]["unavailable"]
+    risk = run.summary["parties"]["passive_1"]["risk"]
+    assert reason in risk["unavailable"]
+    assert risk["invre"] is None, "not measured is not 0"
 
 
 def test_switched_off_nothing_is_measured_and_one_small_message_an_epoch_is_sent(tmp_path):
@@ -227,7 +276,7 @@ def test_a_large_model_is_measured_on_fewer_rows_rather_than_lost(tmp_path, monk
 
     clock = iter(range(0, 100_000, 50))  # both parties look at it, in any order
     monkeypatch.setattr(meters, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    monkeypatch.setattr(meters, "_RISK_ROWS", 2)
+    monkeypatch.setattr(meters, "rows_at_once", lambda inputs, outputs: 2)
     settings = {**job(timeout=20), "risk": {"samples": 8}}
     run = veracausa.train(settings, tmp_path / "run", allow_model=OWN)
     assert run.summary["parties"]["passive_1"]["risk"]["samples"] == 2

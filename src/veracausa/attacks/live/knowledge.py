@@ -86,6 +86,8 @@ class Knowledge:
             classes=len(self.schema.classes) if self.schema.task == "classification" else 0,
             bottom=self._bottom(self.victim, shape, device),
             defense=self._defense,
+            epochs=self.job.training.epochs,
+            batch_size=self.job.training.batch_size,
             progress=progress,
             predict=_Predict(top, held.get(self.job.parties.active)),
             victim_rate=optimizer.lr if optimizer.name == "adam" else None,

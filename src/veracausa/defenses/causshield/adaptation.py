@@ -15,6 +15,7 @@ from torch.func import functional_call
 from veracausa import seeding
 from veracausa.defenses.causshield import dimensions, losses
 from veracausa.defenses.causshield.captured import Captured
+from veracausa.defenses.causshield.held_batch import held_batch
 from veracausa.defenses.causshield.masker import build_masker
 from veracausa.defenses.causshield.options import CausShieldOptions
 from veracausa.defenses.causshield.sampling import gumbel, iterative_softmax, top_k, upper_count
@@ -267,13 +268,32 @@ class Adaptation:
         finally:
             self._set_mode(True)
 
+    def held(self, x: Tensor, adapting: bool) -> tuple[nn.Module, nn.Module | None]:
+        """Copies of G and, where a mask is sent, of ω, that give for these rows what is sent; their statistics held."""
+        self._set_mode(adapting)
+        generator = held_batch(self.generator, x)
+        self._set_mode(True)
+        if self.options.mask == "none" or self.masker is None:
+            return generator, None
+        with torch.no_grad():
+            r = generator(x)
+        self.masker.train(adapting)
+        masker = held_batch(self.masker, r)
+        self.masker.train()
+        return generator, masker
+
     def mask(self, r: Tensor, training: bool = True) -> Tensor:
         """Ones where a representation's highest-scored dimensions are; no noise."""
         assert self.masker is not None
         self.masker.train(training)
-        with torch.no_grad(), self.precision():
-            logits = self.masker(r.detach())
+        chosen = self.chosen(self.masker, r)
         self.masker.train()
+        return chosen
+
+    def chosen(self, masker: nn.Module, r: Tensor) -> Tensor:
+        """The mask that this masker, in its present mode, gives a representation."""
+        with torch.no_grad(), self.precision():
+            logits = masker(r.detach())
         chosen = top_k(logits, upper_count(self.options.tau, self.count), self.options.temperature, None)
         return dimensions.spread(chosen, self.shape, self.reading, self.options.patch).to(r.dtype)
 

@@ -16,14 +16,19 @@ from veracausa.defenses import defenses
 from veracausa.defenses.base import Context, Defense, Progress, unheard
 from veracausa.defenses.causshield.adaptation import Adaptation
 from veracausa.defenses.causshield.diagnostics import diagnostics
+from veracausa.defenses.causshield.held_batch import drops
 from veracausa.defenses.causshield.options import CausShieldOptions
 from veracausa.defenses.causshield.surrogates import surrogates
 from veracausa.defenses.causshield.surrogates.collect import SurrogateSet, collect, resolve
+from veracausa.defenses.risk_map import NotDifferentiable, RiskMap, Transmit
 from veracausa.errors import InputError
 from veracausa.models.dry_pass import evaluating
 
 ADAPTED_ROWS = 16
 """Fewer rows than this have no statistics to adapt to: at inference they get the last generator of the training."""
+
+REHEARSED = 10
+"""Exchanges after which a masker, and a generator that is pulled, stand about where a long training leaves them."""
 
 _HOW = {"graphs": True, "compiled": False}
 """How to run, where whoever binds the defense does not say."""
@@ -204,6 +209,24 @@ class CausShield(Defense):
             x = adaptation.laid_out(self.data.take(ids))
             adaptation.adapt(x, self.surrogate_of(x, ids, i), 1)
 
+    def stand_at(self, epochs: int, batch: int) -> None:
+        """M of that moment, and what is learnt once an epoch or from exchange to exchange, on the rows of `prepare`."""
+        if not self.options.iterations or self.surrogates is None or self.data is None:
+            return
+        held = self.data.present(torch.arange(len(self.data))).nonzero().squeeze(1)
+        an_epoch = max(1, len(self.surrogates.rows))
+        # The last exchange was in the last epoch, which began with that epoch's M.
+        self.seen, chosen = max(0, epochs - 1) * an_epoch, seeding.generator(self._draw())
+        adaptation = self._adaptation_for(self.data.take(held[:batch]))
+        adaptation.draws.manual_seed(self._draw())
+        by_epoch = self.options.scope in ("epoch", "offset")
+        for step in range(1 if by_epoch else REHEARSED):
+            ids = held[torch.randint(len(held), (min(adaptation.rows, len(held)),), generator=chosen)]
+            x = adaptation.laid_out(self.data.take(ids))
+            self._start(adaptation)
+            self._adapt(adaptation, x, self.surrogate_of(x, ids, step))
+        self.seen = epochs * an_epoch
+
     # Inference and what looks at the defense.
 
     def infer(self, x: Tensor, ids: Tensor) -> Tensor:
@@ -216,28 +239,64 @@ class CausShield(Defense):
             return torch.cat([self._inferred(adaptation, piece) for piece in pieces])
 
     def _inferred(self, adaptation: Adaptation, x: Tensor) -> Tensor:
-        adaptation.draws.manual_seed(0)
-        adapting = self.options.infer == "adapt" and len(x) >= ADAPTED_ROWS
-        surrogate = x
-        if adapting or self.options.transmit == "surrogate":
-            assert self.surrogates is not None
-            surrogate = adaptation.laid_out(self.surrogates.maker.make(x, seeding.generator(0, "inference")))
-        sent_for = surrogate if self.options.transmit == "surrogate" else x
+        sent_for, adapting = self._ready(adaptation, x)
         if adapting:
-            self._start(adaptation, learning=False)
-            self._adapt(adaptation, x, surrogate)
             payload = adaptation.payload(sent_for)
         else:
             with adaptation.precision():
                 payload = adaptation.frozen(sent_for)
         return payload * adaptation.mask(payload, adapting) if self.options.mask == "hard_topk" else payload
 
+    def _ready(self, adaptation: Adaptation, x: Tensor) -> tuple[Tensor, bool]:
+        """Put the generator where it sends these rows at test time; what it is then given, and whether it adapted."""
+        adaptation.draws.manual_seed(0)
+        adapting = self.options.infer == "adapt" and len(x) >= ADAPTED_ROWS
+        surrogate = x
+        if adapting or self.options.transmit == "surrogate":
+            assert self.surrogates is not None
+            surrogate = adaptation.laid_out(self.surrogates.maker.make(x, seeding.generator(0, "inference")))
+        if adapting:
+            self._start(adaptation, learning=False)
+            self._adapt(adaptation, x, surrogate)
+        return surrogate if self.options.transmit == "surrogate" else x, adapting
+
+    def white_box(self, x: Tensor, ids: Tensor) -> Transmit:
+        """The generator that sends these rows together, adapted to them; it and the batch's statistics are held."""
+        if not self.options.iterations or self.options.infer == "bottom":
+            return super().white_box(x, ids)
+        adaptation = self._adaptation_for(x)
+        x = adaptation.laid_out(x[: adaptation.rows])
+        with torch.no_grad(), adaptation.borrowed():
+            sent_for, adapting = self._ready(adaptation, x)
+            generator, masker = adaptation.held(sent_for, adapting)
+
+        def transmit(rows: Tensor, ids: Tensor) -> Tensor:
+            r: Tensor = generator(rows)
+            return r if masker is None else r * adaptation.chosen(masker, r)
+
+        return transmit
+
     def transmitted(self, x: Tensor, ids: Tensor) -> Tensor:
-        """G's output with the statistics it gathered; G and the mask are held."""
-        if not self.options.iterations or self.adaptation is None or self.options.infer == "bottom":
-            return super().transmitted(x, ids)
-        r = self.adaptation.frozen(x)
-        return r * self.adaptation.mask(r, training=False) if self.options.mask == "hard_topk" else r
+        return self.white_box(x, ids)(x, ids)
+
+    def risk_map(self, x: Tensor, ids: Tensor) -> RiskMap | NotDifferentiable:
+        """The map while these rows are sent together: a payload depends on its batch, and so does its risk."""
+        options = self.options
+        if not options.iterations or options.infer == "bottom":
+            return super().risk_map(x, ids)
+        if options.transmit == "surrogate":
+            return NotDifferentiable("a surrogate is sent, and how it is made from a row has no Jacobian")
+        if options.mask == "hard_topk":
+            return NotDifferentiable("a mask chooses what is sent by the row, and changes by jumps")
+        adapting = options.infer == "adapt" and len(x) >= ADAPTED_ROWS
+        adaptation = self._adaptation_for(x)
+        if adapting and options.batch_norm != "eval" and drops(adaptation.generator):
+            return NotDifferentiable("the generator drops values at random while it is adapted to a batch")
+        sent = min(len(x), adaptation.rows)
+        given = f"the generator as it is adapted to {sent} rows that are sent together"
+        if not adapting:
+            given = "the generator as the last training exchange left it"
+        return RiskMap(self.white_box(x, ids), self.noise_power, given)
 
     def diagnose(self, x: Tensor, ids: Tensor) -> dict[str, float]:
         """How far these rows' payloads move and in which way, after an adaptation that leaves no trace."""
