@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from veracausa.data.files import given_path
 from veracausa.data.table_files import read_table
+from veracausa.discovery.columns import NAMING
 from veracausa.discovery.data import CausalData, CausalOptions, causal_data, edges_between
 from veracausa.errors import InputError
 from veracausa.registry import did_you_mean
@@ -25,10 +26,15 @@ class TableOptions(CausalOptions):
     """The column that names a row; it is no attribute."""
     separator: str = ","
     columns: tuple[str, ...] | None = None
-    """Only these; default: all but the id."""
+    """Only these, a list or names with commas between them; default: all but the id, and but names and dates."""
     categories: int = Field(20, ge=2)
-    """A column of words with more different ones than this is refused: it is a name, not a category."""
+    """A column of words with more different ones than this is no attribute: it holds names, not categories."""
     rows: int | None = Field(None, ge=2)
+
+    @field_validator("columns", mode="before")
+    @classmethod
+    def _listed(cls, given: object) -> object:
+        return [name for part in given.split(",") if (name := part.strip())] if isinstance(given, str) else given
 
 
 @causal_data.register("table", TableOptions)
@@ -38,8 +44,11 @@ def table(options: TableOptions) -> CausalData:
     for name in (*(options.columns or ()), *([options.id] if options.id else ())):
         if name not in frame.columns:
             raise InputError(f"{path}: no column {name!r}{did_you_mean(name, frame.columns)}")
-    names = options.columns or tuple(name for name in frame.columns if name != options.id)
     notes: list[str] = []
+    others = [name for name in frame.columns if name != options.id]
+    names = options.columns or attributes(frame.select(others), options.categories, notes)
+    if not names:
+        raise InputError(f"{path}: no column can be an attribute ({'; '.join(notes)}); add columns of numbers")
     values = np.stack([_numbers(frame[name], str(path), options.categories, notes) for name in names], axis=1)
     truth = None
     if options.truth is not None:
@@ -51,21 +60,51 @@ def table(options: TableOptions) -> CausalData:
     return CausalData(values, names, truth, tuple(notes)).head(options.rows)
 
 
-def _numbers(column: pl.Series, where: str, categories: int, notes: list[str]) -> np.ndarray:
+def attributes(frame: pl.DataFrame, categories: int, notes: list[str]) -> tuple[str, ...]:
+    """The columns that may have causes and effects; the others, and why they are left out, go to the notes."""
+    kept = []
+    for column in frame:
+        reason = _no_attribute(column, categories) or _row_number(column)
+        if reason is None:
+            kept.append(column.name)
+        else:
+            notes.append(f"{column.name}: left out, it holds {reason}")
+    return tuple(kept)
+
+
+def _no_attribute(column: pl.Series, categories: int) -> str | None:
+    """Why a column can not be read as numbers; None: it can."""
     import polars as pl
 
     if column.dtype.is_numeric() or column.dtype == pl.Boolean:
-        return column.cast(pl.Float64).to_numpy().astype(np.float64)
+        return None
     if column.dtype != pl.String:
+        return f"values of the type {column.dtype}, not numbers"
+    words = column.drop_nulls().unique().sort()
+    return f"{len(words)} different words, such as {words[0]!r}" if len(words) > categories else None
+
+
+def _row_number(column: pl.Series) -> str | None:
+    """Why a column of numbers only numbers the rows; None: it does not."""
+    if not column.dtype.is_integer() or len(column) < NAMING or column.null_count():
+        return None
+    values = column.to_numpy()
+    first, last = int(values[0]), int(values[-1])
+    counted = last - first == len(values) - 1 and bool((np.diff(values) == 1).all())
+    return f"the numbers of the rows, {first} to {last}" if counted else None
+
+
+def _numbers(column: pl.Series, where: str, categories: int, notes: list[str]) -> np.ndarray:
+    import polars as pl
+
+    if (reason := _no_attribute(column, categories)) is not None:
         raise InputError(
-            f"{where}: column {column.name!r} holds {column.dtype}, not numbers; leave it out by `columns`"
+            f"{where}: column {column.name!r} holds {reason}; leave it out of --party and data.columns, name it by "
+            f"--set data.id={column.name} if it names the rows, or raise --set data.categories={categories}"
         )
+    if column.dtype != pl.String:
+        return column.cast(pl.Float64).to_numpy().astype(np.float64)
     words = sorted(column.drop_nulls().unique().to_list())
-    if len(words) > categories:
-        raise InputError(
-            f"{where}: column {column.name!r} holds {len(words)} different words, such as {words[0]!r}; "
-            "name it as `id`, leave it out by `columns`, or raise `categories`"
-        )
     notes.append(f"{column.name}: words numbered from 0: {', '.join(words)}")
     number = {word: float(at) for at, word in enumerate(words)}
     return np.array([np.nan if word is None else number[word] for word in column.to_list()])
