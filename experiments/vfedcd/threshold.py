@@ -1,11 +1,13 @@
 """The threshold between parties, before and after, on tables unlike each other:
 
 python experiments/vfedcd/threshold.py 300-301 >> results/vfedcd/threshold/fits.jsonl
+python experiments/vfedcd/threshold.py twin 300 >> results/vfedcd/threshold/twin.jsonl
 python experiments/vfedcd/threshold.py table results/vfedcd/threshold/fits.jsonl
 
 Each table is fitted once in floating point, with the recommended profile's first search. On the same fit stand the
 former rule (edges inside parties alone), the present one, the comparison of whole graphs, which would open rows under
-each of them, and the best threshold there is, by the true graph. Tables 100 to 102 were for tuning.
+each of them, and the best threshold there is, by the true graph. Tables 100 to 102 were for tuning. `twin` is what a
+federation finds, by the integers that its parties learn.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from numpy.typing import NDArray
 from veracausa.discovery import threshold as rules
 from veracausa.discovery.columns import standardised
 from veracausa.discovery.data.synthetic import SyntheticOptions, _mechanism, random_dag, synthetic
+from veracausa.discovery.federated.whole import discover_whole
 from veracausa.discovery.floating import FloatModel
 from veracausa.discovery.graphs import greedy_cut, topological_order
 from veracausa.discovery.settings import Settings
@@ -171,6 +174,26 @@ def measure(seeds: range) -> None:
             print(json.dumps(line), flush=True)
 
 
+TWINS = (("linear", 6, 7, 800, 2), ("linear", 8, 11, 800, 3), ("mixed", 6, 8, 400, 2), ("networks", 10, 40, 1000, 3))
+
+
+def twin(seed: int) -> None:
+    """The federation itself, in one place: of the code that this is run with."""
+    for kind, d, edges, rows, parties in TWINS:
+        started = time.process_time()
+        values, truth = make(kind, d, edges, rows, seed)
+        dealt = np.array_split(values, parties, axis=1)
+        columns = {f"party_{at}": part for at, part in enumerate(dealt)}
+        names = [f"x{at}" for at in range(d)]
+        fit = discover_whole(columns, names, SETTINGS, train_rows=round(TRAIN * rows), seed=seed)
+        graph = greedy_cut(np.where(fit.allowed, fit.strengths, 0.0), fit.threshold, None, ~fit.allowed)
+        scores = graph_scores(truth, graph)
+        line = {"table": kind, "attributes": d, "edges": edges, "rows": rows, "parties": parties, "seed": seed}
+        line |= {"threshold": round(fit.threshold, 4), "found": int(graph.sum()), "shd": int(scores["shd"])}
+        line |= {name: round(float(np.nan_to_num(scores[name])), 4) for name in ("f1", "skeleton_f1")}
+        print(json.dumps(line | {"cpu_s": round(time.process_time() - started, 1)}), flush=True)
+
+
 def table(path: Path) -> None:
     """Means over seeds and over two and three parties: F1, SHD, skeleton F1 and edges by each rule."""
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -196,6 +219,8 @@ def table(path: Path) -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "table":
         table(Path(sys.argv[2]))
+    elif sys.argv[1] == "twin":
+        twin(int(sys.argv[2]))
     else:
         first, last = map(int, sys.argv[1].split("-"))
         measure(range(first, last + 1))

@@ -31,8 +31,9 @@ SKEWED = 0.4
 """Residuals with this skewness, at the median, are not normal: of 160 normal ones one in twenty has as much."""
 
 
-def figures(prediction: Array, target: Array, causes: Sequence[Array], binary: Mask) -> Array:
-    """(m, 4) of attributes (n, m); `causes` has what may enter each of them, (n, any). nan: it can not be said."""
+def figures(prediction: Array, target: Array, causes: Sequence[Array], binary: Mask, trained: int) -> Array:
+    """(m, 4) of attributes (n, m); `causes` has what may enter each of them, (n, any), and `trained` is how many
+    other rows the networks learnt from. nan: it can not be said."""
     found = np.full((target.shape[1], len(FIGURES)), np.nan)
     if len(target) < 2:
         return found
@@ -42,22 +43,26 @@ def figures(prediction: Array, target: Array, causes: Sequence[Array], binary: M
         left = residual[:, at] - residual[:, at].mean()
         scale = np.sqrt(np.square(left).mean())
         found[at, 0] = 1 - np.square(residual[:, at]).sum() / spread[at]
-        found[at, 1] = 1 - _left_by_a_line(target[:, at], causes[at]) / spread[at]
+        found[at, 1] = 1 - _left_by_a_line(target[:, at], causes[at], trained) / spread[at]
         if scale > 0 and not binary[at]:
             found[at, 2] = (left**3).mean() / scale**3
             found[at, 3] = (left**4).mean() / scale**4 - 3
     return found
 
 
-def _left_by_a_line(target: Array, causes: Array) -> float:
-    """The sum of squared errors of a linear fit, each row predicted by the others; nan where rows are too few."""
+def _left_by_a_line(target: Array, causes: Array, trained: int) -> float:
+    """The sum of squared errors that a linear fit to so many other rows would have; nan where rows are too few.
+
+    The networks learnt from other rows than these. So a line fitted to these gets no credit for having seen them.
+    """
     basis = np.column_stack([np.ones(len(target)), causes])
     left, values, _ = np.linalg.svd(basis, full_matrices=False)
     left = left[:, values > 1e-7 * values[0]]
+    free = len(target) - left.shape[1]
     if len(target) < ROWS_A_CAUSE * left.shape[1]:
         return float("nan")
-    leverage = np.minimum(np.square(left).sum(1), 1 - 1e-9)
-    return float(np.square((target - left @ (left.T @ target)) / (1 - leverage)).sum())
+    variance = np.square(target - left @ (left.T @ target)).sum() / free
+    return float(variance * len(target) * (1 + left.shape[1] / trained))
 
 
 def warnings(found: Array, adjacency: Mask) -> tuple[str, ...]:

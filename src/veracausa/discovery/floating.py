@@ -136,7 +136,7 @@ class FloatModel:
         apart = self.held_out_loss(held_out) if held_out.shape[1] else np.full(len(self.weights), np.nan)
         found = self._threshold(held_out)
         known = self.strengths, self.structure.allowed, *found, score, search, apart, self.history
-        return Fit(*known, self._figures(held_out))
+        return Fit(*known, self._figures(held_out, train.shape[1]))
 
     def state(self) -> dict[str, Any]:
         """All that the next epoch depends on, as arrays and plain values."""
@@ -230,12 +230,12 @@ class FloatModel:
         )
         return found, self.held_out_loss(rows, final) if kept else np.full(len(strengths), np.nan)
 
-    def _figures(self, held_out: Array) -> Array:
+    def _figures(self, held_out: Array, trained: int) -> Array:
         """(R, d, 4) on rows kept apart, with all edges that the order leaves."""
         predictions = self.decoders.predict(self.features(held_out)).swapaxes(1, 2)
         each = zip(predictions, held_out, self.structure.allowed, strict=True)
-        binary = self.decoders.binary
-        return np.stack([figures(y, x, [x[:, causes] for causes in allowed.T], binary) for y, x, allowed in each])
+        more = self.decoders.binary, trained
+        return np.stack([figures(y, x, [x[:, causes] for causes in allowed.T], *more) for y, x, allowed in each])
 
     def _one(self, replicate: int, rows: Array, graph: Mask) -> float:
         mask = np.ones_like(self.structure.allowed)

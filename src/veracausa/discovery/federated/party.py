@@ -231,7 +231,7 @@ class AttributeParty:
         opened = foreign.reshape(len(rows), self.count, self.h)
         own = np.broadcast_to(self.inner_allowed[..., 0], (self.count, self.count))
         causes = [np.column_stack([opened[:, at], rows[:, own[:, at]]]) for at in range(self.count)]
-        self.figures[self.search] = figures(prediction, rows, causes, self.binary)
+        self.figures[self.search] = figures(prediction, rows, causes, self.binary, self.plan.train_rows)
 
     def state(self) -> dict[str, Any]:
         return {
