@@ -20,8 +20,10 @@ import pytest
 from typer.testing import CliRunner
 
 import veracausa
+from veracausa.cli.discover import Progress
 from veracausa.cli.main import app
 from veracausa.discovery.data import load_causal
+from veracausa.discovery.data.patients import ROWS
 from veracausa.discovery.run import DiscoveryRun
 from veracausa.errors import InputError
 
@@ -219,6 +221,140 @@ def test_columns_of_nobody_are_left_out_and_that_is_said(here: Path) -> None:
     FRAME.with_columns(names).write_csv("all.csv")
     call("all.csv", "--party", "a=age", "--party", "b=bmi", "--engine", "floating", *QUICK, "--out", "one")
     assert "3 columns belong to no party and are left out: dose, crp, name" in DiscoveryRun("one").summary["notes"]
+
+
+ORDINARY = FRAME.with_columns(
+    patient=pl.Series([f"p{row}" for row in range(120)]),
+    visit=pl.Series([f"2024-{1 + row // 28:02d}-{1 + row % 28:02d}" for row in range(120)]),
+    number=pl.Series(range(1, 121)),
+)
+
+
+def test_names_dates_and_row_numbers_are_left_out_and_that_is_said(here: Path) -> None:
+    ORDINARY.write_csv("all.csv")
+    call("all.csv", "--engine", "floating", *QUICK, "--out", "one")
+    summary = DiscoveryRun("one").summary
+    assert summary["attributes"] == 4
+    left = [note.split(",")[0] for note in summary["notes"] if "left out" in note]
+    assert left == ["patient: left out", "visit: left out", "number: left out"]
+    call("all.csv", "--engine", "floating", *QUICK, "--set", "data.columns=age, bmi", "--out", "two")
+    assert DiscoveryRun("two").summary["attributes"] == 2
+    refused("--set data.id=patient if it names the rows", "all.csv", "--party", "a=age,patient", "--party", "b=bmi")
+    ORDINARY.select("patient", "visit").write_csv("all.csv")
+    refused("no column can be an attribute", "all.csv")
+
+
+def test_of_a_file_a_party_names_and_dates_are_left_out_too(here: Path) -> None:
+    ORDINARY.select("patient", "visit", "age", "dose").write_csv("hospital.csv")
+    ORDINARY.select("patient", "bmi", "crp").write_csv("lab.csv")
+    files = ("--party", "hospital=hospital.csv", "--party", "lab=lab.csv", "--on", "patient")
+    call(*files, "--engine", "floating", *QUICK, "--out", "one")
+    summary = DiscoveryRun("one").summary
+    assert summary["parties"]["hospital"]["columns"] == ["age", "dose"]
+    assert any(note.startswith("visit: left out, it holds 120 different words") for note in summary["notes"])
+
+
+def test_an_empty_graph_says_what_was_tried(here: Path) -> None:
+    printed = call("all.csv", *TWO, "--engine", "floating", *QUICK, "--set", "threshold=50.0", "--out", "one")
+    strongest = DiscoveryRun("one").summary["strongest"][0]
+    page = Path("one/report.html").read_text(encoding="utf-8")
+    edge = f"{strongest['cause']} → {strongest['effect']} {strongest['strength']:.2f}"
+    for shown in (printed, page):
+        assert "the threshold is 50.00 (as it was set), and the strongest of all possible edges are" in shown
+        assert edge in shown
+        assert "well enough" not in shown
+
+
+SOLVED_FOR = "enough of them can be solved for those columns"
+
+
+@pytest.mark.parametrize("encryption", ["none", "bfv"])
+def test_what_no_encryption_hides_stands_on_terminal_page_and_summary(here: Path, encryption: str) -> None:
+    if encryption == "bfv":
+        pytest.importorskip("seal")
+    few = ("--set", "epochs=1", "--set", "refit_epochs=1", "--set", "searches=[]", "--set", "data.rows=40")
+    printed = call("all.csv", *TWO, "--encryption", encryption, *few, "--out", "one")
+    assert SOLVED_FOR in printed
+    assert SOLVED_FOR in " ".join(DiscoveryRun("one").summary["notes"])
+    assert SOLVED_FOR in Path("one/report.html").read_text(encoding="utf-8")
+
+
+def test_where_all_is_in_one_place_or_on_shares_that_is_not_said(here: Path) -> None:
+    few = ("--set", "epochs=1", "--set", "refit_epochs=1", "--set", "searches=[]")
+    assert SOLVED_FOR not in call("all.csv", *TWO, "--engine", "floating", *few, "--out", "one")
+    assert SOLVED_FOR not in call("all.csv", *TWO, *few, "--set", "strong=true", "--out", "two")
+
+
+def test_warnings_stand_on_terminal_page_and_summary(here: Path) -> None:
+    line = np.random.default_rng(0).normal(size=(200, 4))
+    line[:, 1] += line[:, 0]
+    line[:, 2] += line[:, 1]
+    pl.DataFrame(line, schema=list(NAMES)).write_csv("all.csv")
+    short = ("--set", "epochs=60", "--set", "refit_epochs=60", "--set", "rate=0.03", "--set", "searches=[]")
+    printed = call("all.csv", "--engine", "floating", *short, "--out", "one")
+    assert "WARNING: relations look linear" in printed
+    assert "note: vfedcd suits columns whose relations are curved" in printed
+    summary = DiscoveryRun("one").summary
+    assert summary["warnings"][0].startswith("relations look linear")
+    assert set(summary["diagnostics"]) == set(NAMES)
+    page = Path("one/report.html").read_text(encoding="utf-8")
+    assert "<strong>Warning.</strong> Relations look linear" in page
+    assert "whose relations are curved" in page
+
+
+def test_status_says_which_epoch_a_running_fit_is_in(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("veracausa.discovery.run.STATUS_EVERY", 0.0)
+    seen: list[tuple[str, int, int]] = []
+
+    def look(event: Any) -> None:
+        status = json.loads(Path("mine/status.json").read_text(encoding="utf-8"))
+        seen.append((status["state"], status.get("epoch", 0), status.get("epochs", 0)))
+
+    settings = {"epochs": 3, "refit_epochs": 2, "searches": []}
+    veracausa.discover(FRAME, {"a": ["age", "dose"], "b": ["bmi", "crp"]}, out="mine", observer=look, **settings)
+    assert seen == [("running", 0, 0), *(("running", epoch, 5) for epoch in range(1, 5))]
+    assert json.loads(Path("mine/status.json").read_text(encoding="utf-8"))["state"] == "done"
+
+
+def test_without_a_bar_a_line_says_how_long_it_takes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("veracausa.cli.discover.time.monotonic", lambda: now[0])
+    with Progress() as progress:
+        for share in (0.01, 0.02, 0.11, 0.12):
+            progress({"event": "progress", "what": "graph", "share": share})
+            now[0] += 5.0
+    said = capsys.readouterr().err
+    assert said.count("left") == 1
+    assert "learning the graph: about 8 min 10 s left" in said
+
+
+def test_the_example_is_written_and_its_true_edges_fit(here: Path) -> None:
+    printed = call("--example")
+    command = next(line for line in printed.splitlines() if line.startswith("veracausa discover"))
+    assert "patients.csv" in command
+    table = pl.read_csv("patients.csv")
+    assert (table.height, table.columns) == (ROWS, ["age", "bmi", "dose", "crp", "hba1c", "ldl"])
+    arguments = command.split()[2:]
+    summary = json.loads(call(*arguments, "--engine", "floating", *QUICK, "--json", "--out", "one").splitlines()[-1])
+    assert summary["empty_graph_shd"] == 7
+    call("--example")  # the same files may be written again
+    Path("patients.csv").write_text("age\n1\n", encoding="utf-8")
+    refused("is already there and another file", "--example")
+    refused("leave the other options", "--example", "--data", "sachs")
+    call("--example", "--out", "elsewhere")
+    assert Path("elsewhere/patients_edges.csv").is_file()
+
+
+@pytest.mark.slow
+def test_the_example_finds_most_of_its_edges_between_parties(here: Path) -> None:
+    call("--example")
+    parties = ("--party", "hospital=age,bmi,dose", "--party", "lab=crp,hba1c,ldl")
+    given = ("patients.csv", *parties, "--truth", "patients_edges.csv", "--set", "searches=[]", "--json")
+    summary = json.loads(call(*given).splitlines()[-1])
+    assert summary["f1"] >= 0.8
+    assert not summary["warnings"]
 
 
 def test_from_python(here: Path) -> None:

@@ -31,7 +31,10 @@ def _parties(*sizes: int) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
 def _same(first: FederatedFit, second: FederatedFit) -> bool:
     arrays = (first.strengths == second.strengths).all() and (first.allowed == second.allowed).all()
     numbers = [(fit.threshold, fit.held_out_loss, fit.history, fit.search) for fit in (first, second)]
-    return bool(arrays) and numbers[0] == numbers[1]
+    assert first.figures is not None
+    assert second.figures is not None
+    figures = np.array_equal(first.figures, second.figures, equal_nan=True)
+    return bool(arrays) and numbers[0] == numbers[1] and figures
 
 
 @pytest.mark.parametrize(("sizes", "change", "more"), [

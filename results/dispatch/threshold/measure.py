@@ -2,7 +2,7 @@
 
 One search in floating point for each graph and seed. `held_out_graphs` compares candidate graphs on rows kept apart;
 `held_out, K parties` ends edges within K parties only, as a federation does; `typical` is the constant that decides
-where there are none.
+where there are none. That rule has gone since: experiments/vfedcd/threshold.py measures the one in its place.
 """
 
 from __future__ import annotations
@@ -17,11 +17,30 @@ from veracausa.discovery.data.synthetic import SyntheticOptions, synthetic
 from veracausa.discovery.floating import FloatModel
 from veracausa.discovery.graphs import greedy_cut
 from veracausa.discovery.settings import Settings
-from veracausa.discovery.threshold import IN_DOUBT, TYPICAL, mixture_threshold, weakest_first, worth_threshold
+from veracausa.discovery.threshold import mixture_threshold
 from veracausa.metrics.graphs import graph_scores
 
+TYPICAL, IN_DOUBT = 0.65, 2.0
+"""Of the rule as it was: what one made-up edge of strength 1 says, and from which strength edges are not tried."""
 SETTINGS = Settings(growth=0.015, acyclicity="spectral", searches=())
 TRAIN = 800
+
+
+def weakest_first(strengths: np.ndarray, tried: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Tried edges ended in so many steps, from none to all: which are kept, and the sum of b³ over those that ended."""
+    ordered = np.sort(strengths[tried])
+    ended = np.unique(np.linspace(0, len(ordered), count + 1).round().astype(int))
+    kept = tried & (strengths >= np.append(ordered, np.inf)[ended][:, None, None])
+    return kept, np.where(tried & ~kept, strengths**3, 0.0).sum((1, 2))
+
+
+def worth_threshold(ended: np.ndarray, losses: np.ndarray, empty: float, d: int, worth: float, most: float) -> float:
+    """The strength from which an edge was worth its place: a·b³ fitted to edges that ended, and to a typical one."""
+    least = worth * max(0.0, empty - float(losses.min())) / d
+    slope = float((losses - losses[0]) @ ended + least / TYPICAL**3) / float(ended @ ended + 1)
+    if losses.min() >= empty or slope * (2 * most) ** 3 <= least:
+        return 2 * most
+    return float((least / slope) ** (1 / 3))
 
 
 def by_own_edges(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -59,6 +61,9 @@ def discover(
     out: Annotated[Path | None, typer.Option(help="The run's folder; default: runs/NAME, numbered if taken.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as the last line.")] = False,
+    example: Annotated[
+        bool, typer.Option("--example", help="Only write a made-up table to try, patients.csv, and its true edges.")
+    ] = False,
 ) -> None:
     """Learn one causal graph over the columns of one party or of several, and draw it.
 
@@ -71,6 +76,11 @@ def discover(
 
     options = (data, party, truth, required, forbidden, settings, on, encryption, engine, method, bootstrap, seed)
     bare = all(option is None or option == [] for option in options)
+    if example:
+        if not bare or table is not None:
+            raise InputError("--example: it writes a table and ends; leave the other options to the next command")
+        _write_example(out or Path())
+        return
     if resume and out is not None and table is None and bare:
         job = read_job(out / "config.toml")
     elif table is not None and table.suffix == ".toml":
@@ -90,6 +100,17 @@ def discover(
         console.print_json_line({**summary, "run": str(run.path)})
     else:
         print_discovery(run)
+
+
+def _write_example(folder: Path) -> None:
+    from veracausa.cli import console
+    from veracausa.discovery.data.patients import write_example
+
+    folder.mkdir(parents=True, exist_ok=True)
+    made, edges = write_example(folder)
+    console.out.print(f"{made}: made-up patients; {edges}: what causes what among them.", markup=False)
+    parties = "--party hospital=age,bmi,dose --party lab=crp,hba1c,ldl"
+    console.out.print(f"\nveracausa discover {made} {parties} --truth {edges}", markup=False, soft_wrap=True)
 
 
 def _job(
@@ -179,12 +200,14 @@ def print_discovery(run: DiscoveryRun) -> None:
     from rich.table import Table
 
     from veracausa.cli import console
-    from veracausa.runs.discovery_page import discovery_headline, discovery_numbers
+    from veracausa.runs.discovery_page import discovery_headline, discovery_numbers, empty_graph_sentence
 
     summary, edges = run.summary, run.edges
     many = len({row["cause_party"] for row in edges} | {row["effect_party"] for row in edges}) > 1
     sure = bool(summary.get("bootstrap"))
     console.out.print(discovery_headline(summary), markup=False, soft_wrap=True)
+    if not edges:
+        console.out.print(empty_graph_sentence(summary), markup=False, soft_wrap=True)
     if edges:
         table = Table(box=None, pad_edge=False)
         table.add_column("cause")
@@ -209,6 +232,8 @@ def print_discovery(run: DiscoveryRun) -> None:
     for name, value in discovery_numbers(summary)[1:]:
         numbers.add_row(name, escape(value))
     console.out.print(numbers)
+    for warning in summary.get("warnings", ()):
+        console.out.print(f"WARNING: {warning}", markup=False, soft_wrap=True)
     for note in summary.get("notes", ()):
         console.out.print(f"note: {note}", markup=False, soft_wrap=True)
     console.out.print(f"\nReport: {run.path / 'report.html'}", markup=False, soft_wrap=True)
@@ -219,9 +244,11 @@ SHOWN = 25
 
 
 class Progress:
-    """A bar on a terminal, else a line for each part of the work."""
+    """A bar on a terminal with the time that is left; else a line for each part of the work, and how long it takes."""
 
     WORDS = {"graph": "learning the graph", "resamples": "resamples"}  # noqa: RUF012
+    TELLING = 3.0
+    """Seconds after which the pace is known well enough to say how long the rest takes."""
 
     def __init__(self) -> None:
         from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -233,6 +260,8 @@ class Progress:
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
         self._bar = Bar(*columns, console=err, transient=True) if err.is_terminal else None
         self._tasks: dict[str, Any] = {}
+        self._begun: dict[str, tuple[float, float]] = {}
+        """When each part began, and with which share done."""
 
     def __enter__(self) -> Progress:
         if self._bar is not None:
@@ -253,10 +282,23 @@ class Progress:
         what = str(event["what"])
         first = what not in self._tasks
         if self._bar is None:
-            if first:
-                self._tasks[what] = True
-                self._console.print(self.WORDS.get(what, what), markup=False)
+            self._say(what, float(event["share"]), first)
             return
         if first:
             self._tasks[what] = self._bar.add_task(self.WORDS.get(what, what), total=1.0)
         self._bar.update(self._tasks[what], completed=float(event["share"]))
+
+    def _say(self, what: str, share: float, first: bool) -> None:
+        """What begins, and as soon as the first seconds tell, how long it takes."""
+        from veracausa.runs.report import format_seconds
+
+        now, words = time.monotonic(), self.WORDS.get(what, what)
+        if first:
+            self._tasks[what], self._begun[what] = True, (now, share)
+            self._console.print(words, markup=False)
+            return
+        began, done = self._begun[what]
+        if now - began >= self.TELLING and share > done:
+            left = (now - began) / (share - done) * (1 - share)
+            self._console.print(f"{words}: about {format_seconds(round(left))} left", markup=False)
+            self._begun[what] = (math.inf, 1.0)  # said once

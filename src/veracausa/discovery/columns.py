@@ -98,16 +98,17 @@ def prepare(
         notes += (f"{names[at]}: constant, takes no part and stays without edges",)
     if not len(kept):
         raise InputError("every column is constant; there is nothing to learn from")
+    used = len(table) if train_rows is None else min(train_rows, len(table))
     dependent = _dependent(standardised(table[:, kept], train_rows)[0][:train_rows])
-    for at in kept[dependent].tolist():
-        said = f"{names[at]}: follows linearly from the columns before it"
+    if dependent and len(kept) >= used:
+        # Then it says nothing of single columns: any so many of them span all rows.
+        said = f"{len(kept)} columns for {used} rows to learn from: edges can not be told apart"
         if collinear == "refuse":
-            raise InputError(f"column {said}; leave it out, or set collinear = 'keep' or 'drop'")
-        notes += (
-            f"{said}, takes no part and stays without edges"
-            if collinear == "drop"
-            else f"{said}; its edges and theirs can not be told apart",
-        )
+            raise InputError(f"{said}; give more rows or fewer columns, or set collinear = 'keep'")
+        left = f", and {len(dependent)} columns take no part" if collinear == "drop" else ""
+        notes += (f"{said}{left}; give more rows or fewer columns",)
+    else:
+        notes += _said_of_dependent([names[at] for at in kept[dependent].tolist()], collinear)
     if collinear == "drop":
         kept = np.delete(kept, dependent)
     table = table[:, kept]
@@ -117,7 +118,10 @@ def prepare(
         if kind == 2 or (integral and kind <= DISCRETE):
             notes += (f"{names[at]}: discrete, {kind} different values, fitted as a number",)
         elif integral and len(table) >= NAMING and len(np.unique(table[:, kept == at])) == len(table):
-            notes += (f"{names[at]}: a different whole number in every row; if it only names the rows, leave it out",)
+            notes += (
+                f"{names[at]}: a different whole number in every row; if it only names the rows, leave it out "
+                f"(--set data.id={names[at]})",
+            )
     mean, scale = np.zeros(len(kept)), np.ones(len(kept))
     if standardise:
         table, mean, scale = standardised(table, train_rows)
@@ -125,6 +129,17 @@ def prepare(
     return Prepared(
         table, tuple(names[at] for at in chosen), chosen, tuple(kind == 2 for kind in kinds), mean, scale, notes
     )
+
+
+def _said_of_dependent(names: Sequence[str], collinear: Collinear) -> tuple[str, ...]:
+    notes = []
+    for name in names:
+        said = f"{name}: follows linearly from the columns before it"
+        if collinear == "refuse":
+            raise InputError(f"column {said}; leave it out, or set collinear = 'keep' or 'drop'")
+        gone = ", takes no part and stays without edges"
+        notes.append(said + (gone if collinear == "drop" else "; its edges and theirs can not be told apart"))
+    return tuple(notes)
 
 
 def _dependent(columns: Array) -> list[int]:

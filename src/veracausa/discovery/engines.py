@@ -35,6 +35,8 @@ class Outcome:
     """What a federation's noise guarantees, or that it does not."""
     search: int = 0
     """Which of the searches was kept."""
+    figures: Array | None = None
+    """(d, 4): of each attribute on rows kept apart, see `diagnostics`; None: nobody could say."""
 
 
 def floating(
@@ -56,6 +58,7 @@ def floating(
         float(fit.held_out_loss[0]),
         fit.history,
         search=int(fit.search[0]),
+        figures=fit.figures[0],
     )
 
 
@@ -112,4 +115,5 @@ def federated(
         {name: {"messages": told["messages"], "bytes_sent": told["bytes"]} for name, told in fit.sent.items()},
         fit.noise,
         fit.search,
+        None if fit.figures is None else fit.figures[np.argsort(order)],
     )

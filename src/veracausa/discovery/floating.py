@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veracausa.discovery import threshold as rules
+from veracausa.discovery.diagnostics import FIGURES, figures
 from veracausa.discovery.graphs import greedy_cut
 from veracausa.discovery.heteroscedastic import decoders_for
 from veracausa.discovery.settings import Settings
@@ -41,11 +42,14 @@ class Fit:
     """(R,): the loss of rows kept apart with all edges that the order leaves; nan where there are none. Likelihoods are
     compared by it: the one that can say more always makes the rows that it was trained on likelier."""
     history: list[dict[str, float]] = field(default_factory=list)
+    figures: Array = field(default_factory=lambda: np.full((1, 0, len(FIGURES)), np.nan))
+    """(R, d, 4): of each attribute on rows kept apart, see `diagnostics`; a validator has none."""
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
         """All that is there for each replicate."""
-        return {one.name: getattr(self, one.name) for one in fields(self) if one.name != "history"}
+        left = {"history"} if self.figures.size else {"history", "figures"}
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name not in left}
 
 
 class FloatModel:
@@ -131,7 +135,8 @@ class FloatModel:
         search = np.zeros(len(self.weights), dtype=int)
         apart = self.held_out_loss(held_out) if held_out.shape[1] else np.full(len(self.weights), np.nan)
         found = self._threshold(held_out)
-        return Fit(self.strengths, self.structure.allowed, *found, score, search, apart, self.history)
+        known = self.strengths, self.structure.allowed, *found, score, search, apart, self.history
+        return Fit(*known, self._figures(held_out, train.shape[1]))
 
     def state(self) -> dict[str, Any]:
         """All that the next epoch depends on, as arrays and plain values."""
@@ -224,6 +229,13 @@ class FloatModel:
             ]
         )
         return found, self.held_out_loss(rows, final) if kept else np.full(len(strengths), np.nan)
+
+    def _figures(self, held_out: Array, trained: int) -> Array:
+        """(R, d, 4) on rows kept apart, with all edges that the order leaves."""
+        predictions = self.decoders.predict(self.features(held_out)).swapaxes(1, 2)
+        each = zip(predictions, held_out, self.structure.allowed, strict=True)
+        more = self.decoders.binary, trained
+        return np.stack([figures(y, x, [x[:, causes] for causes in allowed.T], *more) for y, x, allowed in each])
 
     def _one(self, replicate: int, rows: Array, graph: Mask) -> float:
         mask = np.ones_like(self.structure.allowed)

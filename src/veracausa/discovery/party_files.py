@@ -11,7 +11,7 @@ import numpy as np
 from veracausa.data.align import TableFile, held_by_all
 from veracausa.data.table_files import read_table
 from veracausa.discovery.data import CausalData
-from veracausa.discovery.data.table import _numbers
+from veracausa.discovery.data.table import _numbers, attributes
 from veracausa.errors import InputError
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ def read_party_files(files: Mapping[str, Path], on: str | None) -> tuple[CausalD
     values: list[np.ndarray] = []
     names: list[str] = []
     for (party, table), (frame, rows) in zip(tables.items(), frames, strict=True):
-        own = tuple(column for column in frame.columns if column != on)
+        own = attributes(frame.drop([on] if on else []), str(table.path), CATEGORIES, notes, rows)
         if not own:
-            raise InputError(f"{table.path}: has no column but the id; give it attributes")
+            raise InputError(f"{table.path}: has no column but ids, names and dates; give it attributes")
         values += [_numbers(frame[column], str(table.path), CATEGORIES, notes, rows) for column in own]
         names += own
         columns[party] = own

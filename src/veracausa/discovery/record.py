@@ -15,6 +15,7 @@ import numpy as np
 from veracausa.discovery.base import CausalDiscovery
 from veracausa.discovery.data import CausalData
 from veracausa.discovery.data.parties import owners
+from veracausa.discovery.diagnostics import FIGURES
 from veracausa.discovery.edges import COLUMNS, edge_rows, revealed
 from veracausa.discovery.graphs import is_acyclic
 from veracausa.discovery.job import DiscoveryJob
@@ -75,6 +76,8 @@ def _summary(
         "edges": len(rows),
         "acyclic": is_acyclic(adjacency),
         "threshold": method.threshold_,
+        "threshold_rule": getattr(method, "rule_", None),
+        "strongest": _strongest(method, names),
         "attributes": len(names),
         "rows": len(data.values),
         "seconds": round(seconds, 3),
@@ -87,13 +90,30 @@ def _summary(
         "parties": {party: {"columns": list(columns), **sent.get(party, {})} for party, columns in parties.items()}
         | {name: figures for name, figures in sent.items() if name not in parties},
         "bytes_sent": sum(figures.get("bytes_sent", 0) for figures in sent.values()),
+        "warnings": list(getattr(method, "warnings_", ())),
         "notes": [*data.notes, *method.notes_],
     }
+    if (found := getattr(method, "figures_", None)) is not None and np.isfinite(found).any():
+        summary["diagnostics"] = {
+            name: {what: round(float(value), 4) for what, value in zip(FIGURES, row, strict=True) if np.isfinite(value)}
+            for name, row in zip(names, found, strict=True)
+        }
     if data.truth is not None:
         holders = owners(parties, names) if parties else None
         summary |= graph_scores(data.truth, adjacency, holders)
         summary["true_edge_list"] = [[names[i], names[j]] for i, j in np.argwhere(data.truth)]
     return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in summary.items()}
+
+
+STRONGEST = 3
+
+
+def _strongest(method: CausalDiscovery, names: Sequence[str]) -> list[dict[str, Any]]:
+    """The strongest of all possible edges, in the graph or not."""
+    order = np.argsort(-method.strengths_, axis=None, kind="stable")[:STRONGEST]
+    ends = zip(*np.unravel_index(order, method.strengths_.shape), strict=True)
+    found = [(names[cause], names[effect], float(method.strengths_[cause, effect])) for cause, effect in ends]
+    return [{"cause": a, "effect": b, "strength": round(strength, 4)} for a, b, strength in found if strength > 0]
 
 
 def _csv(header: Sequence[str], rows: Any) -> bytes:

@@ -205,10 +205,11 @@ def _fit(
     folder.set_status(path, state="running")
     started = time.monotonic()
     frame = pl.DataFrame(data.values, schema=list(data.names))
+    tell = _also_in_status(path, method, observer)
     try:
         if isinstance(method, VFedCD):
             own = FEDERATION if method.engine_for(len(parties), bool(parties)) == "federated" else CHECKPOINTS
-            method.fit(frame, parties=parties or None, observer=observer, out=path / own, resume=resume)
+            method.fit(frame, parties=parties or None, observer=tell, out=path / own, resume=resume)
         else:
             method.fit(frame)
     except (VeracausaError, KeyboardInterrupt) as error:
@@ -218,6 +219,28 @@ def _fit(
     write_found(path, job, method, data, parties, seconds)
     folder.set_status(path, state="done")
     shutil.rmtree(path / CHECKPOINTS, ignore_errors=True)
+
+
+STATUS_EVERY = 1.0
+"""Seconds between two notes of how far a fit is."""
+
+
+def _also_in_status(path: Path, method: CausalDiscovery, observer: Observer | None) -> Observer:
+    """Hands events on, and keeps in `status.json` which epoch a fit is in."""
+    epochs = sum(one.epochs + one.refit_epochs for one in method.settings().each) if isinstance(method, VFedCD) else 0
+    written = 0.0
+
+    def tell(event: Mapping[str, Any]) -> None:
+        nonlocal written
+        if observer is not None:
+            observer(event)
+        if event.get("event") == "progress" and time.monotonic() - written >= STATUS_EVERY:
+            written = time.monotonic()
+            share = float(event["share"])
+            of = epochs if event["what"] == "graph" else epochs * getattr(method, "bootstrap", 0)
+            folder.set_status(path, state="running", what=event["what"], epoch=round(share * of), epochs=of)
+
+    return tell
 
 
 def _default_folder(job: DiscoveryJob, resume: bool) -> Path:

@@ -19,13 +19,15 @@ from veracausa.discovery.columns import prepare, without_missing
 from veracausa.discovery.constraints import edge_constraints
 from veracausa.discovery.data.parties import owners
 from veracausa.discovery.decoders import Likelihood
+from veracausa.discovery.diagnostics import FIGURES, SUITS, warnings
 from veracausa.discovery.edges import edge_rows, revealed
 from veracausa.discovery.engines import Outcome, federated, floating
 from veracausa.discovery.graphs import is_acyclic, thresholded
 from veracausa.discovery.privacy.chosen import chosen
-from veracausa.discovery.privacy.mechanism import said
+from veracausa.discovery.protection import protection_in_words
 from veracausa.discovery.searches import choice_in_words
 from veracausa.discovery.settings import Acyclicity, Settings
+from veracausa.discovery.threshold import rule_in_words
 from veracausa.errors import InputError
 from veracausa.seeding import derive
 
@@ -193,8 +195,18 @@ class VFedCD(CausalDiscovery):
             graphs = self._resampled(settings, rows, learn, tell, file, resume)
             self.confidence_ = np.zeros((d, d))
             self.confidence_[inside] = graphs.mean(axis=0)
+        self.rule_ = rule_in_words(settings.threshold, found.strengths, found.allowed, found.threshold)
+        """Where the threshold came from, in words."""
+        self.figures_ = np.full((d, len(FIGURES)), np.nan)
+        """Of each column on rows kept apart: `diagnostics.FIGURES`; nan where nobody could say."""
+        if found.figures is not None:
+            self.figures_[kept] = found.figures
+        self.warnings_ = warnings(self.figures_, self.adjacency_matrix_)
+        """What speaks against the graph, in words."""
         chosen_of = choice_in_words(settings, found.search)
-        self.notes_ = (*notes, *chosen_of, *self._what_is_protected(engine, len(held)))
+        apart = self._resamples_apart or not self.bootstrap
+        protected = protection_in_words(self, engine, len(held), apart)
+        self.notes_ = (*notes, *chosen_of, f"vfedcd {SUITS}", *protected)
         return self
 
     def settings(self) -> Settings:
@@ -319,35 +331,6 @@ class VFedCD(CausalDiscovery):
         return self.engine == "federated" or (
             self.engine_ == "federated" and (self.strong or self.encryption != "none")
         )
-
-    def _what_is_protected(self, engine: str, count: int) -> tuple[str, ...]:
-        notes = []
-        if engine == "federated" and self.strong:
-            notes.append(
-                "strong: of rows only sums over batches were opened, if the validator keeps its masks to itself and "
-                "links are encrypted; here all parties ran in one place"
-            )
-        elif engine == "federated" and self.encryption == "none":
-            notes.append(
-                "encryption none: the parties exchanged the protocol's messages, but nothing in them was encrypted; "
-                "this is a simulation and protects nobody"
-            )
-        if engine == "federated" and self.validator == "M1":
-            notes.append("validator M1: it was sent all weights, and with any one party's help it can read all columns")
-        if engine == "federated" and self.settings().threshold == "held_out_graphs":
-            notes.append(
-                "threshold held_out_graphs: rows kept apart were opened under every candidate graph, and differences "
-                "of these show single columns"
-            )
-        if engine == "floating" and count > 1:
-            notes.append("engine floating: all columns were in one place, and no party was protected from another")
-        if self.noise_ is not None:
-            notes.append(said(self.noise_))
-        if self.bootstrap and engine == "federated" and not self._resamples_apart:
-            notes.append(
-                "the resamples were trained with all columns in one place (engine = 'federated' trains them apart)"
-            )
-        return tuple(notes)
 
 
 def _held(parties: Mapping[str, Sequence[Any]] | None, names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:

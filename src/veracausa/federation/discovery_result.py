@@ -17,8 +17,10 @@ from veracausa.discovery.federated.plan import VALIDATOR
 from veracausa.discovery.graphs import is_acyclic, thresholded
 from veracausa.discovery.job import load_columns
 from veracausa.discovery.privacy.mechanism import said
+from veracausa.discovery.protection import OPENED_FEATURES
 from veracausa.discovery.record import write_found
 from veracausa.discovery.searches import choice_in_words
+from veracausa.discovery.threshold import rule_in_words
 from veracausa.federation.columns import all_names
 
 if TYPE_CHECKING:
@@ -84,6 +86,8 @@ def write_result(site: DiscoverySite, result: Result, noise: Mapping[str, Any] |
         numeric = sum(int((~theirs.binary).sum()) for theirs in site.said.values())
         method.held_out_log_likelihood_ = -result.held_out_loss - 0.5 * math.log(2 * math.pi) * numeric
         notes += choice_in_words(method.settings(), result.search)
+        rule = method.settings().threshold
+        method.rule_ = rule_in_words(rule, result.strengths, result.allowed, result.threshold)
     else:
         assert result.told is not None
         method.strengths_[inside] = np.nan_to_num(result.told)
@@ -102,6 +106,8 @@ def write_result(site: DiscoverySite, result: Result, noise: Mapping[str, Any] |
     method.noise_ = None if noise is None else dict(noise)
     if noise is not None:
         notes.append(said(noise))
+    if not method.strong:
+        notes.append(OPENED_FEATURES)
     method.notes_ = (*notes, *site.warnings)
     rows = next(iter(site.said.values())).rows
     data = CausalData(np.broadcast_to(0.0, (rows, d)), names, _truth(site, names))

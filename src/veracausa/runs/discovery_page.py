@@ -41,6 +41,7 @@ def write_discovery_page(path: Path) -> Path:
         run=run,
         summary=summary,
         headline=discovery_headline(summary),
+        empty=empty_graph_sentence(summary),
         key_numbers=discovery_numbers(summary),
         graph=Markup(graph_svg(names, [owner.get(name, 0) for name in names], drawn, "The causal graph")),
         legend=Markup(legend(Counter(edge.kind for edge in drawn))),
@@ -68,6 +69,19 @@ def discovery_headline(summary: Mapping[str, Any]) -> str:
         return f"{sentence}."
     score = f"SHD {summary['shd']} to the true graph (an empty graph: {summary['empty_graph_shd']})"
     return f"{sentence}: {score}" + (f", F1 {f1:.2f}." if f1 is not None else ".")
+
+
+def empty_graph_sentence(summary: Mapping[str, Any]) -> str:
+    """What was tried, where no edge was found."""
+    threshold = number(summary.get("threshold"))
+    strongest = [f"{row['cause']} → {row['effect']} {row['strength']:.2f}" for row in summary.get("strongest") or ()]
+    if threshold is None or not strongest:
+        return "No edge was found: no strength is above 0, or none was told here."
+    rule = f" ({summary['threshold_rule']})" if summary.get("threshold_rule") else ""
+    return (
+        f"No edge was found: the threshold is {threshold:.2f}{rule}, and the strongest of all possible edges are "
+        f"{', '.join(strongest)}. `--set threshold=NUMBER` sets another one."
+    )
 
 
 def discovery_numbers(summary: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -99,7 +99,23 @@ def test_what_may_only_name_rows_is_asked_about(values):
     values[:, 2] = np.arange(50) // 2
     ready = prepare(values, NAMES)
     assert said(ready, "whole number in every row") == [
-        "b: a different whole number in every row; if it only names the rows, leave it out"
+        "b: a different whole number in every row; if it only names the rows, leave it out (--set data.id=b)"
     ]
     assert ready.kept == (0, 1, 2, 3)
     assert not said(prepare(values[:10], NAMES), "whole number in every row")
+
+
+def test_as_many_columns_as_rows_are_one_sentence():
+    many = np.random.default_rng(0).normal(size=(40, 60))
+    names = tuple(f"x{at}" for at in range(60))
+    ready = prepare(many, names, train_rows=30)
+    assert ready.notes == (
+        "60 columns for 30 rows to learn from: edges can not be told apart; give more rows or fewer columns",
+    )
+    assert len(ready.kept) == 60
+    fewer = prepare(many, names, train_rows=30, collinear="drop")
+    assert len(fewer.kept) == 29, "standardised columns of 30 rows span 29 dimensions"
+    assert len(fewer.notes) == 1
+    assert "31 columns take no part" in fewer.notes[0]
+    with pytest.raises(InputError, match="60 columns for 30 rows"):
+        prepare(many, names, train_rows=30, collinear="refuse")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,10 @@ from hypothesis import strategies as st
 
 from veracausa.discovery.federated.holder import Holder
 from veracausa.discovery.federated.run import discover
+from veracausa.discovery.federated.validator import Validator
+from veracausa.discovery.federated.whole import discover_whole
 from veracausa.discovery.settings import Settings
-from veracausa.discovery.threshold import TYPICAL, weakest_first, worth_threshold
+from veracausa.discovery.threshold import POWER, endings, mixture_threshold, rule_in_words, worth_threshold
 from veracausa.errors import RunError
 
 D = 6
@@ -24,41 +25,76 @@ def strengths(seed: int = 0) -> np.ndarray:
 
 
 @given(st.integers(0, 50), st.integers(2, 30))
-def test_edges_end_weakest_first_from_none_to_all(seed: int, count: int) -> None:
+def test_a_party_can_end_by_itself_every_edge_into_its_attributes_and_no_single_foreign_one(
+    seed: int, count: int
+) -> None:
     b = strengths(seed)
-    tried = np.triu(np.random.default_rng(seed + 1).random((D, D)) < 0.5, 1)
-    kept, ended = weakest_first(b, tried, count)
-    assert (kept[0] == tried).all()
-    assert not kept[-1].any()
-    assert len(kept) <= count + 1
-    for before, after in itertools.pairwise(kept):
-        gone = before & ~after
-        assert gone.any()
-        assert not (after & ~before).any()
-        assert b[gone].max() <= b[after].min(initial=np.inf)
-    assert ended == pytest.approx([(b[tried & ~mask] ** 3).sum() for mask in kept])
+    for own in (slice(0, 2), slice(2, 5), slice(5, 6)):
+        ended = endings(b, own, count)
+        assert len(ended) <= count
+        into = np.zeros((D, D), dtype=bool)
+        into[:, own] = b[:, own] > 0
+        assert (ended.sum(0) == into).all(), "each edge in one trial"
+        foreign = into.copy()
+        foreign[own, own] = False
+        for edges in ended:
+            # Of the sum over all others a party can not take a part away: to try that, rows would be opened twice.
+            touched = (edges & foreign).any(0)
+            assert (edges[:, touched] & foreign[:, touched] == foreign[:, touched]).all()
+
+
+def tried(power: float, scale: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Strengths, the trials of two parties, and rises as edges would give that are worth scale·b^power each."""
+    b = strengths()
+    sets = np.concatenate([endings(b, own, 24) for own in (slice(0, 3), slice(3, 6))])
+    return b, sets, np.where(sets, scale * b**power, 0.0).sum((1, 2))
 
 
 def test_an_edge_is_worth_its_place_where_the_fitted_loss_says_so() -> None:
-    _, ended = weakest_first(strengths(), strengths() > 0, 24)
-    # Every edge lowers the loss by 5·b³; all together an attribute gains 2, of which an edge must be worth a share of
-    # 0.4. Many edges were tried, so the typical one says little.
-    losses, empty = 1.0 + 5.0 * ended, 1.0 + 2.0 * D
-    found = worth_threshold(ended, losses, empty, D, 0.4, 2.0)
-    assert found == pytest.approx((0.4 * 2.0 / 5.0) ** (1 / 3), rel=1e-3)
-    assert worth_threshold(ended, losses, empty, D, 0.8, 2.0) == pytest.approx(found * 2 ** (1 / 3), rel=1e-3)
+    b, sets, rises = tried(POWER, 5.0)
+    # An attribute gains 3 from its causes, of which an edge must be worth 0.4, less a tenth for the modest gain.
+    found = worth_threshold(b, b > 0, sets, rises, 2.7, 0.4, 200)
+    assert found == pytest.approx((0.4 * 2.7 * 0.9 / 5.0) ** (1 / POWER), rel=0.01)
+    assert worth_threshold(b, b > 0, sets, rises, 2.7, 0.8, 200) == pytest.approx(found * 2 ** (1 / POWER), rel=0.02)
 
 
-def test_what_is_typical_decides_where_no_edge_could_be_tried_or_none_of_them_matters() -> None:
-    nothing = weakest_first(strengths(), np.zeros((D, D), dtype=bool), 24)[1]
-    assert worth_threshold(nothing, np.array([1.0]), 7.0, D, 0.4, 2.0) == pytest.approx(TYPICAL)
-    weak = weakest_first(0.1 * strengths(), strengths() > 0, 24)[1]
-    assert worth_threshold(weak, np.ones(len(weak)), 7.0, D, 0.4, 2.0) == pytest.approx(TYPICAL, rel=0.01)
+@pytest.mark.parametrize("scale", [0.05, 0.3, 3.0])
+def test_weak_strengths_have_a_low_threshold_if_they_are_worth_as_much(scale: float) -> None:
+    # The same data with weights of another size: no constant decides in their place.
+    b, sets, rises = tried(2.0, 1.0)
+    whole = worth_threshold(b, b > 0, sets, rises, 0.5, 0.4, 200)
+    assert worth_threshold(scale * b, b > 0, sets, rises, 0.5, 0.4, 200) == pytest.approx(scale * whole, rel=0.02)
 
 
-@pytest.mark.parametrize(("losses", "empty"), [((7.0, 8.0), 7.0), ((1.0, -50.0), 7.0)])
-def test_no_edge_is_worth_anything_where_none_lowers_the_loss(losses: tuple[float, float], empty: float) -> None:
-    assert worth_threshold(np.array([0.0, 3.0]), np.array(losses), empty, D, 0.4, 2.0) == 4.0
+def test_a_wild_rise_does_not_decide() -> None:
+    b, sets, rises = tried(POWER, 1.0)
+    calm = worth_threshold(b, b > 0, sets, rises, 1.0, 0.4, 200)
+    rises[3] *= 1000
+    assert worth_threshold(b, b > 0, sets, rises, 1.0, 0.4, 200) == pytest.approx(calm, rel=0.2)
+
+
+def test_strengths_part_in_two_where_rises_do_not_say_where_edges_begin() -> None:
+    b, sets, rises = tried(POWER, 1e-3)
+    rises = np.clip(rises, 0.0, 0.05)
+    found = worth_threshold(b, b > 0, sets, rises, 2.0, 0.4, 200)
+    assert found == mixture_threshold(b, b > 0)
+    assert "did not say" in rule_in_words("held_out", b, b > 0, found)
+
+
+@pytest.mark.parametrize("gain", [0.0, 0.5])
+def test_no_edge_counts_where_none_is_worth_more_than_chance(gain: float) -> None:
+    b, sets, _ = tried(POWER, 1.0)
+    rises = np.full(len(sets), 0.009)  # of 200 rows a hundredth is chance
+    found = worth_threshold(b, b > 0, sets, rises, gain, 0.4, 200)
+    assert found > b.max()
+    assert "better than chance" in rule_in_words("held_out", b, b > 0, found)
+    assert worth_threshold(b, b > 0, sets[:0], rises[:0], gain, 0.4, 200) > b.max()
+
+
+def test_a_threshold_that_was_set_is_called_that() -> None:
+    b = strengths()
+    assert rule_in_words(0.3, b, b > 0, 0.3) == "as it was set"
+    assert rule_in_words("held_out", b, b > 0, 0.3).startswith("rule held_out")
 
 
 SMALL = Settings(width=3, batch=8, epochs=2, refit_epochs=1, structure_every=2, candidates=3, searches=())
@@ -101,3 +137,28 @@ def test_there_are_no_triples_to_open_it_a_second_time(monkeypatch: pytest.Monke
     monkeypatch.setattr(Holder, "features", twice)
     with pytest.raises(RunError, match="no forward triple is left"):
         opened(monkeypatch)
+
+
+def test_what_stays_of_foreign_edges_is_a_matter_of_the_party_alone() -> None:
+    # Rises by party and trial, from what the party opened once: beside its own edges, all that others add to one.
+    values = np.random.default_rng(0).standard_normal((80, 4))
+    values[:, 2] = np.tanh(2 * values[:, 0]) + 0.1 * values[:, 2]
+    columns = {"a": values[:, :2], "b": values[:, 2:]}
+    seen: dict[str, np.ndarray] = {}
+    really = Validator._scored
+
+    def watched(self: Validator, link: Any, proposed: Any) -> Any:
+        losses, empty = really(self, link, proposed)
+        seen.update({party: mask["own"] for party, mask in proposed.items()})
+        seen["losses of b"] = losses["b"]
+        return losses, empty
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Validator, "_scored", watched)
+        settings = SMALL.model_copy(update={"epochs": 30, "refit_epochs": 20, "candidates": 12})
+        backwards = np.tri(4, dtype=bool)
+        discover_whole(columns, tuple("wxyz"), settings, forbidden=backwards & ~np.eye(4, dtype=bool), seed=1)
+    stays, losses = seen["b"], seen["losses of b"]
+    assert stays[0].all(), "first with all edges"
+    without = [at for at, one in enumerate(stays) if not one[0, 0] and one[1, 1]]
+    assert losses[without[0]] > losses[0] + 0.1, "y is nothing without its foreign cause"

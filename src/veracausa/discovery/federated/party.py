@@ -13,6 +13,7 @@ from veracausa.crypto.draws import make_draws
 from veracausa.crypto.triples import Needs
 from veracausa.discovery.countermeasures import bottleneck
 from veracausa.discovery.decoders import Decoders
+from veracausa.discovery.diagnostics import FIGURES, figures
 from veracausa.discovery.federated import protocol
 from veracausa.discovery.federated.fragments import FragmentHolder
 from veracausa.discovery.federated.holder import Holder
@@ -66,10 +67,13 @@ class AttributeParty:
         self.epoch = 0
         """So many stretches of the plan are done."""
         self.loss = 0.0
+        self.figures = np.full((len(plan.searches), self.count, len(FIGURES)), np.nan)
+        """Of the own attributes on rows kept apart, by search, see `diagnostics`: they stay with the party."""
 
     def draw(self, *search: int) -> None:
         """First weights that are the party's own alone; for a search after the first one, by its number."""
-        settings = self.plan.searches[search[0] if search else 0].settings
+        self.search = search[0] if search else 0
+        settings = self.plan.searches[self.search].settings
         rng = self.draws.generator("decoders", *search)
         self.decoders = decoders_for(settings.likelihood)(
             1, self.count, self.h, settings.depth, settings.activation, self.binary, settings.likelihood, rng
@@ -184,34 +188,50 @@ class AttributeParty:
         """The held-out loss with each choice of edges, and without any causes."""
         if self.plan.every_graph:
             graphs = zip(proposed["into"], proposed["out"], strict=True)
-            losses = np.array([self._held_out_loss(link, graph) for graph in graphs])
+            losses = np.array([self._held_out_loss(link, graph, not at) for at, graph in enumerate(graphs)])
         else:
             losses = self._own_edges(link, proposed["own"])
         rows = np.concatenate(self.values[self.steps :])
         return losses, float(self.decoders.losses_without_causes(rows.T[None]).sum())
 
-    def _own_edges(self, link: Link, kept: Mask) -> Array:
-        """The loss with these of the own edges each, and all others. Every row is opened once: under two graphs the
-        difference would show what the edges between them add, a copy of their causes."""
-        total, rows = np.zeros(len(kept)), 0
+    def _own_edges(self, link: Link, stays: Mask) -> Array:
+        """The loss with what stays in each trial: between two own attributes, and on the diagonal what all others add
+        to an attribute. Every row is opened once: under two graphs the difference would show what the edges between
+        them add, a copy of their causes. To leave out all that was opened of an attribute opens nothing."""
+        total, rows, seen = np.zeros(len(stays)), 0, []
         for batch in range(self.steps, len(self.values)):
             x = self.values[batch]
             foreign = self._spread(self.holder.features(link, batch))
-            for at, own in enumerate(kept):
-                features = self._features(foreign, x, self.inner * own[..., None])
+            seen.append(foreign)
+            for at, own in enumerate(stays):
+                opened = foreign * np.repeat(own.diagonal(), self.h)
+                features = self._features(opened, x, self.inner * own[..., None])
                 total[at] += float(self.decoders.losses(features, x.T[None]).sum()) * len(x)
             rows += len(x)
+        self._diagnose(seen, self.inner)
         return total / rows
 
-    def _held_out_loss(self, link: Link, graph: tuple[Mask, Mask]) -> float:
+    def _held_out_loss(self, link: Link, graph: tuple[Mask, Mask], first: bool) -> float:
         inner = self.inner * graph[0][self.inside][..., None]
-        total, rows = 0.0, 0
+        total, rows, seen = 0.0, 0, []
         for batch in range(self.steps, len(self.values)):
             x = self.values[batch]
-            features = self._features(self._spread(self.holder.features(link, batch, graph)), x, inner)
-            total += float(self.decoders.losses(features, x.T[None]).sum()) * len(x)
+            foreign = self._spread(self.holder.features(link, batch, graph))
+            seen.append(foreign)
+            total += float(self.decoders.losses(self._features(foreign, x, inner), x.T[None]).sum()) * len(x)
             rows += len(x)
+        if first:  # it has all edges that the order leaves
+            self._diagnose(seen, inner)
         return total / rows
+
+    def _diagnose(self, seen: list[Array], inner: Array) -> None:
+        """What rows kept apart say of the own attributes, from what was opened of them."""
+        rows, foreign = np.concatenate(self.values[self.steps :]), np.concatenate(seen)
+        prediction = self.decoders.predict(self._features(foreign, rows, inner))[0].T
+        opened = foreign.reshape(len(rows), self.count, self.h)
+        own = np.broadcast_to(self.inner_allowed[..., 0], (self.count, self.count))
+        causes = [np.column_stack([opened[:, at], rows[:, own[:, at]]]) for at in range(self.count)]
+        self.figures[self.search] = figures(prediction, rows, causes, self.binary, self.plan.train_rows)
 
     def state(self) -> dict[str, Any]:
         return {
@@ -222,6 +242,7 @@ class AttributeParty:
             "inner": tensor(self.inner),
             "inner_allowed": tensor(self.inner_allowed),
             "loss": self.loss,
+            "figures": tensor(self.figures),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -232,3 +253,5 @@ class AttributeParty:
         self.preparation.used_keys = list(state["used_keys"])
         self.decoders.values = {name: value.numpy() for name, value in state["decoders"].items()}
         self.inner, self.inner_allowed = state["inner"].numpy(), state["inner_allowed"].numpy()
+        if "figures" in state:  # checkpoints from before there were any have none
+            self.figures = state["figures"].numpy()

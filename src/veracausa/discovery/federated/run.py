@@ -63,6 +63,8 @@ class FederatedFit:
     """What was added, and what that guarantees or not; None: no noise."""
     search: int = 0
     """Which of the searches was kept."""
+    figures: Array | None = None
+    """(d, 4): what each party's rows kept apart say of its attributes, see `diagnostics`; None: nobody could say."""
 
     @classmethod
     def of(cls, plan: Plan, found: Fit) -> FederatedFit:
@@ -125,7 +127,8 @@ class PartyProgram:
             if self.watch is not None:
                 self.watch(party)
             party.run(link, store)
-            notify({"event": "told", "party": self.name, "graph": party.told.tolist()})
+            told = {"graph": party.told.tolist(), "figures": party.figures.tolist()}
+            notify({"event": "told", "party": self.name, **told})
         ledger.flush()
         notify({"event": "finished", "party": self.name, "sent": ledger.told()})
 
@@ -200,6 +203,7 @@ def discover(
     result: dict[str, Any] = {}
     sent: dict[str, dict[str, int]] = {}
     told: dict[str, Array] = {}
+    figures: dict[str, Array] = {}
 
     def hear(event: Mapping[str, Any]) -> None:
         if event["event"] == "result":
@@ -208,6 +212,7 @@ def discover(
             sent[event["party"]] = event["sent"]
         elif event["event"] == "told":
             told[event["party"]] = np.array(event["graph"])
+            figures[event["party"]] = np.array(event["figures"])
         else:
             observer(event)
 
@@ -222,6 +227,7 @@ def discover(
     fit.sent = {name: sent[name] for name in programs}
     fit.told = {party: told[party] for party in plan.parties}
     fit.noise = noise
+    fit.figures = np.concatenate([figures[party][fit.search] for party in plan.parties])
     return fit
 
 

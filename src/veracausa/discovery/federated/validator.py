@@ -177,41 +177,45 @@ class Validator:
             self._try_edges(link)
 
     def _try_edges(self, link: Link) -> None:
-        """Which strength is worth its place, by edges within parties: those a party can leave out by itself."""
+        """Which strength is worth its place, by edges that a party can end by itself: all of them, in one set or
+        another."""
         plan, settings = self.plan, self.plan.settings
-        own = self.structure.allowed[0] & ~plan.between & ~self.required
-        tried = own & (self.strengths < rules.IN_DOUBT) & (settings.threshold == "held_out")
-        kept, ended = rules.weakest_first(self.strengths, tried, settings.candidates)
-        proposed = {party: {"own": (kept | ~tried)[:, own, own]} for party, own in self.own.items()}
-        losses, empty = self._scored(link, proposed, len(kept))
-        self.held_out_loss = float(losses[0])
+        count = settings.candidates if settings.threshold == "held_out" else 0
+        ended = {party: rules.endings(self.strengths, own, count) for party, own in self.own.items()}
+        proposed = {party: {"own": _staying(ended[party], own)} for party, own in self.own.items()}
+        scored, empty = self._scored(link, proposed)
+        loss = sum(float(losses[0]) for losses in scored.values())
+        self.held_out_loss = self.apart = loss
         if settings.threshold == "held_out":
-            strongest = float(self.strengths.max())
-            self.threshold = rules.worth_threshold(ended, losses, empty, plan.d, settings.edge_worth, strongest)
+            rises = np.concatenate([losses[1:] - losses[0] for losses in scored.values()])
+            sets, gain = np.concatenate([*ended.values()]), rules.mean_gain(loss, empty, plan.d)
+            tried = self.strengths, self.structure.allowed[0], sets, rises
+            self.threshold = rules.worth_threshold(*tried, gain, settings.edge_worth, plan.rows - plan.train_rows)
 
     def _compare_graphs(self, link: Link) -> None:
         plan, settings, allowed = self.plan, self.plan.settings, self.structure.allowed[0]
         thresholds, graphs = rules.candidates(self.strengths, allowed, self.required, settings.candidates)
         told = {party: plan.concerned(party) for party in plan.parties}
         proposed = {party: {"into": graphs[:, :, at], "out": graphs[:, at]} for party, at in told.items()}
-        losses, empty = self._scored(link, proposed, len(graphs))
+        scored, empty = self._scored(link, proposed)
+        losses = np.sum([*scored.values()], axis=0)
+        self.apart = float(losses[0])  # the first choice leaves all edges
         chosen = rules.most_worthy(losses, graphs.sum((1, 2)), empty, plan.d, settings.edge_worth)
         self.threshold, self.held_out_loss = float(thresholds[chosen]), float(losses[chosen])
 
-    def _scored(self, link: Link, proposed: Mapping[str, Mapping[str, Mask]], count: int) -> tuple[Array, float]:
-        """The held-out loss of all attributes with each choice of edges, and without any causes."""
+    def _scored(self, link: Link, proposed: Mapping[str, Mapping[str, Mask]]) -> tuple[dict[str, Array], float]:
+        """Every party's held-out loss with each choice of edges, and that of all attributes without any causes."""
         for party, masks in proposed.items():
             tensors = {name: tensor(mask) for name, mask in masks.items()}
             link.send(party, self.candidates_kind[party], self.step, tensors)
-        losses, empty = np.zeros(count), 0.0
-        for party in proposed:
+        losses, empty = {}, 0.0
+        for party, masks in proposed.items():
+            wanted = len(next(iter(masks.values())))
             message = link.receive(party, LOSSES, self.step)
-            scored = message.tensors["losses"].numpy()
-            if len(scored) != count:
-                raise WireError("losses.losses", f"holds {len(scored)} numbers, {count} are expected (from {party!r})")
-            losses += scored
+            losses[party] = scored = message.tensors["losses"].numpy()
+            if len(scored) != wanted:
+                raise WireError("losses.losses", f"holds {len(scored)} numbers, {wanted} are expected (from {party!r})")
             empty += float(message.meta["empty"])
-        self.apart = float(losses[0])  # the first choice leaves all edges
         return losses, empty
 
     def _compare(self, search: Search) -> None:
@@ -265,3 +269,13 @@ class Validator:
         structure.penalty.load_state({name: array.numpy() for name, array in state["penalty"].items()})
         structure.searching = state["searching"]
         self.history = [dict(record) for record in state["history"]]
+
+
+def _staying(ended: Mask, own: slice) -> Mask:
+    """For a party what stays in each trial, first all: between two of its attributes, and on the diagonal what all
+    other parties add to an attribute."""
+    gone = ended[:, own, own].copy()
+    each = np.arange(gone.shape[1])
+    outside = ended[:, :, own].sum(1) > gone.sum(1)
+    gone[:, each, each] = outside
+    return np.concatenate([np.ones((1, *gone.shape[1:]), dtype=bool), ~gone])

@@ -56,7 +56,9 @@ def discover_whole(
     validator = Validator(plan, allowed, must)
     validator.run(_Desk(plan, parties, allowed))  # type: ignore[arg-type]
     assert validator.found is not None
-    return FederatedFit.of(plan, validator.found)
+    fit = FederatedFit.of(plan, validator.found)
+    fit.figures = np.concatenate([party.figures[fit.search] for party in parties.values()])
+    return fit
 
 
 class _OpenHolder:
