@@ -1,4 +1,4 @@
-"""A federation of processes whose lab brings every date of birth of a century: the clinic refuses it by default."""
+"""A federation of processes in which the lab brings every date of birth of a century, and is refused by default."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from veracausa.federation.discovery_declared import declared_discovery
 from veracausa.federation.discovery_job import own_discovery
 from veracausa.federation.discovery_result import Result, write_result
 from veracausa.federation.members import first_problem
-from veracausa.federation.order import agree_on_kept, rows_in_order
+from veracausa.federation.order import agree_on_kept, noting, rows_in_order
 from veracausa.federation.own_ids import ALIGNMENT, IdFile, OwnIds, own_options
 from veracausa.federation.prepared import OPEN_ORDER, Prepared, order_key, party_tree
 from veracausa.runs import folder as folders
@@ -96,16 +96,18 @@ class DiscoverySite(Prepared):
         self._record_alignment(link)
         own = None
         if self.columns is not None:
-            found = None
+            found, warned = None, []
             if self.ids is not None:
                 fingerprint, state = self._kept()
                 reuse, fingerprint = agree_on_kept(link, self.parties, fingerprint)
                 if reuse:
-                    found = state["rows"]
+                    found, warned = state["rows"], state.get("notes", [])
                 else:
-                    found = rows_in_order(self.ids.brought(0), self.ids.settings, link, notify, self._key)
-                    self._keep(fingerprint, {"rows": found})
-            self.rows, own, self.notes = self.columns.prepared(found)
+                    hear = noting(notify, warned)
+                    found = rows_in_order(self.ids.brought(0), self.ids.settings, link, hear, self._key)
+                    self._keep(fingerprint, {"rows": found, "notes": warned})
+            self.rows, own, notes = self.columns.prepared(found)
+            self.notes = (*warned, *notes)
         self.said = exchange(link, self.parties, own)
         plan = self._make_plan()
         self.plan = plan.with_order(self._order(link, plan.order_seed))

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -82,7 +82,11 @@ def rows_in_order(
         raise InputError("no id is held by every party; check that the id columns name the same people in the same way")
     leader, *followers = settings.parties
     if link.me == leader:
-        order = found.rows.argsort() if key is None else secret_order([ids[row] for row in found.rows], key, number)
+        order = (
+            found.rows.argsort()
+            if key is None
+            else secret_order([ids[row] for row in found.rows.tolist()], key, number)
+        )
         places = torch.empty_like(found.rows)
         places[order] = torch.arange(len(found.rows))
         for peer in followers:
@@ -95,6 +99,17 @@ def rows_in_order(
     rows[places] = found.rows
     notify({"event": "aligned", "party": link.me, "rows": len(rows), "held": found.held, "own": len(ids)})
     return rows
+
+
+def noting(notify: Notify, warned: list[str]) -> Notify:
+    """Passes events on, and notes what is warned of: a page should say it, too."""
+
+    def hear(event: Mapping[str, Any]) -> None:
+        if event["event"] == "warning":
+            warned.append(event["text"])
+        notify(event)
+
+    return hear
 
 
 def secret_order(ids: Sequence[str], key: bytes, number: int) -> Tensor:

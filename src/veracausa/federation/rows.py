@@ -26,7 +26,7 @@ from veracausa.data.tables import Holding, TableFileOptions, own_table
 from veracausa.data.vertical import SPLITS, PartyData, Split
 from veracausa.errors import InputError, WireError
 from veracausa.federation.declared import MESSAGE, Declared
-from veracausa.federation.order import rows_in_order
+from veracausa.federation.order import noting, rows_in_order
 from veracausa.federation.own_ids import IdFile, OwnIds
 from veracausa.split.party import Schema
 from veracausa.split.protocol import MAX_ROWS
@@ -100,12 +100,7 @@ class SiteTable:
         """
         task, outputs, apart = self._lead(link) if self.labels is not None else self._follow(link)
         warned: list[str] = []
-
-        def hear(event: Mapping[str, Any]) -> None:
-            if event["event"] == "warning":
-                warned.append(event["text"])
-            notify(event)
-
+        hear = noting(notify, warned)
         places: dict[Split, Tensor] = {"train": self._align(link, "train", hear, key)}
         if apart:
             places["test"] = self._align(link, "test", hear, key)

@@ -217,3 +217,14 @@ def test_join_writes_what_is_set():
     assert "[alignment]\nmax_ids = 70000\npad_to = 1000" in text
     with pytest.raises(InputError, match=r"party\.toml: alignment\.max_ids"):
         party_toml("lab", settings=("alignment.max_ids=many",))
+
+
+def test_what_is_found_suspicious_is_heard_and_stays_on_the_page(guessed):
+    sites, heard = guessed(900), []
+    for again in (False, True):  # as it was found, and as it was kept
+        ready = sites.prepared()
+        sites.each(lambda name, link: ready[name].align(link, heard.append))  # noqa: B023
+        assert any("60 of the 60 ids here are among its 900" in note for note in ready["bank"].notes), again
+        assert not any("ids here" in note for note in ready["lab"].notes)
+    warnings = [event for event in heard if event["event"] == "warning"]
+    assert [event["party"] for event in warnings] == ["bank"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import stat
 
 import numpy as np
@@ -12,7 +13,7 @@ import tomli_w
 import torch
 
 from veracausa.discovery.federated.plan import VALIDATOR
-from veracausa.errors import InputError
+from veracausa.errors import InputError, RunError
 from veracausa.federation.inference import SitePrediction
 from veracausa.federation.order import secret_order
 from veracausa.federation.programs import party_program
@@ -209,3 +210,40 @@ def test_a_discovery_tells_nothing_of_the_first_partys_file(tmp_path):
     for name in names:
         (tmp_path / name / "run").rename(tmp_path / f"{name}-before")
     assert auc(np.arange(ROWS), rows(secret=False))[0] == 1.0
+
+
+def test_a_secret_order_outlives_a_fault(tmp_path, organisations, table_job):
+    """The same secrets, with and without a fault after which a party has lost its alignment: the same weights."""
+    sites = organisations(table_job(("lab",), checkpoints={"every_steps": 2}), ("lab",))
+    sites.prepared(secret=True)
+    shutil.copytree(sites.root, tmp_path / "undisturbed")
+
+    def run(root, start=None, links=None):
+        ready = {name: party_program(root / name, name) for name in sites.names}
+
+        def program(name, link):
+            ready[name].align(link, quiet)
+            ready[name].run(link, quiet, start)
+
+        sites.each(program, links)
+
+    run(tmp_path / "undisturbed")
+    links = sites.links()
+    send, sent = links["lab"].send, 0
+
+    def dying(to, kind, step, tensors=None, **meta):
+        nonlocal sent
+        sent += kind.name == "representation"
+        if sent > 5:
+            raise RunError("pulled the plug")
+        send(to, kind, step, tensors, **meta)
+
+    links["lab"].send = dying
+    with pytest.raises(RunError, match="pulled"):
+        run(sites.root, links=links)
+    steps = [party_program(sites.root / name, name).store.whole_steps() for name in sites.names]
+    (sites.root / "lab/run/parties/lab/alignment.safetensors").unlink()
+    run(sites.root, max(set.intersection(*map(set, steps))))
+    for name in sites.names:
+        model = f"{name}/run/parties/{name}/model.safetensors"
+        assert (sites.root / model).read_bytes() == (tmp_path / "undisturbed" / model).read_bytes()
