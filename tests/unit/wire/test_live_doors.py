@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -175,3 +178,42 @@ def test_who_is_connected_when_its_certificate_is_revoked_is_put_out(
         assert f"a connection was closed: its certificate was revoked ({digits})" in caplog.text
         time.sleep(1.5)  # it dials again meanwhile
         assert server.here() == []
+
+
+NEVER = (
+    "flask",
+    "flask_jwt_extended",
+    "flask_sqlalchemy",
+    "werkzeug",
+    "sqlalchemy",
+    "jwt",
+    "gunicorn",
+    "docker",
+    "pyhocon",
+)
+
+
+@pytest.mark.federation
+@schemes
+def test_the_engines_web_stack_is_never_imported(scheme: str, tmp_path: Path) -> None:
+    """SECURITY.md says so: a running member has none of it in its memory."""
+    doors = Doors(tmp_path, scheme)
+    own = doors.own("bank")
+    (tmp_path / "federation.toml").write_text(doors.network.to_toml())
+    code = f"""
+import sys
+from pathlib import Path
+import veracausa.cli.main, veracausa.federation.attempt, veracausa.federation.programs
+from veracausa.federation.members import read_network
+from veracausa.federation.split_site import SplitSite
+from veracausa.wire.credentials import Credentials
+from veracausa.wire.flare.cell import FlareSite
+own = Credentials(*map(Path, {[str(path) for path in (own.root, own.certificate, own.key)]!r}))
+FlareSite("bank", read_network(Path({str(tmp_path / "federation.toml")!r})), own).open()
+print("nvflare" in sys.modules, [name for name in {NEVER!r} if name in sys.modules], flush=True)
+import os
+os._exit(0)
+"""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.splitlines()[-1] == "True []"
