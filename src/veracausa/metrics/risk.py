@@ -72,7 +72,7 @@ def risk_of(
     mean: Tensor,
     *,
     noise: Noise | None = None,
-    chunk: int = 1024,
+    chunk: int = 256,
 ) -> dict[str, float]:
     """InvRE of `transmit` at the rows `x` around `mean`, as means over the rows, in all directions of the rows.
 
