@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +13,10 @@ from veracausa.errors import InputError
 if TYPE_CHECKING:
     from veracausa.runs.audit_coverage import Snapshot
     from veracausa.runs.folder import Run
+
+
+_WIDE = 100
+"""Columns of a terminal that has room for all scores."""
 
 
 def audit(
@@ -138,15 +142,19 @@ def print_audit(run: Run, found: Mapping[str, Any]) -> None:
 
     several = len(found["attacks"]) > 1
     table = Table(*(["attack"] if several else []), "party", box=None, pad_edge=False)
-    for name in ("samples", "leakage", "when", "last model", "undefended", "mse", "blind", "ssim"):
-        table.add_column(name, justify="right", no_wrap=True)
+    # What was read must not be squeezed out by how it was measured, which audit.md has, too.
+    scores = ("mse", "blind_mse", "ssim") if console.out.width >= _WIDE else ()
+    for name in ("samples", "leakage", "when", "last model", "undefended", *scores):
+        table.add_column(name.removesuffix("_mse"), justify="right", no_wrap=True)
     for attack, entry in found["attacks"].items():
         for party, own in entry["parties"].items():
             for split in ("train", "test"):
                 if read := snapshots({party: own}, split):
                     beside = undefended_leakage(entry, party, split)
                     count = f"{own[split]['samples']} {split}"
-                    table.add_row(*([attack] if several else []), party, count, *_cells(worst(read), read[-1], beside))
+                    table.add_row(
+                        *([attack] if several else []), party, count, *_cells(worst(read), read[-1], beside, scores)
+                    )
     console.out.print(table)
 
     def say(sentence: str) -> None:
@@ -167,13 +175,13 @@ def print_audit(run: Run, found: Mapping[str, Any]) -> None:
     say(f"Details: {run.path / 'audit.md'}, {run.path / 'samples.parquet'}, {run.path / 'summary.json'}")
 
 
-def _cells(most: Snapshot, end: Snapshot, undefended: float | None) -> list[str]:
-    def shown(name: str, digits: int) -> str:
-        return f"{most.scores[name]:.{digits}f}" if name in most.scores else "–"
+def _cells(most: Snapshot, end: Snapshot, undefended: float | None, scores: Sequence[str]) -> list[str]:
+    def shown(name: str) -> str:
+        return f"{most.scores[name]:.{3 if name == 'ssim' else 4}f}" if name in most.scores else "–"
 
-    shares = [f"{100 * most.leakage:.1f} %", most.short, f"{100 * end.leakage:.1f} %"]
+    shares = [f"{100 * most.leakage:.1f} %", most.short.removesuffix(" exchange"), f"{100 * end.leakage:.1f} %"]
     beside = f"{100 * undefended:.1f} %" if undefended is not None else ""
-    return [*shares, beside, shown("mse", 4), shown("blind_mse", 4), shown("ssim", 3)]
+    return [*shares, beside, *map(shown, scores)]
 
 
 def _strength(attack: str, party: str, own: Mapping[str, Any]) -> str:
