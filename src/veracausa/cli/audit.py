@@ -56,9 +56,10 @@ def audit(
     """Attack what the parties of a job send, and say what could be read back.
 
     A job is trained first, and beside it the same job without any defense: an attack that fails there, too, says
-    nothing about the defense. A finished run is attacked as it is. A low figure says that these attacks failed, not
-    that every attack must. Of a discovery, each party's view of the others' columns is attacked, with and without
-    counter-measures.
+    nothing about the defense. The headline is the most that is read of any party at any snapshot of the training. A
+    finished run is attacked as it is: of one that kept no snapshots the last model only. A low figure says that these
+    attacks failed, not that every attack must. Of a discovery, each party's view of the others' columns is attacked,
+    with and without counter-measures.
     """
     from veracausa.cli import console
 
