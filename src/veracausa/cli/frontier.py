@@ -79,7 +79,7 @@ def frontier(
 
     attackers = Attackers(auxiliary, victims, tuple(own))
     if quick:
-        attackers = Attackers(auxiliary, victims, tuple(own), QUICK_SNAPSHOTS, QUICK)
+        attackers = Attackers(auxiliary, victims, tuple(own), QUICK, QUICK_SNAPSHOTS)
     with Progress(clock) as progress:
         swept = sweep(wanted, names, folder, clock, cuts=chosen, seeds=seeds, attackers=attackers, observer=progress)
     found = Frontier(swept, wish, quick)
