@@ -191,11 +191,35 @@ def test_a_table_is_measured_by_its_columns(tmp_path: Path) -> None:
         "model": {"name": "mlp", "cut": 2, "hidden": [32, 8]},
         "parties": {"active": "clinic", "passive": ["bank"]},
         "partition": {"columns": {"clinic": ["own"], "bank": ["n0", "n1", "n2", "job"]}},
+        "checkpoints": {"moments": [0]},
     }
-    found = audit_run(veracausa.train(job, tmp_path / "run"), overrides=("inverse.epochs=10", "inverse.channels=16"))
+    run = veracausa.train({**job, "training": {"epochs": 2, "batch_size": 128}}, tmp_path / "run")
+    found = audit_run(run, overrides=("inverse.epochs=10", "inverse.channels=16"))
     entry = found["attacks"]["inverse"]
     assert entry["leakage"] > 0.5
     assert "ssim" not in entry
+    # The run kept its first exchange, so this is of the whole training.
+    assert found["coverage"] == "whole training"
+    assert entry["leakage"] == max(told["train"] for told in entry["parties"]["bank"]["moments"])
+    assert "the most over the whole training" in found["verdict"]
+    columns = {one["column"]: one["leakage"] for one in entry["parties"]["bank"]["train"]["columns"]}
+    assert set(columns) == {"n0", "n1", "n2", "job"}
+    table, page = (run.path / "audit.md").read_text(), run.report().read_text(encoding="utf-8")
+    assert "## Which columns inverse reads of bank" in table
+    assert "Which columns of bank leak" in page
+    shown = json.loads((run.path / "attacks/inverse/rows-bank.json").read_text())
+    assert shown["columns"] == ["n0", "n1", "n2", "job"]
+    first = shown["rows"][0]
+    assert f"{rows['n0'][_row_of(first, rows)]:.4g}" == first["original"][0]
+    assert all(f"<td>{value}</td>" in page for value in (*first["original"], *first["read"]))
+
+
+def _row_of(shown: dict[str, Any], rows: dict[str, Any]) -> int:
+    """The row of the file that has the three numbers shown."""
+    numbers = [float(value) for value in shown["original"][:3]]
+    distance = sum(abs(rows[f"n{place}"] - number) for place, number in enumerate(numbers))
+    assert rows["job"][int(distance.argmin())] == shown["original"][3]
+    return int(distance.argmin())
 
 
 @pytest.mark.parametrize(

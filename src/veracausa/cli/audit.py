@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +15,10 @@ from veracausa.errors import InputError
 if TYPE_CHECKING:
     from veracausa.runs.audit_coverage import Snapshot
     from veracausa.runs.folder import Run
+
+
+_WIDE = 100
+"""Columns of a terminal that has room for all scores."""
 
 
 def audit(
@@ -55,9 +59,10 @@ def audit(
     """Attack what the parties of a job send, and say what could be read back.
 
     A job is trained first, and beside it the same job without any defense: an attack that fails there, too, says
-    nothing about the defense. A finished run is attacked as it is. A low figure says that these attacks failed, not
-    that every attack must. Of a discovery, each party's view of the others' columns is attacked, with and without
-    counter-measures.
+    nothing about the defense. The headline is the most that is read of any party at any snapshot of the training. A
+    finished run is attacked as it is: of one that kept no snapshots the last model only. A low figure says that these
+    attacks failed, not that every attack must. Of a discovery, each party's view of the others' columns is attacked,
+    with and without counter-measures.
     """
     from veracausa.cli import console
 
@@ -145,15 +150,17 @@ def print_audit(run: Run, found: Mapping[str, Any]) -> None:
 
     several = len(found["attacks"]) > 1
     table = Table(*(["attack"] if several else []), "party", box=None, pad_edge=False)
-    for name in ("samples", "leakage", "when", "last model", "undefended", "mse", "blind", "ssim"):
-        table.add_column(name, justify="right", no_wrap=True)
+    # What was read must not be squeezed out by how it was measured, which audit.md has, too.
+    scores = ("mse", "blind_mse", "ssim") if console.out.width >= _WIDE else ()
+    for name in ("samples", "leakage", "when", "last model", "undefended", *scores):
+        table.add_column(name.removesuffix("_mse"), justify="right", no_wrap=True)
     for attack, entry in found["attacks"].items():
         for party, own in entry["parties"].items():
             for split in ("train", "test"):
                 if read := snapshots({party: own}, split):
                     beside = undefended_leakage(entry, party, split)
                     named = [*([attack] if several else []), party, f"{own[split]['samples']} {split}"]
-                    table.add_row(*map(escape, named), *_cells(worst(read), read[-1], beside))
+                    table.add_row(*map(escape, named), *_cells(worst(read), read[-1], beside, scores))
     console.out.print(table)
 
     def say(sentence: str) -> None:
@@ -174,13 +181,13 @@ def print_audit(run: Run, found: Mapping[str, Any]) -> None:
     say(f"Details: {run.path / 'audit.md'}, {run.path / 'samples.parquet'}, {run.path / 'summary.json'}")
 
 
-def _cells(most: Snapshot, end: Snapshot, undefended: float | None) -> list[str]:
-    def shown(name: str, digits: int) -> str:
-        return f"{most.scores[name]:.{digits}f}" if name in most.scores else "–"
+def _cells(most: Snapshot, end: Snapshot, undefended: float | None, scores: Sequence[str]) -> list[str]:
+    def shown(name: str) -> str:
+        return f"{most.scores[name]:.{3 if name == 'ssim' else 4}f}" if name in most.scores else "–"
 
-    shares = [f"{100 * most.leakage:.1f} %", most.short, f"{100 * end.leakage:.1f} %"]
+    shares = [f"{100 * most.leakage:.1f} %", most.short.removesuffix(" exchange"), f"{100 * end.leakage:.1f} %"]
     beside = f"{100 * undefended:.1f} %" if undefended is not None else ""
-    return [*shares, beside, shown("mse", 4), shown("blind_mse", 4), shown("ssim", 3)]
+    return [*shares, beside, *map(shown, scores)]
 
 
 def _strength(attack: str, party: str, own: Mapping[str, Any]) -> str:

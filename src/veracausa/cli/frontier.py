@@ -100,7 +100,7 @@ def frontier(
 
     attackers = Attackers(auxiliary, victims, tuple(own))
     if quick:
-        attackers = Attackers(auxiliary, victims, tuple(own), QUICK_SNAPSHOTS, QUICK)
+        attackers = Attackers(auxiliary, victims, tuple(own), QUICK, QUICK_SNAPSHOTS)
     with resumable(GoOn(folder, names_folder=False)), Progress(clock) as progress:
         swept = sweep(
             wanted,

@@ -35,10 +35,10 @@ class Attackers:
     victims: int = 2000
     parties: tuple[str, ...] = ()
     """Whose payloads; empty: every passive party's, and the worst counts."""
-    snapshots: tuple[float, ...] = SNAPSHOTS
-    """At which shares of the training its model is kept and attacked, beside the end; 0 is the first exchange."""
     overrides: tuple[str, ...] = ()
     """Settings of the decoders, as `epochs=12`, for the inverse network and for averaging alike."""
+    snapshots: tuple[float, ...] = SNAPSHOTS
+    """At which shares of the training its model is kept and attacked, beside the end; 0 is the first exchange."""
 
     def settings(self, names: Sequence[str]) -> list[str]:
         return [f"{name}.{setting}" for name in names for setting in self.overrides]
