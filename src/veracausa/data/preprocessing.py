@@ -48,11 +48,11 @@ def apply(
     """(rows, features) float32, finite. `where` and `rows` (the file's own row numbers) are for messages."""
     blocks: list[np.ndarray[Any, Any]] = []
     for column in preprocessing["columns"]:
+        if column["kind"] == "constant":
+            continue
         if column["name"] not in frame.columns:
             raise InputError(f"{where}: no column {column['name']!r}{did_you_mean(column['name'], frame.columns)}")
         series = frame[column["name"]]
-        if column["kind"] == "constant":
-            continue
         blocks += (_numeric if column["kind"] == "numeric" else _categorical)(column, series, where, rows)
     if not blocks:
         return torch.empty((frame.height, 0), dtype=torch.float32)

@@ -164,8 +164,7 @@ class PartyRows:
         return PartyData(self.name, shape, train, validation, test, fitted, columns_seen)
 
     def _aside(self, columns: Sequence[str]) -> dict[str, str]:
-        """The columns of its file that are no features; of a file that parties share, those that are nobody's business
-        of this one are not named."""
+        """The columns that are none of its features, and what they are; of a shared file, not the others'."""
         file, active = self.holding.train, self.name == self.job.parties.active
         aside = {file.id: "id"} if file.id else {}
         if active:

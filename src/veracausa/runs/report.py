@@ -79,25 +79,27 @@ def headline(run: RunRecord) -> str:
     sentence = f"{who} trained {run.model} on {run.data}"
     if (score := run.main_score) is None:
         return f"{sentence}; no test score was taken."
-    sentence += f": test {scored(run, run.scores)}"
+    sentence += f": test {_scored(run, run.scores, beside=' (commonest class {})')}"
     baselines = mapping(run.summary.get("baselines"))
     for name, whom in (("active_only", "the active party alone"), ("unsplit", "one undivided model on all features")):
         reached = numbers(baselines.get(name))
         if score in reached:
-            shown = scored(run, reached) if run.unbalanced else format_score(score, reached[score])
+            shown = _scored(run, reached) if run.unbalanced else format_score(score, reached[score])
             return f"{sentence}; {whom} reaches {shown}."
     return f"{sentence}."
 
 
-def scored(run: RunRecord, scores: Mapping[str, float]) -> str:
-    """The main score in words; where one class is far commoner than the others, with those that reckon with it."""
+def _scored(run: RunRecord, scores: Mapping[str, float], beside: str = "") -> str:
+    """The main score in words; where one class is far commoner than the others, with those that reckon with it.
+
+    `beside` is what then stands behind the score, with a place for that class's share.
+    """
     score = run.main_score
     assert score is not None
     words = f"{SCORES[score]} {format_score(score, scores[score])}"
     if not run.unbalanced:
         return words
-    if scores is run.scores or dict(scores) == dict(run.scores):
-        words += f" (commonest class {format_score('commonest_class', scores['commonest_class'])})"
+    words += beside.format(format_score("commonest_class", run.scores["commonest_class"]))
     others = [name for name in ("auc", "balanced_accuracy") if name in scores]
     return ", ".join([words, *(f"{SCORES[name]} {format_score(name, scores[name])}" for name in others)])
 

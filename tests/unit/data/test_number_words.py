@@ -162,6 +162,7 @@ def workbook(member):
         (b"PAR1....PAR1", "is a Parquet file; give it a name that ends in .parquet"),
         (GOOD.encode("utf-16"), "is UTF-16 text; set data.encoding = 'utf-16'"),
     ],
+    ids=["xlsx", "zip", "xls", "bzip2", "pdf", "junk", "parquet", "utf-16"],
 )
 def test_what_is_no_table_is_called_by_its_name(make_job, tmp_path, content, message):
     path = tmp_path / "t.csv"

@@ -43,6 +43,7 @@ def test_a_constant_column_gives_nothing(values):
     fitted = fit(pl.DataFrame({"x": values, "y": range(7)}), ["x", "y"])
     # What it would be in new rows was never learnt: another value there must not move a prediction.
     assert apply(fitted, pl.DataFrame({"x": [9.0], "y": [3]})).tolist() == [[0.0]]
+    assert apply(fitted, pl.DataFrame({"y": [3]})).tolist() == [[0.0]]
     assert (feature_names(fitted), feature_groups(fitted), column_count(fitted)) == (("y",), (1,), 1)
 
 

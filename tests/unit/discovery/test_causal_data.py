@@ -239,3 +239,23 @@ def test_fewer_rows_are_noted():
     data = CausalData(np.zeros((5, 2)), ("a", "b"))
     assert data.head(None) is data
     assert data.head(3).notes == ("the first 3 of 5 rows",)
+
+
+def test_a_word_among_numbers_is_refused_with_its_row(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n" + "".join(f"{n if n != 7 else 'abc'},{n * n}\n" for n in range(30)))
+    with pytest.raises(InputError, match=r"column 'a', row 8: 'abc' is no number.*data\.categorical"):
+        load_causal("table", path=str(path))
+    assert load_causal("table", path=str(path), missing=["", "abc"]).values.shape == (30, 2)
+    assert load_causal("table", path=str(path), categorical=["a"], categories=40).names == ("a", "b")
+    path.write_text("a;b\n" + "".join(f"{n},5;{n * n}\n" for n in range(30)))
+    with pytest.raises(InputError, match=r"has a decimal comma; set data\.decimal"):
+        load_causal("table", path=str(path), separator=";")
+    assert load_causal("table", path=str(path), separator=";", decimal=",").values[1].tolist() == [1.5, 1.0]
+
+
+def test_words_that_name_the_rows_are_refused_with_the_settings(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("id,b\n" + "".join(f"p{n},{n * n}\n" for n in range(30)))
+    with pytest.raises(InputError, match=r"set data\.id = 'id'.*data\.columns.*data\.categories"):
+        load_causal("table", path=str(path))

@@ -6,8 +6,10 @@ import random
 import re
 
 import pytest
+from typer.testing import CliRunner
 
 import veracausa
+from veracausa.cli.main import app
 from veracausa.runs.record import read_run
 from veracausa.runs.report import headline, key_numbers, sent_rows
 
@@ -20,8 +22,9 @@ def run(tmp_path_factory):
     labels = ["id,y,u"]
     for n in range(200):
         visits = "" if n % 10 == 0 else str(rng.randint(0, 9))
-        lines.append(f"p{n},{visits},{'abc'[n % 3]},7,x{n}")
-        labels.append(f"p{n},{'yes' if n % 5 == 0 else 'no'},{rng.random():.4f}")
+        name = "=1+1" if n == 7 else f"p{n}"
+        lines.append(f"{name},{visits},{'abc'[n % 3]},7,x{n}")
+        labels.append(f"{name},{'yes' if n % 5 == 0 else 'no'},{rng.random():.4f}")
     (folder / "clinic.csv").write_text("\n".join(lines) + "\n")
     (folder / "bank.csv").write_text("\n".join(labels) + "\n")
     job = {
@@ -79,3 +82,20 @@ def test_what_a_row_sent_is_said_beside_the_columns(run):
     # 5 features (one for visits, one for their gaps, three for the ward) of 2 columns that vary.
     assert run.summary["parties"]["clinic"]["shape"] == [5]
     assert sent_rows(read_run(run.path)) == ["clinic sent 2 numbers a row for its 2 columns"]
+
+
+def test_the_terminal_says_it_too(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    printed = CliRunner().invoke(app, ["report", str(run.path)]).stdout
+    assert "clinic sent 2 numbers a row for its 2 columns" in printed
+    assert "note: party clinic: column 'same' is constant" in printed
+    assert "commonest class" in printed
+
+
+def test_an_id_that_is_a_formula_is_written_as_text_unless_raw(run, tmp_path):
+    folder = run.path.parent
+    for options, written in (([], "'=1+1,"), (["--raw"], "=1+1,")):
+        out = tmp_path / f"p{len(options)}.csv"
+        files = [f"bank={folder / 'bank.csv'}", f"clinic={folder / 'clinic.csv'}"]
+        assert CliRunner().invoke(app, ["predict", str(run.path), *files, "--out", str(out), *options]).exit_code == 0
+        assert any(line.startswith(written) for line in out.read_text().splitlines())
