@@ -147,7 +147,7 @@ def _close_if_silent(driver: Any, connection: Any) -> None:
     """Close a connection on which nobody has said who it is."""
     known = driver.conn_monitor.sfm_conns.get(connection.name)
     if known is not None and known.sfm_endpoint is None:
-        _log.info("a connection from %s was closed: it said nothing", connection.get_conn_properties())
+        _log.info("a connection from %s was closed: it said nothing", escaped(str(connection.get_conn_properties())))
         connection.close()
 
 

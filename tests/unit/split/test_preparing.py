@@ -145,7 +145,7 @@ def test_a_restored_party_answers_as_it_was_trained(tmp_path):
     from veracausa.split.party import Schema
     from veracausa.split.restore import restore_passive
 
-    run = veracausa.train(job(timeout=20), tmp_path / "run")
+    run = veracausa.train(job(timeout=20), tmp_path / "run", allow_model=OWN)
     data = load(run.job)
     party = restore_passive(run, "passive_1", data.parties["passive_1"], Schema.of(data))
     ids = torch.arange(4)
@@ -160,7 +160,7 @@ def test_a_restored_party_answers_as_it_was_trained(tmp_path):
 
 
 def test_small_rows_are_measured_after_an_epoch(tmp_path):
-    run = veracausa.train({**job(timeout=20), "risk": {"every": 2, "samples": 2, "exact": 3}}, tmp_path / "run")
+    run = veracausa.train({**job(timeout=20), "risk": {"every": 2, "samples": 2, "exact": 3}}, tmp_path / "run", allow_model=OWN)
     assert not lines(run, "risk"), "the last epoch has told it"
     first, second = [record for record in lines(run, "defense") if record["party"] == "passive_1"]
     assert "risk" not in first
@@ -174,7 +174,7 @@ def test_small_rows_are_measured_after_an_epoch(tmp_path):
 
 def test_the_party_measures_its_defense_and_its_risk(tmp_path):
     settings = {**job(timeout=20), "risk": {"every": 2, "samples": 2, "exact": 3, "values": 8}}
-    run = veracausa.train(settings, tmp_path / "run")
+    run = veracausa.train(settings, tmp_path / "run", allow_model=OWN)
     for name in ("passive_1", "passive_2"):
         first, second = [record for record in lines(run, "defense") if record["party"] == name]
         assert (first["epoch"], first["step"], second["epoch"], second["step"]) == (1, 2, 2, 4)
@@ -247,7 +247,7 @@ def test_a_risk_that_cannot_be_measured_says_why_and_training_goes_on(defense, r
 
     options = slow_defense.SlowOptions
     monkeypatch.setattr(defenses, "_entries", {**defenses._entries, "slow": (defense, options)})
-    run = veracausa.train(job(timeout=20), tmp_path / "run")
+    run = veracausa.train(job(timeout=20), tmp_path / "run", allow_model=OWN)
     assert run.status["state"] == "done"
     risk = run.summary["parties"]["passive_1"]["risk"]
     assert reason in risk["unavailable"]
@@ -256,7 +256,7 @@ def test_a_risk_that_cannot_be_measured_says_why_and_training_goes_on(defense, r
 
 def test_switched_off_nothing_is_measured_and_one_small_message_an_epoch_is_sent(tmp_path):
     quiet = {**job(timeout=20), "defense": {"name": "none"}, "risk": {"every": 0}}
-    run = veracausa.train(quiet, tmp_path / "run")
+    run = veracausa.train(quiet, tmp_path / "run", allow_model=OWN)
     assert {record["party"] for record in run.metrics} == {"active"}
     assert not list(run.path.glob("parties/*/prepared.safetensors"))
     kinds = [
@@ -267,7 +267,7 @@ def test_switched_off_nothing_is_measured_and_one_small_message_an_epoch_is_sent
 
 def test_only_rows_that_the_party_holds_are_measured(tmp_path):
     partial = {**job(timeout=20), "overlap": {"fraction": 0.2}}
-    run = veracausa.train(partial, tmp_path / "run")
+    run = veracausa.train(partial, tmp_path / "run", allow_model=OWN)
     assert {record["party"] for record in lines(run, "defense")} == {"passive_1", "passive_2"}
 
 
