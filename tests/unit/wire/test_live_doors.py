@@ -191,6 +191,7 @@ NEVER = (
     "gunicorn",
     "docker",
     "pyhocon",
+    "requests",
 )
 
 
