@@ -1,7 +1,7 @@
 """The threshold between parties, before and after, on tables unlike each other:
 
 python experiments/vfedcd/threshold.py 300-301 >> results/vfedcd/threshold/fits.jsonl
-python experiments/vfedcd/threshold.py twin 300 >> results/vfedcd/threshold/twin.jsonl
+python experiments/vfedcd/threshold.py twin 300 >> results/vfedcd/threshold/twin_after.jsonl
 python experiments/vfedcd/threshold.py table results/vfedcd/threshold/fits.jsonl
 
 Each table is fitted once in floating point, with the recommended profile's first search. On the same fit stand the
