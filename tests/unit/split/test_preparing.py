@@ -160,7 +160,9 @@ def test_a_restored_party_answers_as_it_was_trained(tmp_path):
 
 
 def test_small_rows_are_measured_after_an_epoch(tmp_path):
-    run = veracausa.train({**job(timeout=20), "risk": {"every": 2, "samples": 2, "exact": 3}}, tmp_path / "run", allow_model=OWN)
+    run = veracausa.train(
+        {**job(timeout=20), "risk": {"every": 2, "samples": 2, "exact": 3}}, tmp_path / "run", allow_model=OWN
+    )
     assert not lines(run, "risk"), "the last epoch has told it"
     first, second = [record for record in lines(run, "defense") if record["party"] == "passive_1"]
     assert "risk" not in first
