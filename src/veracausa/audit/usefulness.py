@@ -75,7 +75,7 @@ class Whole:
         own: list[tuple[int, ...]] = []
         self.bottom: nn.Module | None = None
         if active.shape:
-            bottom = build_bottom(self.job.model, active.shape, schema.outputs, rng, active.columns)
+            bottom = build_bottom(self.job.model, active.shape, schema.outputs, rng)
             own = [payload_shape(bottom, active.shape)]
             self.bottom = placed(bottom, self.job.runtime, self.device)
             self.bottom.load_state_dict(kept["bottom"])

@@ -18,6 +18,8 @@ from veracausa.seeding import drawing_from
 
 __all__ = ["JoinAxis", "build", "build_bottom", "build_top", "build_whole", "cut", "join", "payload_shape", "units_of"]
 
+GAIN = 4.0
+"""Of the layer that narrows a payload: so few numbers then weigh as much as a wide layer's at the first step."""
 JoinAxis = Literal["width", "height", "features"]
 
 
@@ -101,7 +103,10 @@ def build_bottom(
         sent = output_of_zeros(bottom, shape, options.name, "a sample")[0].numel()
         limit = options.payload_limit(columns)
         if limit is not None and sent > limit:
-            bottom.append(nn.Sequential(nn.Flatten(), nn.Linear(sent, limit)))
+            narrow = nn.Linear(sent, limit)
+            # PyTorch's default would make the few numbers small beside what a wide layer gives, and slow to learn from.
+            nn.init.orthogonal_(narrow.weight, gain=GAIN)
+            bottom.append(nn.Sequential(nn.Flatten(), narrow))
     bind_dropout(bottom, rng)
     return bottom
 

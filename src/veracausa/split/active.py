@@ -52,7 +52,8 @@ class ActiveParty:
         self.model_rng = seeding.generator(job.seed, self.name, "model")
         self.bottom: nn.Module | None = None
         if data.shape:
-            bottom = build_bottom(job.model, data.shape, outputs, self.model_rng, data.columns)
+            # What it gives stays here: it needs no limit.
+            bottom = build_bottom(job.model, data.shape, outputs, self.model_rng)
             self.own_shape = payload_shape(bottom, data.shape)
             self.bottom = placed(bottom, job.runtime, self.device)
             self.run_bottom = Runner(self.bottom, job.runtime, self.device, job.training.batch_size)

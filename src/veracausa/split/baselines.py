@@ -109,7 +109,9 @@ class JointGraph(nn.Module):
         rngs = {name: seeding.generator(job.seed, name, "model") for name in dataset.parties}
         holders = {name: data for name, data in dataset.parties.items() if data.shape}
         bottoms = {
-            name: build_bottom(job.model, data.shape, schema.outputs, rngs[name], data.columns)
+            name: build_bottom(
+                job.model, data.shape, schema.outputs, rngs[name], None if name == dataset.active else data.columns
+            )
             for name, data in holders.items()
         }
         shapes = [payload_shape(bottoms[name], data.shape) for name, data in holders.items()]

@@ -192,7 +192,7 @@ def check_models(job: Job, dataset: VerticalDataset) -> nn.Module:
         if data.shape:
             rng = seeding.generator(job.seed, name)
             if name == dataset.active:
-                bottom = build_bottom(job.model, data.shape, schema.outputs, rng, data.columns)
+                bottom = build_bottom(job.model, data.shape, schema.outputs, rng)
                 shapes.append(payload_shape(bottom, data.shape))
             else:
                 shapes.append(_check_passive(job, data, schema.outputs, rng))
