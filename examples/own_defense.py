@@ -24,11 +24,10 @@ class Coarse(Defense):
     def protect(self, r: Tensor, x: Tensor, ids: Tensor) -> Tensor:
         clipped = r.clamp(-self.options.limit, self.options.limit)
         size = 2 * self.options.limit / (self.options.levels - 1)
-        # Rounding has no gradient: forward the rounded value, backward as if it were the clipped one.
+        # Rounding has no gradient. Training takes that of the clipped value; the risk meter must not (see risk_map).
         return clipped + ((clipped / size).round() * size - clipped).detach()
 
     def risk_map(self, x: Tensor, ids: Tensor) -> NotDifferentiable:
-        # That gradient is a stand-in for training. The risk meter must not take it for how the payload changes.
         return NotDifferentiable("it rounds, so what is sent changes by jumps")
 
 

@@ -66,10 +66,7 @@ def of_system(error: OSError, path: Path | str | None = None) -> VeracausaError:
     where = error.filename if isinstance(error.filename, str) else path
     if error.errno in FULL:
         named = f" ({where})" if where else ""
-        return RunError(
-            f"the disk is full{named}; free some space and start the same command again; "
-            "`train` and `discover` go on from the last checkpoint with --resume"
-        )
+        return RunError(f"the disk is full{named}; free some space and start the same command again")
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return RunError("too many files are open; raise the limit with `ulimit -n 4096` and start again")
     said = _OF_THE_PATH.get(error.errno or 0)

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +35,16 @@ JOB: dict[str, Any] = {
 
 
 @pytest.fixture(autouse=True)
-def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VERACAUSA_DEBUG", "0")
     monkeypatch.setattr("veracausa.runs.report.chart_svg", lambda chart: "")  # curves take longer than all the rest
+    # A suite that was started in the background has Ctrl-C switched off.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     path = tmp_path / "job.toml"
     path.write_text(tomli_w.dumps(JOB))
-    return path
+    yield path
+    signal.signal(signal.SIGINT, before)
 
 
 def leave(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -159,7 +162,7 @@ def test_a_real_signal_leaves_without_an_abort(job: Path) -> None:
     """The interpreter was taken down under threads that still computed: `terminate called`, exit code 134."""
     words = ["train", "job.toml", "--set", "training.epochs=500", "--out", "run"]
     command = [sys.executable, "-m", "veracausa.cli.main", *words]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=job.parent)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=job.parent)  # Ctrl-C is on, see `job`
     assert process.stderr is not None
     while "epoch 2/" not in process.stderr.readline():
         assert process.poll() is None

@@ -81,7 +81,7 @@ def test_a_path_through_a_file(
     (tmp_path / "job.toml").write_text(JOB)
     (tmp_path / "file").write_text("")
     assert leave(monkeypatch, "train", str(tmp_path / "job.toml"), "--out", str(tmp_path / "file" / "run")) == 2
-    assert "is a file and not a folder" in capsys.readouterr().err
+    assert "is a file; name another folder with --out" in capsys.readouterr().err
 
 
 def test_a_model_that_is_nested_without_end(

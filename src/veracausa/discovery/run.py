@@ -139,7 +139,6 @@ def run_job(
         folder.make(path)
     write_whole(path / "config.toml", job.to_toml().encode())
     run = DiscoveryRun(path)
-    (observer or _nobody)({"event": "folder", "path": str(path)})
     try:
         with folder.locked(path):
             _fit(run, job, method, data, parties, resume, observer)
@@ -149,10 +148,6 @@ def run_job(
         raise
     run.report()
     return run
-
-
-def _nobody(event: Mapping[str, Any]) -> None:
-    """Nobody listens."""
 
 
 OWN = ("required", "forbidden", "seed")
@@ -203,6 +198,8 @@ def _fit(
 
     path = run.path
     folder.set_status(path, state="running")
+    if observer is not None:
+        observer({"event": "folder", "path": str(path)})
     started = time.monotonic()
     frame = pl.DataFrame(data.values, schema=list(data.names))
     tell = _also_in_status(path, method, observer)

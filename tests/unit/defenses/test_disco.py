@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import statistics
 
 import pytest
 import torch
@@ -116,14 +117,17 @@ def test_a_pruner_that_cares_leaves_its_adversary_less():
 
     shown, read, x, ids = {}, {}, rows(), torch.arange(ROWS)
     for trade_off in (0.0, 1.0):
-        defense = Disco(DiscoOptions(trade_off=trade_off, ratio=0.5, adversary="weak", lr=1e-2))
-        bottom = Half()
-        defense.bind(bottom, torch.optim.SGD(bottom.parameters(), lr=1e-6), generator(1))
-        for step in range(80):
-            payload, context = defense.forward(x, ids, step)
-            defense.backward(context, torch.zeros_like(payload))
-        shown[trade_off] = defense._held_gate(bottom(x), x)[:, :4].mean().item()
-        read[trade_off] = defense.diagnose(x, ids)["proxy_mse"]
+        gates, errors = [], []
+        for seed in (1, 2, 3):  # the game of pruner and adversary now and then ends in a draw: the median counts
+            defense = Disco(DiscoOptions(trade_off=trade_off, ratio=0.5, adversary="weak", lr=1e-2))
+            bottom = Half()
+            defense.bind(bottom, torch.optim.SGD(bottom.parameters(), lr=1e-6), generator(seed))
+            for step in range(50):
+                payload, context = defense.forward(x, ids, step)
+                defense.backward(context, torch.zeros_like(payload))
+            gates.append(defense._held_gate(bottom(x), x)[:, :4].mean().item())
+            errors.append(defense.diagnose(x, ids)["proxy_mse"])
+        shown[trade_off], read[trade_off] = statistics.median(gates), statistics.median(errors)
     assert shown[1.0] < shown[0.0] - 0.2
     assert read[1.0] > 2 * read[0.0]
 

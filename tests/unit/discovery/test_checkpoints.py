@@ -23,7 +23,7 @@ class Stopped(Exception):
 
 def stop_at(what: str, share: float):
     def observer(event):
-        if event["what"] == what and event["share"] >= share:
+        if event.get("what") == what and event["share"] >= share:
             raise Stopped
 
     return observer
