@@ -18,7 +18,7 @@ from veracausa.models.cut import JoinAxis, build_bottom, build_top, join, payloa
 from veracausa.runs.store import Store
 from veracausa.split.adapters import Adapters, announced
 from veracausa.split.evaluate import evaluate, loss_function
-from veracausa.split.optimization import BatchOrder, learning_rate, make_optimizer, set_learning_rate
+from veracausa.split.optimization import BatchOrder, learning_rate, load_optimizer, make_optimizer, set_learning_rate
 from veracausa.split.placement import choose_device, placed, rows_of, wire_dtype
 from veracausa.split.preparing import await_ready
 from veracausa.split.protocol import HELLO, READY, REQUEST, gradient, representation
@@ -307,7 +307,7 @@ class ActiveParty:
     def load_state(self, state: Mapping[str, Any]) -> None:
         self.step, self.exchange = state["step"], state["exchange"]
         self.load_weights(state)
-        self.optimizer.load_state_dict(state["optimizer"])
+        load_optimizer(self.optimizer, state["optimizer"])
         self.model_rng.set_state(state["rng"])
         self.loss_sum = state["loss_sum"].to(self.device)
         self.loss_steps = state["loss_steps"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,19 @@ def make_optimizer(parameters: Iterable[nn.Parameter], options: Optimizer) -> to
             weights, lr=options.lr, momentum=options.momentum, weight_decay=options.weight_decay, fused=True
         )
     return torch.optim.Adam(weights, lr=options.lr, weight_decay=options.weight_decay, fused=True)
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, kept: dict[str, Any]) -> None:
+    """Take over a kept state, each tensor laid out in memory as its weight is.
+
+    A checkpoint keeps plain rows. A fused step on a GPU refuses a momentum that lies otherwise than its weight, as with
+    channels last.
+    """
+    optimizer.load_state_dict(kept)
+    for weight, state in optimizer.state.items():
+        for name, value in state.items():
+            if isinstance(value, Tensor) and value.shape == weight.shape and value.stride() != weight.stride():
+                state[name] = torch.empty_like(weight, dtype=value.dtype).copy_(value)
 
 
 def learning_rate(step: int, steps: int, lr: float, schedule: Schedule) -> float:

@@ -20,6 +20,7 @@ from veracausa.split.bottom import build_defended, make_defense
 from veracausa.split.meters import Meters
 from veracausa.split.optimization import (
     learning_rate,
+    load_optimizer,
     make_optimizer,
     set_learning_rate,
 )
@@ -207,7 +208,7 @@ class PassiveParty:
     def load_state(self, state: Mapping[str, Any]) -> None:
         self.step, self.exchange = state["step"], state["exchange"]
         self.bottom.load_state_dict(state["bottom"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        load_optimizer(self.optimizer, state["optimizer"])
         self.defense.load_state(state["defense"])
         self.meters.last = dict(state.get("meters", {}))
         for rng, kept in zip((self.rng, self.model_rng), state["rng"], strict=True):
