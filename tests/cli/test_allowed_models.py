@@ -181,7 +181,7 @@ def part(name: str, own: dict[str, Any] | None = None) -> Path:
     from veracausa.runs.tree import encode_tree
 
     job = {**TREE, "model": evil(name), "parties": {"active": "bank", "passive": ["lab"]}}
-    model = {"classes": ["0", "1"], "shape": [1, 8, 4], "bottom": {}, "defense": {}}
+    model = {"classes": ["0", "1"], "shape": [1, 8, 4], "bottom": {}, "defense": {}, "preprocessing": None}
     files = {"job.toml": tomli_w.dumps(job).encode(), "model.safetensors": encode_tree(model)}
     manifest = {
         "party": "lab",

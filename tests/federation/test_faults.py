@@ -19,7 +19,7 @@ def check(result: dict, kills: int, partitions: int) -> None:
     assert result["same_weights"]
 
 
-@pytest.mark.xdist_group("processes")
+@pytest.mark.federation
 def test_a_kill(tmp_path: Path) -> None:
     check(fault_run(tmp_path, 1, 0, "tcp", seed=0, epochs=2, limit=300.0, patience=8.0), 1, 0)
 

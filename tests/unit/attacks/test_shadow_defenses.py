@@ -132,7 +132,9 @@ def change(defense: Defense, x: Tensor) -> float:
 
 
 def test_every_defense_is_looked_at():
-    assert {name.partition("-")[0] for name in SETTINGS} | set(UNCHANGED) == set(defenses.names())
+    # Other tests may have registered defenses of their own.
+    ours = {name for name in defenses.names() if defenses.get(name).__module__.startswith("veracausa.")}
+    assert {name.partition("-")[0] for name in SETTINGS} | set(UNCHANGED) == ours
 
 
 @pytest.mark.parametrize("name", SETTINGS)
