@@ -36,7 +36,9 @@ def values_of(preprocessing: Mapping[str, Any], numbers: list[float]) -> list[st
     values, at = [], 0
     for column in preprocessing["columns"]:
         if column["kind"] == "numeric":
-            own = float(column.get("mean", 0)) + float(column.get("std", 1)) * numbers[at]
+            spread = float(column.get("std", 1))
+            own = float(column.get("mean", 0)) + spread * numbers[at]
+            own = 0.0 if abs(own) < 1e-5 * spread else own  # a zero that was standardised comes back as 6e-08
             gone = bool(column["missing"]) and numbers[at + 1] > 0.5
             values.append("missing" if gone else f"{own:.4g}")
             at += 1 + bool(column["missing"])

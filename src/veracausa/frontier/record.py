@@ -27,10 +27,10 @@ from veracausa.frontier.recommend import (
 from veracausa.frontier.sweep import UNDEFENDED, Sweep
 from veracausa.frontier.trial import SCORES as ATTACK_SCORES
 from veracausa.frontier.trial import TASK_SCORES, Tried
+from veracausa.metrics.balance import is_unbalanced
 from veracausa.runs.atomic import write_whole
 from veracausa.runs.audit_coverage import WHOLE
 from veracausa.runs.csv_cells import safe
-from veracausa.split.evaluate import is_unbalanced
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from veracausa.frontier.budget import Budget, OutOfTime
 from veracausa.frontier.pareto import Trial
 from veracausa.frontier.plan import Setting, rounds_of, settings_of
 from veracausa.frontier.trial import Attackers, Observer, Planned, Tried, plan_trial
-from veracausa.split.evaluate import is_unbalanced
+from veracausa.metrics.balance import is_unbalanced
 from veracausa.support import why_not
 
 UNDEFENDED = "none"

@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from veracausa.errors import InputError
-
-UNBALANCED = 0.6
-"""From this share of one class on, AUC and balanced accuracy stand beside the accuracy."""
+from veracausa.metrics.balance import is_unbalanced
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,8 @@ class RunRecord:
     @property
     def unbalanced(self) -> bool:
         """Whether one class is so common among the test rows that accuracy alone says little."""
-        return self.scores.get("commonest_class", 0.0) >= UNBALANCED and self.main_score == "accuracy"
+        classes = int(number(self.summary.get("classes")) or 2)
+        return is_unbalanced(self.scores.get("commonest_class", 0.0), classes) and self.main_score == "accuracy"
 
     @property
     def parties(self) -> dict[str, Mapping[str, Any]]:

@@ -37,15 +37,6 @@ def balanced_weights(labels: Tensor, classes: int) -> Tensor:
     return (len(labels) / (classes * counts)).to(torch.float32)
 
 
-UNBALANCED = 1.2
-"""The commonest class has so many times its fair share, and accuracy alone no longer says what was learnt."""
-
-
-def is_unbalanced(commonest: float, classes: int) -> bool:
-    """Whether the commonest class is so common that guessing it looks like learning: 60 % of two classes."""
-    return commonest * classes >= UNBALANCED
-
-
 def evaluate(task: str, output: Tensor, target: Tensor) -> dict[str, float]:
     """The metrics of one split from the top model's raw outputs."""
     output, target = output.float().cpu(), target.cpu()

@@ -175,6 +175,7 @@ def summarise(run: Run, job: Job, dataset: VerticalDataset, parties: Mapping[str
         "train": last.get("train", {}),
         "validation": last.get("validation", {}),
         "test": last.get("test", {}),
+        **({"classes": len(dataset.classes)} if dataset.classes else {}),
         "parties": {name: parties[name] for name in dataset.parties},
         "notes": list(dataset.notes),
     }

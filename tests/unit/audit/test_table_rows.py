@@ -19,6 +19,7 @@ FITTED = {
 
 def test_numbers_become_the_values_they_stand_for() -> None:
     assert values_of(FITTED, [0.5, 0, 0, 1, 0, 0, -1.0]) == ["45", "nurse", "800"]
+    assert values_of(FITTED, [-3.9999999, 0, 0, 1, 0, 0, -5.0])[0] == "0"
     assert values_of(FITTED, [0.0, 0.9, 0.1, 0.2, 0.1, 0.8, 0.25]) == ["missing", "missing", "1050"]
     assert values_of(FITTED, [0.0, 0, 0, 0, 0, 0, 0])[1] == "not seen in training"
 
