@@ -263,14 +263,14 @@ def test_an_attack_that_remembers_makes_the_job_record_what_crosses(tmp_path: Pa
 
 @pytest.mark.slow
 def test_differencing_reads_a_finished_run_through_noise_that_is_fixed_for_an_id(tmp_path: Path) -> None:
-    job = {**JOB, "defense": {"name": "offset"}, "training": {"epochs": 8, "batch_size": 64, "optimizer": {"lr": 0.01}}}
+    job = {**JOB, "defense": {"name": "offset"}, "training": {"epochs": 8, "batch_size": 64, "optimizer": {"lr": 0.002}}}
     job |= {"transcript": {"record": True}, "checkpoints": {"moments": [0, 0.25, 0.5]}}
     run = veracausa.train(job, tmp_path / "run")
     told = ("epochs=4", "channels=8", "labels=false")  # of the payload alone
     small = [f"{name}.{setting}" for name in ("inverse", "differencing") for setting in told]
     found = audit_run(run, ["inverse", "differencing"], overrides=small, **ASKED)["attacks"]
     # Both read the last model: over the training the inverse network has four chances.
-    assert found["inverse"]["end"]["leakage"] < 0.02 < 0.06 < found["differencing"]["leakage"]
+    assert found["inverse"]["end"]["leakage"] < 0.02 < 0.4 < found["differencing"]["leakage"]
 
 
 def test_an_attack_that_must_be_there_gets_a_training_of_its_own(tmp_path: Path) -> None:
