@@ -263,7 +263,8 @@ def test_an_attack_that_remembers_makes_the_job_record_what_crosses(tmp_path: Pa
 
 @pytest.mark.slow
 def test_differencing_reads_a_finished_run_through_noise_that_is_fixed_for_an_id(tmp_path: Path) -> None:
-    job = {**JOB, "defense": {"name": "offset"}, "training": {"epochs": 8, "batch_size": 64, "optimizer": {"lr": 0.002}}}
+    slowly = {"epochs": 8, "batch_size": 64, "optimizer": {"lr": 0.002}}
+    job = {**JOB, "defense": {"name": "offset"}, "training": slowly}
     job |= {"transcript": {"record": True}, "checkpoints": {"moments": [0, 0.25, 0.5]}}
     run = veracausa.train(job, tmp_path / "run")
     told = ("epochs=4", "channels=8", "labels=false")  # of the payload alone
