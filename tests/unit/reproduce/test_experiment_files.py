@@ -22,7 +22,7 @@ def test_all_fourteen_are_found_and_the_jobs_beside_them_are_not():
 
 
 @pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, "risk/invre", "risk/invre_digits"])
 def test_an_experiment_becomes_valid_jobs_and_attacks(name: str, scale: str):
     experiment = load_experiment(name, scale)
     grid = list(points(experiment, experiment.show))
@@ -34,7 +34,7 @@ def test_an_experiment_becomes_valid_jobs_and_attacks(name: str, scale: str):
 
 
 def test_smoke_needs_no_file_and_no_gpu():
-    for name in NAMES:
+    for name in [*NAMES, "risk/invre", "risk/invre_digits"]:
         experiment = load_experiment(name, "smoke")
         for point in points(experiment, experiment.show):
             for cell in point.cells:
