@@ -35,8 +35,6 @@ OFTEN, SELDOM = 0.2, 2.0
 BRIEF = 1 << 19
 """Bytes of a frame that the thread which reads a connection takes itself; it is read on meanwhile while larger ones
 are taken by others."""
-CLOSE_S = 8.0
-"""How long an engine may take to stop."""
 OPEN_S = 20.0
 """Seconds in which the engine must have tried to open a port."""
 EARLIER = 8
@@ -146,15 +144,9 @@ class FlareSite:
     def close(self) -> None:
         self._stopped.set()
         if self._cell is not None:
-            # An engine that does not stop in good order, or waits for its own threads, holds nobody up.
-            stopping = threading.Thread(target=self._stop_engine, name="stop", daemon=True)
-            stopping.start()
-            stopping.join(CLOSE_S)
+            with suppress(Exception):  # an engine that does not stop in good order is stopped all the same
+                self._cell.stop()
             type(self._cell).ALL_CELLS.pop(self.network.cell(self.me), None)
-
-    def _stop_engine(self) -> None:
-        with suppress(Exception):
-            self._cell.stop()
 
     def _connected_to_server(self) -> bool:
         return self.network.cell(self.network.server) in self._cell.agents
