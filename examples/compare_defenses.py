@@ -1,6 +1,6 @@
 """Compare defenses that were tried at several settings: the front, and leakage at one accuracy."""
 
-from veracausa.frontier import Trial, compare_at, pareto_front, points_of
+from veracausa.experiments.frontier import Trial, compare_at, pareto_front, points_of
 
 trials = [
     Trial("laplace", "epsilon = 2", seed=0, accuracy=0.71, leakage={"inverse": 0.40, "averaging": 0.55}),

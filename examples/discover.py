@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 import veracausa
-from veracausa.discovery.data import load_causal
+from veracausa.data.causal import load_causal
 
 data = load_causal("synthetic", attributes=6, edges=7, rows=400, seed=2)
 people = pl.DataFrame(data.values, schema=list(data.names))

@@ -1,8 +1,8 @@
 """What a passive party learns of the labels from the gradients it gets back."""
 
-from veracausa.label_attacks.returned import GradientsReturned
-from veracausa.label_attacks.run import infer_labels
-from veracausa.split.train import train
+from veracausa.attacks.labels.returned import GradientsReturned
+from veracausa.audit.label_inference import infer_labels
+from veracausa.training.train import train
 
 job = {
     "data": {"name": "digits", "train": 600},

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from tossed import OWNER, PEER, tossed_pair
 from veracausa.crypto.backends.base import Bytes, Encryption
-from veracausa.crypto.backends.bfv.envelope import HEAD, TAG, fingerprint
-from veracausa.crypto.draws import SecureDraws
+from veracausa.crypto.backends.bfv.ciphertexts import HEAD, TAG, fingerprint
+from veracausa.crypto.randomness import SecureDraws
 from veracausa.crypto.ring import P
 from veracausa.errors import WireError
 

@@ -6,9 +6,10 @@ import socket
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from veracausa.federation import joining, provision
+from veracausa.federation import membership as joining
+from veracausa.federation import membership as provision
 from veracausa.federation.identity import Authority
-from veracausa.federation.new_folder import new_folder
+from veracausa.federation.invitation import new_folder
 from veracausa.wire.credentials import Credentials, read_certificate, read_key
 
 JOB = """\

@@ -9,8 +9,8 @@ import torch
 
 from veracausa.config import Job, load_job
 from veracausa.data.vertical import Part, PartyData, VerticalDataset
-from veracausa.runs.tree import decode_tree, encode_tree
-from veracausa.split.party import Schema, make_party, share, unshare
+from veracausa.runs.store import decode_tree, encode_tree
+from veracausa.training.split.program import Schema, make_party, share, unshare
 from veracausa.wire.launch import Launch, Notify
 from veracausa.wire.link import Link
 

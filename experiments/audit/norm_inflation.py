@@ -11,9 +11,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from veracausa.attacks.live import run_live
-from veracausa.attacks.norm_inflation import NormInflationOptions
+from veracausa.attacks.methods.features.norm_inflation import NormInflationOptions
 from veracausa.audit.live import attacked_live
+from veracausa.audit.live_training import run_live
 from veracausa.config import load_job
 from veracausa.data.load import load
 from veracausa.runs import folder

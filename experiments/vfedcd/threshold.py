@@ -23,13 +23,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veracausa.discovery import threshold as rules
+from veracausa.data.causal.synthetic import SyntheticOptions, _mechanism, random_dag, synthetic
 from veracausa.discovery.columns import standardised
-from veracausa.discovery.data.synthetic import SyntheticOptions, _mechanism, random_dag, synthetic
-from veracausa.discovery.federated.whole import discover_whole
-from veracausa.discovery.floating import FloatModel
+from veracausa.discovery.engines.centralized import FloatModel
+from veracausa.discovery.engines.shares.plaintext_twin import discover_whole
 from veracausa.discovery.graphs import greedy_cut, topological_order
-from veracausa.discovery.settings import Settings
+from veracausa.discovery.methods.vfedcd import threshold as rules
+from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.metrics.graphs import graph_scores
 from veracausa.runs.machine import describe_machine
 from veracausa.seeding import derive

@@ -11,20 +11,20 @@ if TYPE_CHECKING:
     from veracausa.config import Job as Job
     from veracausa.config import load_job as load_job
     from veracausa.defenses.causshield import CausShield as CausShield
+    from veracausa.discovery.methods.vfedcd.estimator import VFedCD as VFedCD
     from veracausa.discovery.run import discover as discover
-    from veracausa.discovery.vfedcd import VFedCD as VFedCD
     from veracausa.runs.folder import Run as Run
-    from veracausa.split.train import train as train
+    from veracausa.training.train import train as train
 
 _HOMES = {
     "CausShield": "veracausa.defenses.causshield",
     "Job": "veracausa.config",
     "Run": "veracausa.runs.folder",
-    "VFedCD": "veracausa.discovery.vfedcd",
+    "VFedCD": "veracausa.discovery.methods.vfedcd.estimator",
     "audit_job": "veracausa.audit.job",
     "discover": "veracausa.discovery.run",
     "load_job": "veracausa.config",
-    "train": "veracausa.split.train",
+    "train": "veracausa.training.train",
 }
 
 __all__ = ["CausShield", "Job", "Run", "VFedCD", "__version__", "audit", "audit_job", "discover", "load_job", "train"]

@@ -6,8 +6,10 @@ import difflib
 import importlib
 import pkgutil
 import threading
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
@@ -38,11 +40,16 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 class Registry(Generic[T]):
-    """Things of one kind by name, found in the modules of a package and in plug-ins' entry points."""
+    """Things of one kind by name, found in the modules of some packages and in plug-ins' entry points.
 
-    def __init__(self, kind: str, package: str) -> None:
+    `group` is the entry-point group of plug-ins, `packages` are searched for modules, and `old_groups` are the groups
+    that plug-ins of earlier versions name.
+    """
+
+    def __init__(self, kind: str, group: str, *packages: str, old_groups: tuple[str, ...] = ()) -> None:
         self.kind = kind
-        self.package = package
+        self.groups = (group, *old_groups)
+        self.packages = packages or (group,)
         self._entries: dict[str, tuple[T, type[Options]]] = {}
         self._complete = False
         self._discovery = threading.RLock()
@@ -67,7 +74,12 @@ class Registry(Generic[T]):
         """The pydantic model of the settings that `name` takes."""
         return self._find(name)[1]
 
+    def plugins(self) -> list[EntryPoint]:
+        """The entry points of plug-ins, found by the registry's group and by the groups of earlier versions."""
+        return [plugin for group in self.groups for plugin in entry_points(group=group)]
+
     def _find(self, name: str) -> tuple[T, type[Options]]:
+        name = name if name in self._entries else name.replace("-", "_")
         if name not in self._entries:
             self._discover()
         if name not in self._entries:
@@ -78,10 +90,11 @@ class Registry(Generic[T]):
         with self._discovery:  # parties in threads may all ask first
             if self._complete:
                 return
-            package = importlib.import_module(self.package)
-            for module in pkgutil.iter_modules(package.__path__, f"{self.package}."):
-                importlib.import_module(module.name)
-            for plugin in entry_points(group=self.package):
+            for name in self.packages:
+                package = importlib.import_module(name)
+                for module in pkgutil.iter_modules(package.__path__, f"{name}."):
+                    importlib.import_module(module.name)
+            for plugin in self.plugins():
                 try:
                     plugin.load()
                 except Exception as error:  # a plug-in can fail in any way; the user must know which one it was
@@ -89,3 +102,22 @@ class Registry(Generic[T]):
                         f"plug-in {plugin.name!r} ({plugin.value}) cannot be loaded: {error}; mend or uninstall it"
                     ) from error
             self._complete = True
+
+
+PROFILES = ("paper", "recommended")
+"""What a paper states, and what was measured to be worth its price."""
+
+
+def read_profile(folder: Path, name: str) -> dict[str, Any]:
+    """The settings of a profile file."""
+    return tomllib.loads((folder / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def over_profile(given: Any, folder: Path, default: str) -> Any:
+    """What was given, over the settings of the profile that it names; a validator's argument and answer."""
+    if not isinstance(given, dict):
+        return given
+    name = given.get("profile", default)
+    if name not in PROFILES:
+        raise ValueError(f"profile: no profile is named {name!r}{did_you_mean(str(name), PROFILES)}")
+    return {**read_profile(folder, name), **given}

@@ -15,8 +15,8 @@ import torch
 from PIL import Image
 
 from veracausa.audit.gallery import Gallery
+from veracausa.report.run_page import write_report
 from veracausa.runs.folder import write_json
-from veracausa.runs.report import write_report
 
 EXAMPLE = Path(__file__).parents[1] / "cli" / "example_run"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

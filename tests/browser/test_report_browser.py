@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from veracausa.runs.compare import write_comparison
-from veracausa.runs.report import write_report
+from veracausa.report.compare import write_comparison
+from veracausa.report.run_page import write_report
 
 EXAMPLE = Path(__file__).parents[1] / "cli" / "example_run"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

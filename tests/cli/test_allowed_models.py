@@ -178,7 +178,7 @@ def test_a_part_is_tried_where_the_members_own_file_names_its_model(here, capsys
 
 def part(name: str, own: dict[str, Any] | None = None) -> Path:
     """A trained part whose job names this model."""
-    from veracausa.runs.tree import encode_tree
+    from veracausa.runs.store import encode_tree
 
     job = {**TREE, "model": evil(name), "parties": {"active": "bank", "passive": ["lab"]}}
     model = {"classes": ["0", "1"], "shape": [1, 8, 4], "bottom": {}, "defense": {}, "preprocessing": None}
@@ -276,7 +276,7 @@ def test_a_permission_is_for_one_name_and_is_no_setting(trained):
 
 
 def test_an_experiment_names_no_code():
-    from veracausa.reproduce.plan import _job
+    from veracausa.experiments.plan import _job
 
     with pytest.raises(InputError, match="models of the registry alone"):
         _job(TREE, (), "experiment.toml")

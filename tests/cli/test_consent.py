@@ -19,11 +19,10 @@ from veracausa.cli import console
 from veracausa.cli import main as cli
 from veracausa.cli.federation.run import show_terms
 from veracausa.errors import InputError
-from veracausa.federation import attempt
-from veracausa.federation.agreement import Agreement, Terms
-from veracausa.federation.declared import Declared
-from veracausa.federation.prepared import Prepared
-from veracausa.federation.programs import party_program
+from veracausa.federation import session_attempt as attempt
+from veracausa.federation.consent import Agreement, Terms
+from veracausa.federation.declared_messages import Declared
+from veracausa.federation.site_program import Prepared, party_program
 from veracausa.wire.link import parting_words
 
 TRAINING: dict[str, Any] = {

@@ -22,8 +22,8 @@ from typer.testing import CliRunner
 import veracausa
 from veracausa.cli.discover import Progress
 from veracausa.cli.main import app
-from veracausa.discovery.data import load_causal
-from veracausa.discovery.data.patients import ROWS
+from veracausa.data.causal import load_causal
+from veracausa.data.causal.patients import ROWS
 from veracausa.discovery.run import DiscoveryRun
 from veracausa.errors import InputError
 
@@ -38,7 +38,7 @@ TWO = ("--party", "hospital=age,dose", "--party", "lab=bmi,crp")
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
     if request.node.name != "test_one_command_writes_the_whole_folder":  # curves take longer than all the rest
-        monkeypatch.setattr("veracausa.runs.discovery_page.chart_svg", lambda chart: "")
+        monkeypatch.setattr("veracausa.report.discovery_page.chart_svg", lambda chart: "")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VERACAUSA_DEBUG", "0")
     monkeypatch.setenv("COLUMNS", "160")

@@ -21,7 +21,7 @@ import tomli_w
 from veracausa.cli import audit, console, discover
 from veracausa.cli import main as cli
 from veracausa.cli.interruption import GoOn
-from veracausa.discovery.data import load_causal
+from veracausa.data.causal import load_causal
 from veracausa.wire import threads
 from veracausa.wire.threads import run_threads, thread_links
 
@@ -38,7 +38,7 @@ JOB: dict[str, Any] = {
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VERACAUSA_DEBUG", "0")
-    monkeypatch.setattr("veracausa.runs.report.chart_svg", lambda chart: "")  # curves take longer than all the rest
+    monkeypatch.setattr("veracausa.report.run_page.chart_svg", lambda chart: "")  # curves take longer than all the rest
     # A suite that was started in the background has Ctrl-C switched off.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     path = tmp_path / "job.toml"

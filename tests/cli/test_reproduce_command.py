@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from veracausa.cli.main import app
 from veracausa.cli.reproduce import _seconds
 from veracausa.errors import InputError
-from veracausa.reproduce.experiment import known_experiments
-from veracausa.reproduce.run import reproduce_all
+from veracausa.experiments.experiment import known_experiments
+from veracausa.experiments.reproduce import reproduce_all
 
 pytestmark = pytest.mark.xdist_group("reproduce_command")  # what its tests share is made once, not once a worker
 
@@ -115,7 +115,7 @@ def test_a_job_of_the_page_can_be_trained_alone(done: Path):
 
 def test_everything_is_there_so_nothing_is_run_again(done: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(done)
-    monkeypatch.setattr("veracausa.reproduce.schedule.run_cell", None)
+    monkeypatch.setattr("veracausa.experiments.schedule.run_cell", None)
     result = CliRunner().invoke(app, ["reproduce", "fig13.toml", "--workers", "1", "--json"])
     assert result.exit_code == 0
     (told,) = json.loads(result.stdout.splitlines()[-1])

@@ -13,7 +13,7 @@ from veracausa.defenses import defenses
 from veracausa.defenses.base import Context, Defense
 from veracausa.defenses.risk_map import NotDifferentiable, RiskMap
 from veracausa.registry import Options
-from veracausa.testing import check_defense
+from veracausa.testing.defense import check_defense
 
 SUITS = {"greyscale": ("maps",)}
 """Defenses that are made for one sort of rows."""

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from veracausa.attacks import attacks
+from veracausa.attacks.labels import label_attacks
 from veracausa.data.options import DataOptions
 from veracausa.data.sources import datasets
 from veracausa.defenses import defenses
 from veracausa.defenses.causshield.surrogates import surrogates
-from veracausa.label_attacks import label_attacks
 from veracausa.models import ModelOptions, models
 from veracausa.models.cut import build_bottom, build_top, build_whole, join, payload_shape, units_of
 from veracausa.registry import Options

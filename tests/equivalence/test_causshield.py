@@ -14,7 +14,7 @@ import veracausa
 from veracausa.config import load_job
 from veracausa.data.overlap import restrict
 from veracausa.defenses.causshield import CausShield
-from veracausa.runs.tree import same
+from veracausa.runs.store import same
 
 MODELS = {
     "convnet": {"name": "convnet", "cut": 6},

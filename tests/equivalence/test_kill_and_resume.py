@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from veracausa.runs.tree import decode_tree, flatten
+from veracausa.runs.store import decode_tree, flatten
 
 JOB = """
 name = "kill"

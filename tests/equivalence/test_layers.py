@@ -9,10 +9,10 @@ from trained_steps import image_data, job_for, table_data, train_all
 import layered_defense
 from veracausa import seeding
 from veracausa.config import Job
+from veracausa.models.adapters import build_adapter
 from veracausa.models.cut import build_top, join
-from veracausa.models.widen import build_adapter
-from veracausa.split.bottom import build_defended
-from veracausa.split.optimization import BatchOrder, make_optimizer
+from veracausa.training.optimization import BatchOrder, make_optimizer
+from veracausa.training.split.halves import build_defended
 
 MODELS = {"convnet": {"name": "convnet", "cut": 6}, "mlp": {"name": "mlp", "cut": 2, "hidden": [8, 8]}}
 # Each side does the same float32 arithmetic in the same order; what is left is the order of a few sums.

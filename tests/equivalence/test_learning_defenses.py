@@ -12,7 +12,7 @@ import veracausa
 from resumed import JOB
 from veracausa.config import load_job
 from veracausa.data.overlap import restrict
-from veracausa.runs.tree import flatten, same
+from veracausa.runs.store import flatten, same
 
 pytestmark = pytest.mark.slow
 

@@ -7,8 +7,8 @@ import torch
 from trained_steps import TrainedSteps, image_data, job_for
 
 from veracausa.config import load_job
-from veracausa.runs.tree import decode_tree, flatten
-from veracausa.split.party import Schema
+from veracausa.runs.store import decode_tree, flatten
+from veracausa.training.split.program import Schema
 from veracausa.wire.launch import Launch
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]

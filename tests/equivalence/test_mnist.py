@@ -11,8 +11,8 @@ import veracausa
 from veracausa.config import load_job
 from veracausa.data.files import data_folder
 from veracausa.data.load import load
-from veracausa.runs.tree import decode_tree
-from veracausa.split.baselines import Centralised, joint
+from veracausa.runs.store import decode_tree
+from veracausa.training.baselines import Centralised, joint
 
 pytestmark = pytest.mark.skipif(
     not (data_folder() / "MNIST/raw/train-images-idx3-ubyte.gz").is_file(),

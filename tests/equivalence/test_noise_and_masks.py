@@ -10,8 +10,8 @@ import torch
 
 import veracausa
 from resumed import JOB, assert_resumes
-from veracausa.defenses.draws import ByRow
-from veracausa.testing import check_defense
+from veracausa.defenses.noise_sources import ByRow
+from veracausa.testing.defense import check_defense
 
 pytestmark = pytest.mark.xdist_group("noise_and_masks")  # what its tests share is made once, not once a worker
 

@@ -7,14 +7,14 @@ import torch
 
 import veracausa
 from veracausa import seeding
-from veracausa.attacks.averaging import AveragingOptions
-from veracausa.attacks.differencing import Differencing, DifferencingOptions
-from veracausa.attacks.inverse import InverseOptions
+from veracausa.attacks.methods.features.averaging import AveragingOptions
+from veracausa.attacks.methods.features.differencing import Differencing, DifferencingOptions
+from veracausa.attacks.methods.features.inverse import InverseOptions
 from veracausa.audit.samples import choose
 from veracausa.audit.scene import Scene
 from veracausa.audit.victim import Victim
 from veracausa.data.load import load
-from veracausa.split.party import Schema
+from veracausa.training.split.program import Schema
 
 MODES = {
     "quiet": {"noise": 0.0},

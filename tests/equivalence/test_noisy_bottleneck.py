@@ -15,8 +15,8 @@ from veracausa.audit.victim import Victim
 from veracausa.config import load_job
 from veracausa.data.load import load
 from veracausa.data.overlap import restrict
-from veracausa.runs.tree import same
-from veracausa.split.party import Schema
+from veracausa.runs.store import same
+from veracausa.training.split.program import Schema
 
 CONVNET = {"name": "convnet", "cut": 6}
 JOB = {

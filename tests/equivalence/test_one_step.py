@@ -9,8 +9,8 @@ from trained_steps import image_data, job_for, table_data, train_all
 from veracausa.config import Job
 from veracausa.data.vertical import VerticalDataset
 from veracausa.models.cut import join
-from veracausa.split.baselines import JointGraph
-from veracausa.split.optimization import BatchOrder, make_optimizer
+from veracausa.training.baselines import JointGraph
+from veracausa.training.optimization import BatchOrder, make_optimizer
 
 MODELS = {
     "convnet": {"name": "convnet", "cut": 6},

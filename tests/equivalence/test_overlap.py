@@ -15,9 +15,9 @@ from veracausa.data.overlap import restrict
 from veracausa.data.vertical import Part, VerticalDataset
 from veracausa.errors import InputError
 from veracausa.models.cut import join
-from veracausa.runs.tree import same
-from veracausa.split.baselines import JointGraph
-from veracausa.split.optimization import BatchOrder, make_optimizer
+from veracausa.runs.store import same
+from veracausa.training.baselines import JointGraph
+from veracausa.training.optimization import BatchOrder, make_optimizer
 from veracausa.wire.threads import ThreadLink
 
 MODELS = {

@@ -20,7 +20,7 @@ from veracausa.errors import InputError
 from veracausa.models.cut import build_bottom, build_top, join, payload_shape
 from veracausa.registry import Options
 from veracausa.runs.folder import Run
-from veracausa.runs.tree import decode_tree
+from veracausa.runs.store import decode_tree
 
 pytestmark = pytest.mark.xdist_group("predict")  # what its tests share is made once, not once a worker
 

@@ -17,8 +17,7 @@ from veracausa.cli import main as cli
 from veracausa.data.sources import datasets
 from veracausa.errors import InputError, RunError
 from veracausa.runs import store as store_module
-from veracausa.runs.store import Store, common_step
-from veracausa.runs.tree import decode_tree, same
+from veracausa.runs.store import Store, common_step, decode_tree, same
 
 OWN = "trained_steps:own_network"
 TREE = {

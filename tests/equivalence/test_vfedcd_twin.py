@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from veracausa.discovery.engines.shares.plaintext_twin import discover_whole
+from veracausa.discovery.engines.shares.plan import Preparing
+from veracausa.discovery.engines.shares.run import FederatedFit, discover
 from veracausa.discovery.federated.agreement import compare, means
-from veracausa.discovery.federated.plan import Preparing
-from veracausa.discovery.federated.run import FederatedFit, discover
-from veracausa.discovery.federated.whole import discover_whole
-from veracausa.discovery.settings import Search, Settings
+from veracausa.discovery.methods.vfedcd.settings import Search, Settings
 from veracausa.errors import RunError
 
 SMALL = Settings(width=3, batch=8, epochs=2, refit_epochs=1, structure_every=2, candidates=3, searches=())

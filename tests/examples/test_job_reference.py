@@ -17,8 +17,8 @@ from veracausa.data.tables import OwnTable
 from veracausa.defenses.causshield.options import CausShieldOptions
 from veracausa.defenses.causshield.surrogates import surrogates
 from veracausa.models import UserModel, models
-from veracausa.profiles import PROFILES
-from veracausa.runs.defense_figures import DIAGNOSTICS, GATES
+from veracausa.registry import PROFILES
+from veracausa.report.defense_figures import DIAGNOSTICS, GATES
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -15,7 +15,7 @@ import tomli_w
 from fabric import make_fabric
 from faults import Federation, found
 
-from veracausa.runs.tree import decode_tree
+from veracausa.runs.store import decode_tree
 
 pytestmark = [
     pytest.mark.federation,

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veracausa import colour
+from veracausa.data import colour
 
 
 def plain(*rgb: float) -> torch.Tensor:

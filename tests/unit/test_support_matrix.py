@@ -20,9 +20,11 @@ from veracausa.defenses.causshield.surrogates import surrogates
 from veracausa.errors import InputError, RunError, VeracausaError
 from veracausa.registry import Options
 from veracausa.runs.folder import Run
-from veracausa.split import train as training
-from veracausa.support import attacking, defended, matrix
-from veracausa.support.toys import KINDS, SHAPES, toy_data
+from veracausa.testing import compatibility as attacking
+from veracausa.testing import compatibility as defended
+from veracausa.testing import compatibility as matrix
+from veracausa.testing.synthetic import KINDS, SHAPES, toy_data
+from veracausa.training import train as training
 
 SAMPLED = [("laplace", "overlap"), ("greyscale", "tables"), ("noisy_bottleneck", "vectors"), ("prune", "bf16")]
 # Other tests register defenses of their own, which a process of its own may know or not.
@@ -132,10 +134,10 @@ def test_what_cannot_run_is_found_out(odd: None) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", defenses.names())
 def test_every_defense_has_a_row_that_is_found_out_the_same_again(name: str) -> None:
-    row = defended.row_of(name)
+    row = defended.defense_row(name)
     assert set(row) == {*defended.CONDITIONS, *defended.ASKED}
     assert {column: bool(why) for column, why in row.items()} == {
-        column: bool(why) for column, why in defended.row_of(name).items()
+        column: bool(why) for column, why in defended.defense_row(name).items()
     }
 
 
@@ -175,7 +177,7 @@ def test_attacks_say_what_they_need_and_refuse_what_they_cannot_read() -> None:
 def test_an_audit_accepts_and_refuses_as_the_matrix_says(
     name: str, kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from veracausa.attacks.live import run as sitting_in
+    from veracausa.audit import live_training as sitting_in
     from veracausa.audit import own_site
     from veracausa.audit import run as auditing
 

@@ -12,12 +12,12 @@ import sys
 from typing import Any
 
 import numpy as np
-
 from veracausa.discovery.data.synthetic import SyntheticOptions, synthetic
 from veracausa.discovery.floating import FloatModel
-from veracausa.discovery.graphs import greedy_cut
 from veracausa.discovery.settings import Settings
 from veracausa.discovery.threshold import mixture_threshold
+
+from veracausa.discovery.graphs import greedy_cut
 from veracausa.metrics.graphs import graph_scores
 
 TYPICAL, IN_DOUBT = 0.65, 2.0

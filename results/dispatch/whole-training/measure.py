@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from veracausa.discovery.data import load_causal
 from veracausa.discovery.federated.run import FederatedFit, discover
 from veracausa.discovery.settings import Settings
+
 from veracausa.runs.machine import describe_machine
 
 

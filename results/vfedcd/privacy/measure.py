@@ -10,16 +10,16 @@ import json
 import sys
 
 import numpy as np
-
 from veracausa.crypto.draws import make_draws
 from veracausa.discovery.data import load_causal
 from veracausa.discovery.floating import FloatModel
-from veracausa.discovery.graphs import greedy_cut
 from veracausa.discovery.privacy.clipping import clip_rows
 from veracausa.discovery.privacy.floating import PrivateFloatModel
 from veracausa.discovery.privacy.laplace import NoisyPenalty
-from veracausa.discovery.privacy.options import LaplaceHeuristic, Privacy
 from veracausa.discovery.settings import Settings
+
+from veracausa.discovery.graphs import greedy_cut
+from veracausa.discovery.privacy.options import LaplaceHeuristic, Privacy
 from veracausa.metrics.graphs import graph_scores
 
 D, EDGES, SEED = 15, 60, 1

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-
 from veracausa.crypto.wide.words import decode
 from veracausa.discovery.data import CausalData, load_causal
 from veracausa.discovery.federated.strong.network import WEIGHT_BITS
@@ -23,8 +22,9 @@ from veracausa.discovery.federated.strong.party import StrongParty
 from veracausa.discovery.federated.strong.run import StrongProgram, discover, plan_of
 from veracausa.discovery.federated.strong.twin import FloatTwin, StrongTwin
 from veracausa.discovery.floating import FloatModel
-from veracausa.discovery.graphs import greedy_cut
 from veracausa.discovery.settings import Settings
+
+from veracausa.discovery.graphs import greedy_cut
 from veracausa.metrics.graphs import graph_scores
 
 D, EDGES, SEED, TRAIN = 15, 60, 1, 800

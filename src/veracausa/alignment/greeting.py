@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 import torch
 
-from veracausa.alignment.protocol import HELLO, NONCE
 from veracausa.alignment.settings import MOST, AlignmentSettings, OwnOptions
-from veracausa.alignment.streams import receive
+from veracausa.alignment.streams import HELLO, NONCE, receive
 from veracausa.errors import WireError
 from veracausa.wire.link import Link
 from veracausa.wire.message import shown

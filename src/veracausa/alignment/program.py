@@ -12,14 +12,13 @@ import torch
 from torch import Tensor
 
 from veracausa.alignment import curve, guessing
+from veracausa.alignment.curve import Points
 from veracausa.alignment.greeting import greet
-from veracausa.alignment.points import Points
-from veracausa.alignment.protocol import COMMON, HELLO, MASKED, PLACES, POSITIONS
-from veracausa.alignment.ring import Ring
+from veracausa.alignment.modes import Ring, align_active, align_passive
 from veracausa.alignment.settings import AlignmentSettings, OwnOptions
-from veracausa.alignment.star import align_active, align_passive
+from veracausa.alignment.streams import COMMON, HELLO, MASKED, PLACES, POSITIONS
 from veracausa.alignment.workers import Workers
-from veracausa.data.keys import normal_keys
+from veracausa.data.ids import normal_keys
 from veracausa.errors import InputError, WireError
 from veracausa.runs.machine import usable_cores
 from veracausa.wire.link import Link

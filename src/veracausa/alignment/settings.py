@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from veracausa.alignment.protocol import CHUNK, VERSION
-from veracausa.data.keys import KeyRules
+from veracausa.alignment.streams import CHUNK, VERSION
+from veracausa.data.ids import KeyRules
 
 
 class AlignmentSettings(BaseModel):

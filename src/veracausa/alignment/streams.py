@@ -8,13 +8,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from veracausa.alignment.curve import POINT, SmallOrder
-from veracausa.alignment.points import Points, fault, tags
-from veracausa.alignment.protocol import CHUNK, MASKED
+from veracausa.alignment.curve import POINT, Points, SmallOrder, fault, tags
 from veracausa.alignment.workers import Workers
 from veracausa.errors import WireError
 from veracausa.wire.link import Link
-from veracausa.wire.message import Kind, Message
+from veracausa.wire.message import Kind, Message, TensorSpec
 
 Outgoing = Iterator[Mapping[str, NDArray[np.generic]]]
 """For every step, what goes to whom."""
@@ -104,3 +102,24 @@ def _name(kind: Kind) -> str:
 
 def _refused(kind: Kind, problem: str, sender: str) -> WireError:
     return WireError(f"{kind.name}.{_name(kind)}", f"{problem} (from {sender!r})")
+
+
+VERSION = 1
+CHUNK = 4096
+"""Points or positions in one message; every set crosses in messages of this many, and the rest in its last."""
+NONCE = 32
+
+HELLO = Kind("align hello", {"nonce": TensorSpec(torch.uint8, (NONCE,))}, {"settings": str, "count": int})
+"""Everybody to everybody, once: what was agreed, how many ids will come, and a part of the session's label."""
+
+MASKED = Kind("align masked", {"points": TensorSpec(torch.uint8, (None, POINT), CHUNK)}, secret_shared=True)
+"""A part of a set of ids, shuffled, each under the exponents of everyone it has passed. Of no ids: a sign of life."""
+
+COMMON = Kind("align common", {}, {"count": int})
+"""From the active party: how many ids there are in common."""
+
+POSITIONS = Kind("align positions", {"positions": TensorSpec(torch.int64, (None,), CHUNK)}, secret_shared=True)
+"""Mode `all`: where the common ids stand in a shuffled set, in the agreed order; on the way back to the set's owner."""
+
+PLACES = Kind("align places", {"places": TensorSpec(torch.int64, (None, 2), CHUNK)}, secret_shared=True)
+"""Mode `active`: where an id stands in the set that this party sent, and which place it has in the agreed order."""

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from veracausa.alignment.program import Aligned
-from veracausa.data.align import TableFile
-from veracausa.data.keys import texts
+from veracausa.data.ids import TableFile, texts
 from veracausa.data.table_files import MISSING, header_of, read_table
 from veracausa.errors import InputError
 

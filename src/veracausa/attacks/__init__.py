@@ -5,4 +5,4 @@ from typing import Any
 
 from veracausa.registry import Registry
 
-attacks: Registry[Callable[..., Any]] = Registry("attack", "veracausa.attacks")
+attacks: Registry[Callable[..., Any]] = Registry("attack", "veracausa.attacks", "veracausa.attacks.methods.features")

@@ -16,12 +16,13 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from veracausa.attacks.adversarial_training import precision
 from veracausa.attacks.base import Progress
-from veracausa.attacks.captured import captured, forget
-from veracausa.attacks.stepping import precision
 from veracausa.errors import RunError
 from veracausa.metrics.images import ssim
-from veracausa.models.levelled import Levelled
+from veracausa.metrics.ridge import PENALTIES, Ridge, best_penalty, fit_ridge
+from veracausa.models.cuda_graph import captured, forget
+from veracausa.models.input_scaling import Levelled
 from veracausa.registry import Options
 
 _SSIM_WEIGHT = 0.1
@@ -217,3 +218,50 @@ class _Step:
         rows = self.pairs.rows.index_select(0, self.chosen)
         reconstruction_loss(guess.float(), rows, self.options.loss).backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
+
+
+_HARDLY = 1e-4
+"""The penalty of what is known: it has few numbers, and rows enough to learn them from."""
+_HIGHER = (*PENALTIES, 100.0, 1000.0)
+"""A reader that has something to fall back on may turn away from the payload altogether."""
+
+
+@dataclass(frozen=True)
+class LinearReader:
+    """Rows from payloads, and from what is known beside them; both parts are optional."""
+
+    from_known: Ridge | None
+    from_both: Ridge | None
+
+    @classmethod
+    def fit(
+        cls,
+        payloads: Tensor | None,
+        known: Tensor | None,
+        rows: Tensor,
+        held: tuple[Tensor | None, Tensor | None, Tensor],
+    ) -> LinearReader:
+        """Learn from these rows; `held`, the same three of other rows, chooses the penalty."""
+        from_known = None if known is None else fit_ridge(known, rows, _HARDLY)
+        if payloads is None:
+            return cls(from_known, None)
+        held_payloads, held_known, held_rows = held
+        assert held_payloads is not None
+        if from_known is not None and known is not None and held_known is not None:
+            rows, held_rows = rows - from_known(known), held_rows - from_known(held_known)
+        penalties = PENALTIES if from_known is None else _HIGHER
+        both, held_both = _together(payloads, known), _together(held_payloads, held_known)
+        penalty, _ = best_penalty(both, rows, held_both, held_rows, penalties)
+        return cls(from_known, fit_ridge(both, rows, penalty))
+
+    def __call__(self, payloads: Tensor, known: Tensor | None) -> Tensor:
+        first = self.from_known(known) if self.from_known is not None and known is not None else None
+        if self.from_both is None:
+            assert first is not None
+            return first
+        second = self.from_both(_together(payloads, known))
+        return second if first is None else first + second
+
+
+def _together(payloads: Tensor, known: Tensor | None) -> Tensor:
+    return payloads if known is None else torch.cat([payloads.flatten(1), known.to(payloads)], 1)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from veracausa.models.decoders import strong_decoder
-from veracausa.models.levelled import Levelled
+from veracausa.models.input_scaling import Levelled
 
 _MOST_PLANES = 8
 

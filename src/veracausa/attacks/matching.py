@@ -87,3 +87,14 @@ class Tally:
         loss, variance = self.loss / max(1, self.targets), self.variance / max(1, self.targets)
         share = loss / variance if variance > 0 else 0.0
         return {"representation_loss": loss, "representation_share": share, "iterations": float(self.steps)}
+
+
+def total_variation(pictures: Tensor) -> Tensor:
+    """UnSplit's TV of (n, c, h, w): [Σ vertical differences² / n_v + Σ horizontal differences² / n_h] / n.
+
+    n_v and n_h count the values of one picture's difference maps. A side of one pixel has no differences.
+    """
+    down = pictures[..., 1:, :] - pictures[..., :-1, :]
+    across = pictures[..., 1:] - pictures[..., :-1]
+    means = [differences.square().mean() for differences in (down, across) if differences.numel()]
+    return torch.stack(means).sum() if means else pictures.new_zeros(())

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from veracausa.metrics.advantage import lower_bound
-from veracausa.runs.audit_coverage import LAST, SOME, WHOLE, Snapshot, headline_of, snapshots, widest, worst
+from veracausa.report.audit_coverage import LAST, SOME, WHOLE, Snapshot, headline_of, snapshots, widest, worst
 
 WORKS_FROM = 0.01
 """Below this leakage an attack cannot judge a defense, however sure it is: there is nothing left to hold back."""

@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from veracausa.attacks import attacks as registered
+from veracausa.attacks.labels.returned import GradientsReturned
 from veracausa.audit.run import audit_run
 from veracausa.audit.scene import Observer
 from veracausa.audit.settings import REMEMBERING, SNAPSHOTS, attack_options, check_grants, quick_overrides
 from veracausa.audit.twin import check_twin, defended_by, undefended
 from veracausa.config import Job, load_job
 from veracausa.errors import InputError
-from veracausa.label_attacks.returned import GradientsReturned
 from veracausa.models import require_allowed
-from veracausa.runs.audit_twin import FOLDER
+from veracausa.report.audit_twin import FOLDER
 from veracausa.runs.folder import Run
-from veracausa.split.placement import choose_device
-from veracausa.split.train import train
+from veracausa.training.placement import choose_device
+from veracausa.training.train import train
 
 _WIDTH = 256
 """Of what is kept of a gradient: half the usual, which tells directions apart as well and lies on disk by default."""

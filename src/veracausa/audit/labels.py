@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from veracausa.attacks.labels.returned import gradients_folder
 from veracausa.audit.gate import percent
+from veracausa.audit.label_inference import KNOWN, infer_labels
 from veracausa.audit.scene import Observer
 from veracausa.data.vertical import VerticalDataset
-from veracausa.label_attacks.returned import gradients_folder
-from veracausa.label_attacks.run import KNOWN, infer_labels
 from veracausa.runs.folder import Run, write_json
 
 _FILE = "label_attacks.json"

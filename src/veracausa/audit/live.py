@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from veracausa.attacks.live import restored, run_live
+from veracausa.audit.live_training import restored, run_live
 from veracausa.audit.samples import choose
 from veracausa.audit.scene import Observer, Outcome, Scene
 from veracausa.audit.victim import Victim
 from veracausa.data.vertical import VerticalDataset
 from veracausa.registry import Options
 from veracausa.runs.folder import Run
-from veracausa.split.party import Schema
+from veracausa.training.split.program import Schema
 
 
 def attacked_live(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from veracausa.runs.audit_coverage import columns_read, coverage_sentence, snapshots, works_on, worst
-from veracausa.runs.audit_twin import undefended_leakage
+from veracausa.report.audit_coverage import columns_read, coverage_sentence, snapshots, works_on, worst
+from veracausa.report.audit_twin import undefended_leakage
 
 _HEAD = (
     "attack",

@@ -32,7 +32,7 @@ def data_of(run: Run, job: Job) -> VerticalDataset:
     """The data of a run: of all parties, or at one's own site of one, and an active party of whom nothing is known."""
     if not is_own_site(run, job):
         return load(job)
-    from veracausa.federation.split_site import SplitSite
+    from veracausa.federation.training_site import SplitSite
 
     (me,) = _folders(run)
     dataset = SplitSite(run.path.parent, me, secret=False, allow_model=run.allow_model).data_here()

@@ -22,8 +22,8 @@ from veracausa.audit.usefulness import kept_usefulness
 from veracausa.data.vertical import Split
 from veracausa.metrics.images import ssim_window
 from veracausa.registry import Options
+from veracausa.report.audit_coverage import headline_of, widest
 from veracausa.runs.atomic import write_whole
-from veracausa.runs.audit_coverage import headline_of, widest
 from veracausa.runs.folder import Run, write_json
 
 

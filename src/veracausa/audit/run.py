@@ -21,10 +21,10 @@ from veracausa.data.vertical import VerticalDataset
 from veracausa.errors import InputError
 from veracausa.models import require_allowed
 from veracausa.registry import Options, did_you_mean
-from veracausa.runs.audit_twin import point_at_twin
+from veracausa.report.audit_twin import point_at_twin
 from veracausa.runs.folder import Run, how_it_ended, locked, set_status
 from veracausa.runs.store import Store
-from veracausa.split.party import Schema
+from veracausa.training.split.program import Schema
 
 
 def audit_run(

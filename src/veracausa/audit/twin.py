@@ -7,9 +7,9 @@ from typing import Any
 from veracausa.config import Job
 from veracausa.errors import InputError
 from veracausa.registry import Options
-from veracausa.runs.audit_twin import twin_folder
+from veracausa.report.audit_twin import twin_folder
 from veracausa.runs.folder import Run
-from veracausa.split.train import first_difference
+from veracausa.training.train import first_difference
 
 _FREE: dict[str, Any] = {
     "name": True,

@@ -15,11 +15,10 @@ from veracausa.metrics.causal_proxy import NEIGHBOURS, causal_cosine, pooled
 from veracausa.models.cut import build_bottom, build_top, join, payload_shape
 from veracausa.models.dry_pass import evaluating
 from veracausa.runs.folder import Run, write_json
-from veracausa.split.adapters import Adapters
-from veracausa.split.party import Schema
-from veracausa.split.placement import placed, rows_of
-from veracausa.split.restore import saved_model
-from veracausa.split.runner import precision_context
+from veracausa.training.checkpoints import saved_model
+from veracausa.training.placement import placed, precision_context, rows_of
+from veracausa.training.split.halves import Adapters
+from veracausa.training.split.program import Schema
 
 _FILE = "causal_cosine.json"
 _MOST = 2000

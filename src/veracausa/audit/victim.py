@@ -14,10 +14,10 @@ from veracausa.defenses.base import Defense
 from veracausa.defenses.risk_map import Transmit
 from veracausa.errors import RunError
 from veracausa.runs.folder import Run
-from veracausa.split.bottom import build_defended, make_defense
-from veracausa.split.party import Schema
-from veracausa.split.placement import placed, rows_of
-from veracausa.split.restore import restore_passive
+from veracausa.training.checkpoints import restore_passive
+from veracausa.training.placement import placed, rows_of
+from veracausa.training.split.halves import build_defended, make_defense
+from veracausa.training.split.program import Schema
 
 _POOL = 8
 

@@ -17,9 +17,9 @@ from veracausa.data.vertical import VerticalDataset
 from veracausa.defenses import defenses
 from veracausa.defenses.causshield import CausShield
 from veracausa.defenses.causshield.adaptation import Adaptation
-from veracausa.split.party import Schema
-from veracausa.split.passive import PassiveParty
-from veracausa.split.placement import choose_device, rows_of
+from veracausa.training.placement import choose_device, rows_of
+from veracausa.training.split.passive import PassiveParty
+from veracausa.training.split.program import Schema
 
 ITERATIONS = (5, 20, 30)
 # The time does not depend on the surrogates' values; a kind that needs no training keeps the bench short.

@@ -15,9 +15,9 @@ from veracausa.config import Job, load_job
 from veracausa.data.vertical import PartyData, VerticalDataset
 from veracausa.defenses import defenses
 from veracausa.errors import InputError
-from veracausa.split.party import Schema
-from veracausa.split.passive import PassiveParty
-from veracausa.split.placement import rows_of
+from veracausa.training.placement import rows_of
+from veracausa.training.split.passive import PassiveParty
+from veracausa.training.split.program import Schema
 
 # The time of an exchange does not depend on the surrogates' values; a kind that needs no training is quick to make.
 _SURROGATE = {"name": "permuted_ab"}

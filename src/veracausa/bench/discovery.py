@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from veracausa.bench.rows import Row, alternate, median
-from veracausa.discovery.data.parties import block_sizes
-from veracausa.discovery.federated.run import FederatedFit, discover
-from veracausa.discovery.floating import FloatModel
-from veracausa.discovery.settings import Settings
+from veracausa.data.causal_parties import block_sizes
+from veracausa.discovery.engines.centralized import FloatModel
+from veracausa.discovery.engines.shares.run import FederatedFit, discover
+from veracausa.discovery.methods.vfedcd.settings import Settings
 
 WORD = 8
 SHORT, LONG, IN_ONE_PLACE = 1, 5, 20
@@ -38,7 +38,7 @@ GROWTH = (
     *(Case(20, parties, 16) for parties in (2, 5)),
     *(Case(20, 3, batch) for batch in (64, 256)),
 )
-BASELINES = ("sortnregress", "notears", "nobears", "dagma", "sdcd", "dcdfg", "dcdi", "notears-mlp", "dagma-mlp")
+BASELINES = ("sortnregress", "notears", "nobears", "dagma", "sdcd", "dcdfg", "dcdi", "notears_mlp", "dagma_mlp")
 
 
 @dataclass(frozen=True)
@@ -152,9 +152,9 @@ def method_rows(
     methods: Sequence[str], attributes: int, time_limit: float, epochs: int | None = None, rows: int = 1000
 ) -> list[Row]:
     """Whole fits of one graph: every method beside VFedCD in one place."""
-    from veracausa.discovery.baselines import build
-    from veracausa.discovery.data import load_causal
-    from veracausa.discovery.vfedcd import VFedCD
+    from veracausa.data.causal import load_causal
+    from veracausa.discovery.methods import build
+    from veracausa.discovery.methods.vfedcd.estimator import VFedCD
     from veracausa.errors import InputError
     from veracausa.metrics.graphs import graph_scores
 

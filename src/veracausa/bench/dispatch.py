@@ -16,7 +16,7 @@ from veracausa.bench.dispatch_pair import KEY, OFFLINE, ONLINE, STAGES, WATCHED,
 from veracausa.bench.rows import Row
 from veracausa.bench.scalar_paillier import ScalarRates, scalar_rates
 from veracausa.crypto.backends import encryption_class
-from veracausa.discovery.settings import Settings
+from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.errors import InputError
 
 BACKENDS = ("none", "bfv", "paillier")

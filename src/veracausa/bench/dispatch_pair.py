@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from veracausa.bench.stopwatch import Place, Stopwatch
 from veracausa.crypto import fixed_point, ring
 from veracausa.crypto.backends import make_encryption
-from veracausa.crypto.draws import SecureDraws
+from veracausa.crypto.randomness import SecureDraws
 from veracausa.crypto.ring import Ring
 from veracausa.crypto.toss import Toss
 from veracausa.crypto.triples import Needs, Shape, SourceTriples, TargetTriples, ask, open_asked
@@ -67,7 +67,7 @@ WATCHED: dict[str, tuple[Place, ...]] = {
     ),
 }
 """What an encryption's parts are called, so that each can be timed."""
-_DRAWS: tuple[Place, ...] = (("veracausa.crypto.draws", "SecureDraws.uniform", "draw"),)
+_DRAWS: tuple[Place, ...] = (("veracausa.crypto.randomness", "SecureDraws.uniform", "draw"),)
 
 _MOST = 1 << 32
 _BENCH = Kind(

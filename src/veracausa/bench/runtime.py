@@ -18,12 +18,12 @@ from veracausa.data.load import load
 from veracausa.data.vertical import Part, PartyData, VerticalDataset
 from veracausa.errors import InputError
 from veracausa.registry import did_you_mean
-from veracausa.split.active import ActiveParty
-from veracausa.split.baselines import joint
-from veracausa.split.party import Schema, make_party, share, unshare
-from veracausa.split.passive import PassiveParty
-from veracausa.split.placement import choose_device
-from veracausa.split.train import check_models, cpu_threads
+from veracausa.training.baselines import joint
+from veracausa.training.placement import choose_device
+from veracausa.training.split.active import ActiveParty
+from veracausa.training.split.passive import PassiveParty
+from veracausa.training.split.program import Schema, make_party, share, unshare
+from veracausa.training.train import check_models, cpu_threads
 from veracausa.wire.launch import Launch, Notify
 from veracausa.wire.ledger import Ledger
 from veracausa.wire.link import Link

@@ -20,8 +20,8 @@ from veracausa.data.load import load
 from veracausa.data.vertical import VerticalDataset
 from veracausa.federation.members import Network
 from veracausa.runs import folder
-from veracausa.split.party import PartyProgram, Schema, share
-from veracausa.split.train import check_models, cpu_threads
+from veracausa.training.split.program import PartyProgram, Schema, share
+from veracausa.training.train import check_models, cpu_threads
 from veracausa.wire.credentials import Credentials
 from veracausa.wire.launch import Launch
 

@@ -13,7 +13,7 @@ from veracausa.cli.interruption import GoOn, resumable
 from veracausa.errors import InputError
 
 if TYPE_CHECKING:
-    from veracausa.runs.audit_coverage import Snapshot
+    from veracausa.report.audit_coverage import Snapshot
     from veracausa.runs.folder import Run
 
 
@@ -145,8 +145,8 @@ def print_audit(run: Run, found: Mapping[str, Any]) -> None:
     from rich.table import Table
 
     from veracausa.cli import console
-    from veracausa.runs.audit_coverage import coverage_sentence, snapshots, worst
-    from veracausa.runs.audit_twin import undefended_leakage
+    from veracausa.report.audit_coverage import coverage_sentence, snapshots, worst
+    from veracausa.report.audit_twin import undefended_leakage
 
     several = len(found["attacks"]) > 1
     table = Table(*(["attack"] if several else []), "party", box=None, pad_edge=False)

@@ -13,7 +13,7 @@ from veracausa.cli.interruption import GoOn, resumable
 from veracausa.errors import InputError
 from veracausa.registry import did_you_mean
 
-QUICK = {"unsplit": {"restarts": 1, "turns": 15}, "norm-aware": {"restarts": 1, "turns": 15}}
+QUICK = {"unsplit": {"restarts": 1, "turns": 15}, "norm_aware": {"restarts": 1, "turns": 15}}
 """Weaker attackers, for a first look."""
 
 
@@ -21,10 +21,10 @@ def audit_a_discovery(
     what: Path, names: Sequence[str], given: Sequence[str], out: Path | None, resume: bool, quick: bool, as_json: bool
 ) -> None:
     """Audit a discovery's job or finished run; a run's audit goes into its folder `audit`."""
+    from veracausa.attacks.columns import feature_attacks
+    from veracausa.audit.discovery.run import audit_discovery
     from veracausa.cli import console
     from veracausa.cli.discover import Progress
-    from veracausa.discovery.audit.attacks import feature_attacks
-    from veracausa.discovery.audit.run import audit_discovery
     from veracausa.discovery.job import read_job
 
     job = read_job(what / "config.toml" if what.is_dir() else what)
@@ -86,7 +86,7 @@ def sorted_settings(
 
 
 def _options(given: Mapping[str, Any]) -> Any:
-    from veracausa.discovery.audit.cases import AuditOptions
+    from veracausa.audit.discovery.cases import AuditOptions
 
     try:
         return AuditOptions.model_validate(given)
@@ -100,8 +100,8 @@ def print_audit(found: Mapping[str, Any]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from veracausa.audit.discovery.table import figures, rows
     from veracausa.cli import console
-    from veracausa.discovery.audit.table import figures, rows
 
     table = Table("attack", box=None, pad_edge=False)
     for case in found["cases"]:

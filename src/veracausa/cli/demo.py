@@ -60,9 +60,9 @@ def _print(run: Path, page: Path) -> None:
 
     from veracausa.cli import console
     from veracausa.cli.audit import print_audit
+    from veracausa.report.run_page import headline
     from veracausa.runs.folder import Run
     from veracausa.runs.record import read_run
-    from veracausa.runs.report import headline
 
     console.out.print(headline(read_run(run)), markup=False, soft_wrap=True)
     if (found := Run(run).summary).get("attacks"):

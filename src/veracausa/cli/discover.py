@@ -104,7 +104,7 @@ def discover(
 
 def _write_example(folder: Path) -> None:
     from veracausa.cli import console
-    from veracausa.discovery.data.patients import write_example
+    from veracausa.data.causal.patients import write_example
 
     folder.mkdir(parents=True, exist_ok=True)
     made, edges = write_example(folder)
@@ -200,7 +200,7 @@ def print_discovery(run: DiscoveryRun) -> None:
     from rich.table import Table
 
     from veracausa.cli import console
-    from veracausa.runs.discovery_page import discovery_headline, discovery_numbers, empty_graph_sentence
+    from veracausa.report.discovery_page import discovery_headline, discovery_numbers, empty_graph_sentence
 
     summary, edges = run.summary, run.edges
     many = len({row["cause_party"] for row in edges} | {row["effect_party"] for row in edges}) > 1
@@ -290,7 +290,7 @@ class Progress:
 
     def _say(self, what: str, share: float, first: bool) -> None:
         """What begins, and as soon as the first seconds tell, how long it takes."""
-        from veracausa.runs.report import format_seconds
+        from veracausa.report.run_page import format_seconds
 
         now, words = time.monotonic(), self.WORDS.get(what, what)
         if first:

@@ -133,7 +133,7 @@ def check_shared_memory() -> Check:
 
 def check_wire(folder: Path) -> list[Check]:
     """Whether the federation's ports keep out whoever is not a member, and believe nobody another's name."""
-    from veracausa.federation import tls_proof
+    from veracausa.federation import tls_check as tls_proof
     from veracausa.federation.identity import need_flare
     from veracausa.federation.members import read_network
     from veracausa.wire.credentials import Credentials

@@ -13,7 +13,7 @@ from veracausa.cli.interruption import GoOn, resumable
 from veracausa.errors import InputError
 
 if TYPE_CHECKING:
-    from veracausa.frontier.record import Frontier
+    from veracausa.experiments.frontier.record import Frontier
 
 
 def frontier(
@@ -64,8 +64,8 @@ def frontier(
     from veracausa.cli import console
     from veracausa.config import load_job
     from veracausa.defenses import defenses as registered
-    from veracausa.frontier.budget import Budget, seconds_of
-    from veracausa.frontier.recommend import SCORES, Wish
+    from veracausa.experiments.frontier.budget import Budget, seconds_of
+    from veracausa.experiments.frontier.recommend import SCORES, Wish
     from veracausa.models import require_allowed
 
     if sum(wanted is not None for wanted in (accuracy, leakage, at_least)) > 1:
@@ -93,10 +93,10 @@ def frontier(
     if not resume and (folder / "trials").is_dir():
         raise InputError(f"{folder}: has trials already; go on with --resume, or name another folder with --out")
 
-    from veracausa.frontier.record import Frontier, write_frontier
-    from veracausa.frontier.record import as_json as for_machines
-    from veracausa.frontier.sweep import sweep
-    from veracausa.frontier.trial import QUICK, QUICK_SNAPSHOTS, Attackers
+    from veracausa.experiments.frontier.record import Frontier, write_frontier
+    from veracausa.experiments.frontier.record import as_json as for_machines
+    from veracausa.experiments.frontier.sweep import sweep
+    from veracausa.experiments.frontier.trial import QUICK, QUICK_SNAPSHOTS, Attackers
 
     attackers = Attackers(auxiliary, victims, tuple(own))
     if quick:
@@ -147,7 +147,7 @@ def print_frontier(found: Frontier) -> None:
     from rich.table import Table
 
     from veracausa.cli import console
-    from veracausa.frontier.record import EXPLAINED, cells_of, defense_name, matched_title, titles
+    from veracausa.experiments.frontier.record import EXPLAINED, cells_of, defense_name, matched_title, titles
 
     def say(sentence: str) -> None:
         console.out.print(sentence, markup=False, soft_wrap=True)
@@ -192,7 +192,7 @@ class Progress:
         self._close()
 
     def __call__(self, event: Mapping[str, Any]) -> None:
-        from veracausa.runs.report import format_seconds
+        from veracausa.report.run_page import format_seconds
 
         if event["event"] == "trial":
             self._close()

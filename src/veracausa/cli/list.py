@@ -76,7 +76,7 @@ def _registry(kind: What) -> Registry[Any]:
 
         return attacks
     if kind is What.label_attacks:
-        from veracausa.label_attacks import label_attacks
+        from veracausa.attacks.labels import label_attacks
 
         return label_attacks
     from veracausa.defenses import defenses
@@ -110,7 +110,7 @@ def _plain(value: Any) -> Any:
 
 def _runs(folder: Path) -> list[dict[str, Any]]:
     from veracausa.errors import InputError
-    from veracausa.runs.compare import compare
+    from veracausa.report.compare import compare
 
     rows = []
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
@@ -150,7 +150,7 @@ def _print_runs(rows: list[dict[str, Any]], folder: Path) -> None:
     from rich.table import Table
 
     from veracausa.cli import console
-    from veracausa.runs.figures import format_bytes, format_score
+    from veracausa.report.figures import format_bytes, format_score
 
     if not rows:
         console.out.print(f"none in {folder}; `veracausa demo` makes one", markup=False)

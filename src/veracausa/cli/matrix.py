@@ -13,7 +13,7 @@ def show(as_json: bool) -> None:
     from rich.progress import Progress, SpinnerColumn, TextColumn
 
     from veracausa.cli import console
-    from veracausa.support.matrix import support_matrix
+    from veracausa.testing.compatibility import support_matrix
 
     columns = (SpinnerColumn(), TextColumn("trying {task.description}"))
     with Progress(*columns, console=console.err, transient=True, disable=not console.err.is_terminal) as progress:

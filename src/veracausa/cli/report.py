@@ -21,8 +21,8 @@ def report(
 ) -> None:
     """Write the report of a run, or one page that compares several."""
     from veracausa.cli import console
-    from veracausa.runs.compare import compare, write_comparison
-    from veracausa.runs.report import write_report
+    from veracausa.report.compare import compare, write_comparison
+    from veracausa.report.run_page import write_report
 
     if len(runs) == 1:
         if out is not None:
@@ -46,9 +46,9 @@ def _print_one(path: Path) -> None:
     from rich.table import Table
 
     from veracausa.cli import console
-    from veracausa.runs.defense_figures import defense_warnings
+    from veracausa.report.defense_figures import defense_warnings
+    from veracausa.report.run_page import headline, key_numbers, sent_rows
     from veracausa.runs.record import read_run
-    from veracausa.runs.report import headline, key_numbers, sent_rows
 
     run = read_run(path)
     if run.config.get("kind") == "discovery":
@@ -73,8 +73,8 @@ def _print_several(rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
 
     from veracausa.cli import console
-    from veracausa.runs.figures import SCORES, format_bytes, format_score
-    from veracausa.runs.report import format_seconds
+    from veracausa.report.figures import SCORES, format_bytes, format_score
+    from veracausa.report.run_page import format_seconds
 
     # A terminal is narrow: only what differs, and the two scores that say most. The page has the rest.
     choices = [name for name in ("data", "model", "cut", "defense") if len({row[name] for row in rows}) > 1]

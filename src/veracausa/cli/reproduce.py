@@ -13,10 +13,10 @@ from veracausa.cli.interruption import GoOn, resumable
 from veracausa.errors import InputError
 
 if TYPE_CHECKING:
-    from veracausa.reproduce.discovery.run import DiscoveryReproduction
-    from veracausa.reproduce.plan import AnyCell
-    from veracausa.reproduce.run import Reproduction
-    from veracausa.reproduce.schedule import Progress
+    from veracausa.experiments.discovery.reproduce import DiscoveryReproduction
+    from veracausa.experiments.plan import AnyCell
+    from veracausa.experiments.reproduce import Reproduction
+    from veracausa.experiments.schedule import Progress
 
 NOT_FINISHED = 3
 """The exit code when time was up: the same command goes on."""
@@ -48,7 +48,7 @@ def reproduce(
     as_json: Annotated[bool, typer.Option("--json", help="Print where the results are, as the last line.")] = False,
 ) -> None:
     """Run a published table or figure again, and set our numbers beside the paper's."""
-    from veracausa.reproduce.experiment import known_experiments, load_experiment
+    from veracausa.experiments.experiment import known_experiments, load_experiment
 
     limit = _seconds(time_limit) if time_limit else None
     if name is None:
@@ -60,7 +60,7 @@ def reproduce(
     for each in names:  # what is wrong in any file is said before torch is even imported
         load_experiment(each, scale)
     from veracausa.cli import console
-    from veracausa.reproduce.run import deadline, reproduce_all
+    from veracausa.experiments.reproduce import deadline, reproduce_all
 
     with resumable(GoOn(by_itself=True)):
         done = reproduce_all(
@@ -110,7 +110,7 @@ def _print_list() -> None:
     from rich.table import Table
 
     from veracausa.cli import console
-    from veracausa.reproduce.experiment import SCALES, known_experiments, load_experiment
+    from veracausa.experiments.experiment import SCALES, known_experiments, load_experiment
 
     table = Table("experiment", "shows", box=None, pad_edge=False)
     for name in known_experiments():
@@ -126,7 +126,7 @@ def _print(found: Reproduction | DiscoveryReproduction, brief: bool) -> None:
     from rich.table import Table
 
     from veracausa.cli import console
-    from veracausa.reproduce.page import state_of
+    from veracausa.experiments.page import state_of
 
     for shown in () if brief else found.texts:
         table = Table(title=escape(shown["label"]), title_justify="left", box=None, pad_edge=False)

@@ -23,7 +23,7 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as the last line.")] = False,
 ) -> None:
     """Train one model across all parties of a job, here."""
-    from veracausa.split.train import train as train_job
+    from veracausa.training.train import train as train_job
 
     go_on = GoOn()
     with resumable(go_on), Progress() as progress:

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from veracausa.crypto.backends.base import Bytes, EncryptedRows, Encryption
-from veracausa.crypto.draws import Masks
+from veracausa.crypto.randomness import Masks
 from veracausa.crypto.ring import Ring
 from veracausa.errors import RunError, WireError
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from veracausa import seeding
 from veracausa.data import overlap, partition
-from veracausa.data.hold_out import hold_out, limit_notes
 from veracausa.data.options import DataOptions
+from veracausa.data.overlap import hold_out, limit_notes
 from veracausa.data.vertical import Part, PartyData, VerticalDataset
 from veracausa.errors import InputError
 

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from veracausa.data import preprocessing
-from veracausa.data.align import TableFile, held_by_all
-from veracausa.data.image_files import class_folders, in_turn, pictures_below, read_pictures
+from veracausa.data.ids import TableFile, held_by_all
 from veracausa.data.images import ImageOptions, split_new_images
 from veracausa.data.labels import Task, encode
+from veracausa.data.picture_files import class_folders, in_turn, pictures_below, read_pictures
 from veracausa.data.tables import TableOptions, own_table
 from veracausa.data.vertical import Part, PartyData, VerticalDataset
 from veracausa.errors import InputError

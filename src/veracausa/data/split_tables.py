@@ -11,9 +11,9 @@ from torch import Tensor
 
 from veracausa import seeding
 from veracausa.data import overlap, preprocessing
-from veracausa.data.align import TableFile, held_by_all
-from veracausa.data.hold_out import hold_out, limit_notes
+from veracausa.data.ids import TableFile, held_by_all
 from veracausa.data.labels import Task, check_amounts, classes_of, encode, task_of
+from veracausa.data.overlap import hold_out, limit_notes
 from veracausa.data.profile import profile, remarks
 from veracausa.data.tables import Holding, TableOptions, Tables, columns_held
 from veracausa.data.vertical import SPLITS, Part, PartyData, Split, VerticalDataset

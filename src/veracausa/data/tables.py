@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from veracausa import seeding
 from veracausa.data import partition
-from veracausa.data.align import TableFile
 from veracausa.data.files import given_path
+from veracausa.data.ids import TableFile
 from veracausa.data.options import DataOptions
 from veracausa.data.table_files import MISSING, read_table
 from veracausa.errors import InputError

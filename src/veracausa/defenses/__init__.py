@@ -5,4 +5,6 @@ from typing import Any
 
 from veracausa.registry import Registry
 
-defenses: Registry[Callable[..., Any]] = Registry("defense", "veracausa.defenses")
+defenses: Registry[Callable[..., Any]] = Registry(
+    "defense", "veracausa.defenses", "veracausa.defenses.methods", "veracausa.defenses.causshield"
+)

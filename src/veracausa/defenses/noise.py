@@ -9,9 +9,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from veracausa.crypto.keystream import KEY, subkey
+from veracausa.crypto.randomness import KEY, subkey
 from veracausa.defenses.base import Context, Defense
-from veracausa.defenses.draws import ByRow, Draws, Fresh
+from veracausa.defenses.noise_sources import ByRow, Draws, Fresh
 from veracausa.errors import InputError
 from veracausa.registry import Options
 

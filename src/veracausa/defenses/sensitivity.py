@@ -12,8 +12,7 @@ from torch import Tensor
 
 from veracausa import seeding
 from veracausa.defenses.base import Defense
-from veracausa.metrics.jacobian import RowJacobian
-from veracausa.metrics.row_norms import estimated_row_norms, exact_row_norms
+from veracausa.metrics.jacobian import RowJacobian, estimated_row_norms, exact_row_norms
 from veracausa.models.dry_pass import evaluating
 from veracausa.registry import Options
 

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
+from veracausa.data.causal import edges_between
 from veracausa.discovery.columns import Collinear, Missing, Prepared, Unusable, prepare
-from veracausa.discovery.data import edges_between
 from veracausa.discovery.graphs import as_adjacency, constraints, cut, smallest_acyclic_threshold
 from veracausa.errors import InputError
 from veracausa.metrics.graphs import graph_scores

@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from veracausa.discovery.checkpoint import fit_and_keep
-from veracausa.discovery.floating import FloatModel
+from veracausa.discovery.engines.centralized import FloatModel, fit_and_keep
 from veracausa.discovery.graphs import greedy_cut
-from veracausa.discovery.searches import Searches
-from veracausa.discovery.settings import Settings
+from veracausa.discovery.methods.vfedcd.searches import Searches
+from veracausa.discovery.methods.vfedcd.settings import Settings
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]

@@ -10,12 +10,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from veracausa.data.causal import CausalData, edges_between, load_causal
 from veracausa.data.files import given_path
 from veracausa.data.table_files import read_table
-from veracausa.discovery.data import CausalData, edges_between, load_causal
 from veracausa.discovery.party_files import read_party_files
 from veracausa.errors import InputError
-from veracausa.runs.csv_cells import as_written
+from veracausa.runs.atomic import as_written
 
 GIVEN = "given"
 """The name of data that were given in Python: they can not be loaded again."""

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from veracausa.data.align import TableFile, held_by_all
+from veracausa.data.causal import CausalData
+from veracausa.data.causal.table import _numbers, attributes
+from veracausa.data.ids import TableFile, held_by_all
 from veracausa.data.table_files import read_table
-from veracausa.discovery.data import CausalData
-from veracausa.discovery.data.table import _numbers, attributes
 from veracausa.errors import InputError
 
 if TYPE_CHECKING:

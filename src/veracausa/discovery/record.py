@@ -12,18 +12,17 @@ from typing import Any
 
 import numpy as np
 
+from veracausa.data.causal import CausalData
+from veracausa.data.causal_parties import owners
 from veracausa.discovery.base import CausalDiscovery
-from veracausa.discovery.data import CausalData
-from veracausa.discovery.data.parties import owners
-from veracausa.discovery.diagnostics import FIGURES
 from veracausa.discovery.edges import COLUMNS, edge_rows, revealed
 from veracausa.discovery.graphs import is_acyclic
 from veracausa.discovery.job import DiscoveryJob
-from veracausa.discovery.vfedcd import ONE_PARTY
+from veracausa.discovery.methods.vfedcd.diagnostics import FIGURES
+from veracausa.discovery.methods.vfedcd.estimator import ONE_PARTY
 from veracausa.metrics.graphs import graph_scores
 from veracausa.runs import folder
-from veracausa.runs.atomic import write_whole
-from veracausa.runs.csv_cells import safe
+from veracausa.runs.atomic import safe, write_whole
 from veracausa.runs.machine import describe_machine
 
 Parties = dict[str, tuple[str, ...]]

@@ -14,19 +14,18 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 import numpy as np
 from pydantic import create_model
 
+from veracausa.data.causal import CausalData, checked
+from veracausa.data.causal_parties import owners
 from veracausa.discovery.base import CausalDiscovery, as_edges, as_table, column_named
-from veracausa.discovery.baselines import build, methods
 from veracausa.discovery.constraints import edge_constraints
-from veracausa.discovery.data import CausalData, checked
-from veracausa.discovery.data.parties import owners
 from veracausa.discovery.job import GIVEN, DiscoveryJob, Edges, load_columns, read_job
+from veracausa.discovery.methods import build, methods
+from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.discovery.record import Parties, write_found
-from veracausa.discovery.vfedcd import VFedCD
 from veracausa.errors import InputError, VeracausaError
 from veracausa.registry import Options, did_you_mean
 from veracausa.runs import folder
-from veracausa.runs.atomic import write_whole
-from veracausa.runs.csv_cells import as_written
+from veracausa.runs.atomic import as_written, write_whole
 from veracausa.runs.folder import Run
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ class DiscoveryRun(Run):
 
     def report(self) -> Path:
         """Write `report.html` and say where it is."""
-        from veracausa.runs.discovery_page import write_discovery_page
+        from veracausa.report.discovery_page import write_discovery_page
 
         return write_discovery_page(self.path)
 

@@ -17,18 +17,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from veracausa.data.align import TableFile
+from veracausa.data.causal.table import _numbers
 from veracausa.data.files import given_path
+from veracausa.data.ids import TableFile
 from veracausa.data.tables import OwnTable, TableOptions
 from veracausa.discovery.bootstrap import Rows
 from veracausa.discovery.columns import without_missing
-from veracausa.discovery.data.table import _numbers
 from veracausa.discovery.job import DiscoveryJob, load_columns
+from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.discovery.party_files import CATEGORIES
-from veracausa.discovery.vfedcd import VFedCD
 from veracausa.errors import InputError, WireError
 from veracausa.registry import did_you_mean
-from veracausa.split.protocol import MAX_ROWS
+from veracausa.training.split.protocol import MAX_ROWS
 from veracausa.wire.link import Link
 from veracausa.wire.message import Kind, Message, TensorSpec
 

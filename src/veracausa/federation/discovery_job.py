@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from veracausa.discovery.federated.plan import VALIDATOR
+from veracausa.discovery.engines.shares.plan import VALIDATOR
 from veracausa.discovery.job import DiscoveryJob, read_job
+from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.discovery.run import _resolved, make_method
-from veracausa.discovery.vfedcd import VFedCD
 from veracausa.errors import InputError
 
 ENCRYPTION = "bfv"

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from veracausa.data.causal import CausalData, edges_between
 from veracausa.discovery.bootstrap import chosen_graph
-from veracausa.discovery.data import CausalData, edges_between
-from veracausa.discovery.federated.plan import VALIDATOR
+from veracausa.discovery.engines.shares.plan import VALIDATOR
 from veracausa.discovery.graphs import is_acyclic, thresholded
 from veracausa.discovery.job import load_columns
+from veracausa.discovery.methods.vfedcd.protection import OPENED_FEATURES
+from veracausa.discovery.methods.vfedcd.searches import choice_in_words
+from veracausa.discovery.methods.vfedcd.threshold import rule_in_words
 from veracausa.discovery.privacy.mechanism import said
-from veracausa.discovery.protection import OPENED_FEATURES
 from veracausa.discovery.record import write_found
-from veracausa.discovery.searches import choice_in_words
-from veracausa.discovery.threshold import rule_in_words
 from veracausa.federation.columns import all_names
 
 if TYPE_CHECKING:

@@ -18,23 +18,22 @@ from veracausa.crypto import fixed_point
 from veracausa.data.tables import OwnTable
 from veracausa.discovery.bootstrap import Rows
 from veracausa.discovery.constraints import edge_constraints
-from veracausa.discovery.federated.plan import VALIDATOR, Plan
-from veracausa.discovery.federated.run import PartyProgram, make_plan
-from veracausa.discovery.federated.strong.run import StrongProgram, plan_of
-from veracausa.discovery.privacy import output
-from veracausa.discovery.privacy.check import stated
-from veracausa.discovery.privacy.chosen import chosen
+from veracausa.discovery.engines.mpc.run import StrongProgram, plan_of
+from veracausa.discovery.engines.shares.plan import VALIDATOR, Plan
+from veracausa.discovery.engines.shares.run import PartyProgram, make_plan
+from veracausa.discovery.privacy import options as output
+from veracausa.discovery.privacy.check import chosen, stated
 from veracausa.discovery.run import DiscoveryRun
 from veracausa.errors import InputError, VeracausaError, WireError
 from veracausa.federation.columns import Attributes, SiteColumns, all_names, exchange
-from veracausa.federation.described import UNENCRYPTED, described_discovery
-from veracausa.federation.discovery_declared import declared_discovery
+from veracausa.federation.consent import UNENCRYPTED, described_discovery
 from veracausa.federation.discovery_job import own_discovery
+from veracausa.federation.discovery_messages import declared_discovery
 from veracausa.federation.discovery_result import Result, write_result
 from veracausa.federation.members import first_problem
 from veracausa.federation.order import agree_on_kept, noting, rows_in_order
 from veracausa.federation.own_ids import ALIGNMENT, IdFile, OwnIds, own_options
-from veracausa.federation.prepared import OPEN_ORDER, Prepared, order_key, party_tree
+from veracausa.federation.site_program import OPEN_ORDER, Prepared, order_key, party_tree
 from veracausa.runs import folder as folders
 from veracausa.runs.atomic import write_whole
 from veracausa.wire.launch import Notify

@@ -10,23 +10,23 @@ from torch import Tensor
 
 from veracausa.alignment.settings import AlignmentSettings, OwnOptions
 from veracausa.config import Job
-from veracausa.data.align import TableFile
+from veracausa.data.ids import TableFile
 from veracausa.data.load import load_new
 from veracausa.data.new_rows import new_labels, new_party
 from veracausa.data.split_tables import file_of
 from veracausa.data.tables import TableOptions, own_table
 from veracausa.data.vertical import PartyData, VerticalDataset
 from veracausa.errors import InputError
-from veracausa.federation.agreement import Memory
-from veracausa.federation.handover import SiteRun
+from veracausa.federation.consent import Memory
+from veracausa.federation.export_import import SiteRun
 from veracausa.federation.order import rows_in_order
 from veracausa.federation.own_ids import IdFile, own_options
-from veracausa.federation.prepared import allowed_model, order_key, party_tree
-from veracausa.federation.split_site import SplitSite
+from veracausa.federation.site_program import allowed_model, order_key, party_tree
+from veracausa.federation.training_site import SplitSite
 from veracausa.models import require_allowed
-from veracausa.split.party import Schema
-from veracausa.split.predict import Predictions, Serving, named
-from veracausa.split.restore import check_shape, saved_model
+from veracausa.training.checkpoints import check_shape, saved_model
+from veracausa.training.predict import Predictions, Serving, named
+from veracausa.training.split.program import Schema
 from veracausa.wire.launch import Notify
 from veracausa.wire.ledger import Ledger
 from veracausa.wire.link import Link

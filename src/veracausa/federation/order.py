@@ -19,9 +19,9 @@ from veracausa.alignment.curve import POINT
 from veracausa.alignment.program import AlignmentProgram
 from veracausa.alignment.settings import AlignmentSettings
 from veracausa.errors import InputError, WireError
-from veracausa.federation.declared import MESSAGE, Declared
+from veracausa.federation.declared_messages import MESSAGE, Declared
 from veracausa.federation.own_ids import IdFile
-from veracausa.split.protocol import MAX_ROWS
+from veracausa.training.split.protocol import MAX_ROWS
 from veracausa.wire.launch import Notify
 from veracausa.wire.link import Link
 from veracausa.wire.message import Kind, TensorSpec

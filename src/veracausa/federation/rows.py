@@ -18,18 +18,18 @@ from torch import Tensor
 from veracausa.alignment.settings import AlignmentSettings, OwnOptions
 from veracausa.config import Job
 from veracausa.data import partition, preprocessing
-from veracausa.data.align import TableFile
 from veracausa.data.files import given_path
+from veracausa.data.ids import TableFile
 from veracausa.data.profile import remarks
 from veracausa.data.split_tables import Drawn, Labels, PartyRows, draw_splits, file_of, keep_common, unused_columns
 from veracausa.data.tables import Holding, TableFileOptions, own_table
 from veracausa.data.vertical import SPLITS, PartyData, Split
 from veracausa.errors import InputError, WireError
-from veracausa.federation.declared import MESSAGE, Declared
+from veracausa.federation.declared_messages import MESSAGE, Declared
 from veracausa.federation.order import noting, rows_in_order
 from veracausa.federation.own_ids import IdFile, OwnIds
-from veracausa.split.party import Schema
-from veracausa.split.protocol import MAX_ROWS
+from veracausa.training.split.program import Schema
+from veracausa.training.split.protocol import MAX_ROWS
 from veracausa.wire.launch import Notify
 from veracausa.wire.link import Link
 from veracausa.wire.message import Kind, TensorSpec

@@ -44,3 +44,12 @@ def lower_bound(
     from scipy.special import stdtrit
 
     return share - float(stdtrit(rows - 1, 1 - (1 - confidence) / max(1, chances))) * error
+
+
+UNBALANCED = 1.2
+"""The commonest class has so many times its fair share, and accuracy alone no longer says what was learnt."""
+
+
+def is_unbalanced(commonest: float, classes: int) -> bool:
+    """Whether the commonest class is so common that guessing it looks like learning: 60 % of two classes."""
+    return commonest * classes >= UNBALANCED

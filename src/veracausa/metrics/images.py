@@ -84,7 +84,7 @@ def _luminance(pictures: Tensor) -> Tensor:
     """(n, 1, h, w) L / 100; a grey picture's value stands for itself."""
     if pictures.shape[1] == 1:
         return pictures
-    from veracausa.colour import rgb_to_lab
+    from veracausa.data.colour import rgb_to_lab
 
     lab: Tensor = rgb_to_lab(pictures)
     return lab[:, :1] / 100

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from veracausa.models.levelled import Levelled
+from veracausa.models.input_scaling import Levelled
 
 _VECTOR_CHANNELS = 128
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
+from typing import Any
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -27,3 +29,27 @@ def write_whole(path: Path, content: bytes) -> None:
         raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+_ESCAPED = re.compile(r"'+[=+\-@\t\r]")
+
+
+def safe(value: Any) -> Any:
+    """The cell as it can be opened in a spreadsheet; anything but text is not changed."""
+    if not isinstance(value, str) or not _FORMULA.match(value) or _is_number(value):
+        return value
+    return f"'{value}"
+
+
+def as_written(text: str) -> str:
+    """The text that `safe` was given."""
+    return text[1:] if _ESCAPED.match(text) else text
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return text == text.strip()

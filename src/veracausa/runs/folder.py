@@ -60,13 +60,13 @@ class Run:
 
     def predict(self, data: Any = None, out: Path | None = None, raw: bool = False) -> Any:
         """Joint predictions for new rows, or for the run's own test rows."""
-        from veracausa.split.predict import predict
+        from veracausa.training.predict import predict
 
         return predict(self, data, out, raw)
 
     def report(self) -> Path:
         """Write `report.html` and say where it is."""
-        from veracausa.runs.report import write_report
+        from veracausa.report.run_page import write_report
 
         return write_report(self.path)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from veracausa.errors import InputError
-from veracausa.metrics.balance import is_unbalanced
+from veracausa.metrics.advantage import is_unbalanced
 
 
 @dataclass(frozen=True)

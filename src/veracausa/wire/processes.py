@@ -1,4 +1,4 @@
-"""Parties as processes of one machine: messages in shared memory, a pipe as the doorbell."""
+"""Memory that several processes see: anonymous, handed over by file descriptor, gone when the last of them ends."""
 
 from __future__ import annotations
 

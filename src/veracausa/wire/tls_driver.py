@@ -35,9 +35,8 @@ from nvflare.fuel.f3.drivers.tcp_driver import TcpDriver, TcpStreamServer
 from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
 
 from veracausa.escaping import escaped
-from veracausa.wire.deny_list import Shown
-from veracausa.wire.listening import try_to_bind
-from veracausa.wire.listening_driver import ListeningDriver
+from veracausa.wire.credentials import Shown
+from veracausa.wire.listening import ListeningDriver, try_to_bind
 
 HANDSHAKE_S = 10.0
 """How long a connection and its handshake may take."""

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veracausa.alignment import curve
-from veracausa.alignment.points import SMALL_ORDER, fault, shuffle
+from veracausa.alignment.curve import SMALL_ORDER, fault, shuffle
 from veracausa.alignment.workers import Workers
 from veracausa.errors import InputError, RunError
 

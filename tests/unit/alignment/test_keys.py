@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veracausa.data.keys import KeyRules, normal_keys, texts
+from veracausa.data.ids import KeyRules, normal_keys, texts
 from veracausa.errors import InputError
 
 

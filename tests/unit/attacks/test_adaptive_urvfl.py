@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 import toy_federation as toys
-from veracausa.attacks.urvfl import URVFL, URVFLOptions
-from veracausa.attacks.urvfl_aware import URVFLAware, URVFLAwareOptions
+from veracausa.attacks.methods.features.urvfl import URVFL, URVFLOptions
+from veracausa.attacks.methods.features.urvfl_aware import URVFLAware, URVFLAwareOptions
 from veracausa.defenses.base import Defense
 from veracausa.errors import InputError
 from veracausa.registry import Options

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from veracausa.attacks.captured import captured, forget
+from veracausa.models.cuda_graph import captured, forget
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from veracausa.attacks import attacks
 from veracausa.attacks.base import AdversaryView
-from veracausa.attacks.colour_prior import ColourPrior, ColourPriorOptions, class_colours
-from veracausa.colour import lab_to_rgb, rgb_to_lab
+from veracausa.attacks.methods.features.colour_prior import ColourPrior, ColourPriorOptions, class_colours
+from veracausa.data.colour import lab_to_rgb, rgb_to_lab
 from veracausa.errors import InputError
 from veracausa.metrics.images import luminance_ssim
 from veracausa.metrics.leakage import blind_guesses, blind_mse, leakage

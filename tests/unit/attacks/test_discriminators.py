@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from veracausa.attacks.discriminators import auxiliary_classifier, embedding_discriminator
+from veracausa.attacks.networks import auxiliary_classifier, embedding_discriminator
 from veracausa.seeding import drawing_from
 
 SHAPES = [(16, 32, 16), (4, 3, 2), (8, 1, 1), (20,), (3, 5)]

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 import toy_federation as toys
-from veracausa.attacks import discriminators
+from veracausa.attacks import networks as discriminators
 from veracausa.attacks.base import Exchange, Grant
-from veracausa.attacks.fsha import FSHA, FSHAOptions, critic, gradient_penalty
+from veracausa.attacks.methods.features.fsha import FSHA, FSHAOptions, critic, gradient_penalty
 from veracausa.errors import InputError
 
 

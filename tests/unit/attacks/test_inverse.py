@@ -12,10 +12,10 @@ from torch import Tensor
 from veracausa.attacks import attacks
 from veracausa.attacks.base import AdversaryView, Grant
 from veracausa.attacks.fitting import batch_size, kept_as, one_cycle, reconstruction_loss
-from veracausa.attacks.inverse import InverseNetwork, InverseOptions, linear_is_affordable
+from veracausa.attacks.methods.features.inverse import InverseNetwork, InverseOptions, linear_is_affordable
 from veracausa.errors import InputError, RunError
 from veracausa.metrics.leakage import blind_guesses, blind_mse, leakage, table_leakage
-from veracausa.models.levelled import Levelled
+from veracausa.models.input_scaling import Levelled
 
 
 def rng(seed: int = 0) -> torch.Generator:
@@ -52,7 +52,7 @@ def test_it_reads_a_payload_that_holds_the_picture(vector: bool) -> None:
 
 @pytest.mark.parametrize(("scale", "offset"), [(1e-6, 0.0), (1e-3, 1.0)])
 def test_another_scale_or_offset_hides_nothing(scale: float, offset: float, monkeypatch) -> None:
-    monkeypatch.setattr("veracausa.attacks.inverse.linear_is_affordable", lambda *_: False)
+    monkeypatch.setattr("veracausa.attacks.methods.features.inverse.linear_is_affordable", lambda *_: False)
     rows = pictures()
     mixed = rows.flatten(1) @ torch.randn(32, 64, generator=rng(2))
     payloads = offset + scale * mixed.view(-1, 8, 4, 2)
@@ -66,7 +66,7 @@ def test_a_few_huge_rows_do_not_hide_the_others(monkeypatch) -> None:
     payloads[torch.rand(400, generator=rng(7)) < 0.04] *= 1e5
     leaks = {}
     for heavy in (0.75, 2.0):  # at 2 nothing is ever levelled
-        monkeypatch.setattr("veracausa.models.levelled.HEAVY", heavy)
+        monkeypatch.setattr("veracausa.models.input_scaling.HEAVY", heavy)
         network = InverseNetwork(options()).fit(payloads[:300], rows[:300], rng())
         leaks[heavy] = leaked(network, payloads, rows)
     assert leaks[0.75] > 0.6

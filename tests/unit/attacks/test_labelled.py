@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from veracausa.attacks.base import AdversaryView, Grant
-from veracausa.attacks.inverse import InverseNetwork, InverseOptions
+from veracausa.attacks.fitting import LinearReader
 from veracausa.attacks.labelled import LabelCode, LabelledDecoder
-from veracausa.attacks.linear_reader import LinearReader
+from veracausa.attacks.methods.features.inverse import InverseNetwork, InverseOptions
 from veracausa.metrics.leakage import blind_guesses, blind_mse
 
 KNOWN = 250

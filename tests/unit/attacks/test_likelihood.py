@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from veracausa.attacks import attacks
 from veracausa.attacks.base import AdversaryView, Grant
-from veracausa.attacks.likelihood import Likelihood, LikelihoodOptions
+from veracausa.attacks.methods.features.likelihood import Likelihood, LikelihoodOptions
 from veracausa.defenses.base import Defense
 from veracausa.errors import InputError, RunError
 from veracausa.registry import Options

@@ -8,18 +8,19 @@ from torch import nn
 
 from veracausa.attacks import attacks
 from veracausa.attacks.base import Exchange, Grant
-from veracausa.attacks.live import LiveAttack, restored, run_live
+from veracausa.attacks.live import LiveAttack
 from veracausa.attacks.live.knowledge import Knowledge
 from veracausa.attacks.live.watcher import Attacking, AttackWatcher
+from veracausa.audit.live_training import restored, run_live
 from veracausa.audit.samples import choose
 from veracausa.config import load_job
 from veracausa.data.load import load
 from veracausa.errors import InputError
 from veracausa.registry import Options
 from veracausa.runs.folder import Run
-from veracausa.runs.tree import decode_tree, same
-from veracausa.split.train import train
-from veracausa.split.watcher import untouched
+from veracausa.runs.store import decode_tree, same
+from veracausa.training.hooks import untouched
+from veracausa.training.train import train
 
 pytestmark = pytest.mark.xdist_group("live")  # what its tests share is made once, not once a worker
 

@@ -9,9 +9,9 @@ from torch import nn
 from live_toy import CLASSES, LiveToy, Scrambled, rng
 from veracausa.attacks.base import AdversaryView, Grant
 from veracausa.attacks.live.view import LiveView
-from veracausa.attacks.pcat import PCAT, PCATOptions
+from veracausa.attacks.methods.features.pcat import PCAT, PCATOptions
 from veracausa.errors import InputError
-from veracausa.runs.tree import decode_tree, encode_tree, same
+from veracausa.runs.store import decode_tree, encode_tree, same
 from veracausa.seeding import drawing_from
 
 

@@ -8,10 +8,10 @@ from torch import Tensor
 
 import toy_federation as toys
 from veracausa import seeding
-from veracausa.attacks import discriminators
+from veracausa.attacks import networks as discriminators
 from veracausa.attacks.base import Grant
-from veracausa.attacks.conditioned import ConditionedDecoder, RowDiscriminator
-from veracausa.attacks.sdar import SDAR, SDAROptions
+from veracausa.attacks.methods.features.sdar import SDAR, SDAROptions
+from veracausa.attacks.networks import ConditionedDecoder, RowDiscriminator
 from veracausa.errors import InputError
 
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 import toy_federation as toys
 from veracausa.attacks.base import Grant
 from veracausa.attacks.defended_shadow import DefendedShadow, standardised
-from veracausa.attacks.live import restored, run_live
-from veracausa.attacks.shadow import Shadow, ShadowOptions
+from veracausa.attacks.methods.features.shadow import Shadow, ShadowOptions
+from veracausa.audit.live_training import restored, run_live
 from veracausa.defenses.base import Defense
 from veracausa.errors import InputError
 from veracausa.registry import Options

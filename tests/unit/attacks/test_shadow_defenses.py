@@ -160,7 +160,7 @@ def test_the_shadow_adapts_as_often_as_the_victim_at_that_epoch(name):
 
 
 def test_the_shadow_of_a_pruner_learns_in_as_many_exchanges_as_the_victims(monkeypatch):
-    from veracausa.defenses.disco import Disco
+    from veracausa.defenses.methods.disco import Disco
 
     steps = []
     plain = Disco.backward

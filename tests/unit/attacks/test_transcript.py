@@ -16,7 +16,7 @@ from veracausa.attacks.live.recorder import named_moments
 from veracausa.attacks.transcript import Head, Transcript, TranscriptWriter
 from veracausa.config import load_job
 from veracausa.errors import InputError
-from veracausa.split.train import train
+from veracausa.training.train import train
 
 SHAPE = (2, 3)
 

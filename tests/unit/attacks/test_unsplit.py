@@ -9,9 +9,8 @@ from torch import Tensor, nn
 
 from veracausa.attacks import attacks
 from veracausa.attacks.base import AdversaryView, Grant
-from veracausa.attacks.matching import batched
-from veracausa.attacks.total_variation import total_variation
-from veracausa.attacks.unsplit import SCHEDULES, UnSplit, UnSplitOptions, finished
+from veracausa.attacks.matching import batched, total_variation
+from veracausa.attacks.methods.features.unsplit import SCHEDULES, UnSplit, UnSplitOptions, finished
 from veracausa.errors import InputError, RunError
 from veracausa.metrics.images import affine_aligned_mse
 from veracausa.seeding import drawing_from

@@ -10,10 +10,10 @@ from torch.nn import functional as F
 
 from live_toy import BATCH, CLASSES, LiveToy, Scrambled, rng
 from veracausa.attacks.base import Exchange, Grant
-from veracausa.attacks.light_decoder import light_decoder
-from veracausa.attacks.urvfl import URVFL, URVFLOptions, observed_code, shadow_code
+from veracausa.attacks.methods.features.urvfl import URVFL, URVFLOptions, observed_code, shadow_code
+from veracausa.attacks.networks import light_decoder
 from veracausa.errors import InputError
-from veracausa.runs.tree import decode_tree, encode_tree, same
+from veracausa.runs.store import decode_tree, encode_tree, same
 
 
 def urvfl(**settings) -> URVFL:

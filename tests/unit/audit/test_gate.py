@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from veracausa.audit.gate import gated, percent, strongest_of, verdict, works
-from veracausa.runs.audit_twin import undefended_leakage
+from veracausa.report.audit_twin import undefended_leakage
 
 
 def entry(leakage: float) -> dict[str, Any]:

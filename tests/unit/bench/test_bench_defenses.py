@@ -16,7 +16,7 @@ from veracausa.defenses import defenses
 from veracausa.defenses.base import Context, Defense
 from veracausa.errors import InputError
 from veracausa.registry import Options
-from veracausa.support.toys import BATCH, toy_data, toy_job
+from veracausa.testing.synthetic import BATCH, toy_data, toy_job
 
 SHORT = Effort(repeats=1, warm_up=0, enough=0.0, rows=2, offline_rows=4, long=False)
 PLAIN = 1.0

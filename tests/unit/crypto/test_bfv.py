@@ -15,7 +15,7 @@ from tossed import OWNER, PEER, Given, met, tossed_pair
 from veracausa.crypto import ring
 from veracausa.crypto.backends.base import Encryption
 from veracausa.crypto.backends.none import NoEncryption
-from veracausa.crypto.draws import SecureDraws
+from veracausa.crypto.randomness import SecureDraws
 from veracausa.crypto.ring import P, Ring
 from veracausa.errors import InputError, RunError
 

@@ -23,7 +23,6 @@ from veracausa.crypto.backends.bfv.ciphertexts import (  # noqa: E402
     scheme,
 )
 from veracausa.crypto.backends.bfv.keys import PublicKey, answered  # noqa: E402
-from veracausa.crypto.backends.bfv.noise import fresh_noise, ternary  # noqa: E402
 from veracausa.crypto.backends.bfv.parameters import (  # noqa: E402
     ALL,
     DEGREE,
@@ -34,8 +33,12 @@ from veracausa.crypto.backends.bfv.parameters import (  # noqa: E402
     UNUSED_PRIME,
     context,
 )
-from veracausa.crypto.backends.bfv.uniform import first_half  # noqa: E402
-from veracausa.crypto.draws import SecureDraws  # noqa: E402
+from veracausa.crypto.backends.bfv.sampling import (  # noqa: E402
+    first_half,
+    fresh_noise,
+    ternary,
+)
+from veracausa.crypto.randomness import SecureDraws  # noqa: E402
 from veracausa.crypto.ring import P, Ring  # noqa: E402
 
 DRAWS = SecureDraws()

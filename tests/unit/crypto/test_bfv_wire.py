@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from veracausa.crypto.draws import SecureDraws
+from veracausa.crypto.randomness import SecureDraws
 from veracausa.errors import WireError
 
 pytest.importorskip("seal")
@@ -15,10 +15,9 @@ pytest.importorskip("seal")
 from fuzz_ciphertexts import fuzz, signed
 from tossed import OWNER, PEER, tossed_pair
 from veracausa.crypto.backends.base import Bytes
-from veracausa.crypto.backends.bfv.ciphertexts import BYTES, packed_size
-from veracausa.crypto.backends.bfv.envelope import HEAD, TAG
+from veracausa.crypto.backends.bfv.ciphertexts import BYTES, HEAD, TAG, packed_size
 from veracausa.crypto.backends.bfv.parameters import ALL, DEGREE, PRIMES, SENT
-from veracausa.crypto.backends.bfv.uniform import SEED
+from veracausa.crypto.backends.bfv.sampling import SEED
 
 DRAWS = SecureDraws()
 SIZES, COLUMNS, WIDTH = [3], 1, 4

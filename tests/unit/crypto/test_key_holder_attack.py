@@ -31,10 +31,13 @@ from veracausa.crypto.backends.bfv.ciphertexts import (  # noqa: E402
     unpack,
 )
 from veracausa.crypto.backends.bfv.keys import PublicKey, answered  # noqa: E402
-from veracausa.crypto.backends.bfv.noise import fresh_noise, ternary  # noqa: E402
 from veracausa.crypto.backends.bfv.parameters import ALL, DEGREE, PRIMES, SENT  # noqa: E402
-from veracausa.crypto.backends.bfv.uniform import first_half  # noqa: E402
-from veracausa.crypto.draws import SecureDraws  # noqa: E402
+from veracausa.crypto.backends.bfv.sampling import (  # noqa: E402
+    first_half,
+    fresh_noise,
+    ternary,
+)
+from veracausa.crypto.randomness import SecureDraws  # noqa: E402
 from veracausa.crypto.ring import P, Ring  # noqa: E402
 from veracausa.crypto.toss import Toss  # noqa: E402
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from veracausa.crypto.keystream import Keystream, subkey
+from veracausa.crypto.randomness import Keystream, subkey
 
 
 def test_the_published_keystream() -> None:

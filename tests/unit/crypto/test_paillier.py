@@ -13,15 +13,18 @@ from hypothesis import strategies as st
 from tossed import OWNER, PEER, Given, met, tossed_pair
 from veracausa.crypto import ring
 from veracausa.crypto.backends.none import NoEncryption
-from veracausa.crypto.draws import SecureDraws
+from veracausa.crypto.randomness import SecureDraws
 from veracausa.crypto.ring import P
 from veracausa.errors import InputError, WireError
 
 gmpy2 = pytest.importorskip("gmpy2")
 
 from veracausa.crypto.backends.paillier import Paillier, keys  # noqa: E402
-from veracausa.crypto.backends.paillier.combining import combinations, shifted  # noqa: E402
-from veracausa.crypto.backends.paillier.encryption import KEY_BITS  # noqa: E402
+from veracausa.crypto.backends.paillier.encryption import (  # noqa: E402
+    KEY_BITS,
+    combinations,
+    shifted,
+)
 from veracausa.crypto.backends.paillier.keys import PublicKey  # noqa: E402
 from veracausa.crypto.backends.paillier.slots import LARGEST_VALUE, STATISTICAL_BITS, Blocks, slots_for  # noqa: E402
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from veracausa.crypto.toss import Toss
-from veracausa.discovery.federated.run import FederatedFit, discover
-from veracausa.discovery.settings import Settings
+from veracausa.discovery.engines.shares.run import FederatedFit, discover
+from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.errors import RunError
 from veracausa.wire.message import Message
 from veracausa.wire.threads import ThreadLink

@@ -9,8 +9,8 @@ from scipy.stats import chi2
 from tossed import OWNER, PEER, Given, tossed_pair
 from veracausa.crypto import fixed_point, ring
 from veracausa.crypto.backends import make_encryption
-from veracausa.crypto.draws import Draws, InsecureSeededDraws, SecureDraws
 from veracausa.crypto.fixed_point import WEIGHT_BITS, encode_columns, encode_gradient
+from veracausa.crypto.randomness import Draws, InsecureSeededDraws, SecureDraws
 from veracausa.crypto.ring import P
 from veracausa.crypto.shares import FORWARD_BITS, NORM_BITS, SharedWeights
 from veracausa.crypto.toss import Toss

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from veracausa.crypto.toss import NONCE, Toss, TossedNonce, expanded
-from veracausa.discovery.federated import preparation
-from veracausa.discovery.federated.run import FederatedFit, discover
-from veracausa.discovery.settings import Settings
+from veracausa.discovery.engines.shares import offline_phase as preparation
+from veracausa.discovery.engines.shares.run import FederatedFit, discover
+from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.errors import WireError
 from veracausa.wire.message import Message
 from veracausa.wire.threads import ThreadLink

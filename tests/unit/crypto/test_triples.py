@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tossed import OWNER, PEER, tossed_pair
-from veracausa.crypto.draws import SecureDraws
+from veracausa.crypto.randomness import SecureDraws
 from veracausa.crypto.ring import P
 from veracausa.crypto.triples import Needs, Once, Shape, ask, open_asked
 from veracausa.errors import RunError, WireError

@@ -11,13 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from veracausa.crypto.wide import rounding
-from veracausa.crypto.wide.arithmetic import Arithmetic
-from veracausa.crypto.wide.dealer import Dealer
-from veracausa.crypto.wide.plain import Plain
-from veracausa.crypto.wide.shared import Dealt, Shared
-from veracausa.crypto.wide.stream import SEED_BYTES, Stream, fresh_seed
-from veracausa.crypto.wide.words import Words, decode, encode, signed, word
+from veracausa.crypto.ring64 import truncation as rounding
+from veracausa.crypto.ring64.arithmetic import Arithmetic
+from veracausa.crypto.ring64.dealer import Dealer
+from veracausa.crypto.ring64.plaintext import Plain
+from veracausa.crypto.ring64.shared import Dealt, Shared
+from veracausa.crypto.ring64.words import SEED_BYTES, Stream, Words, decode, encode, fresh_seed, signed, word
 from veracausa.errors import RunError, WireError
 
 Program = Callable[[Arithmetic, list[Words]], list[Words]]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from veracausa.data.idx import read_idx
+from veracausa.data.picture_files import read_idx
 from veracausa.errors import InputError
 
 

@@ -36,7 +36,7 @@ def test_digits(make_job):
 
 
 def test_mnist(make_job, mnist_files):
-    from veracausa.data.idx import read_idx
+    from veracausa.data.picture_files import read_idx
 
     data = load(make_job({"name": "mnist"}))
     pixels, _ = read_idx(mnist_files / "MNIST/raw/train-images-idx3-ubyte.gz", 3)

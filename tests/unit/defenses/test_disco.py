@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from torch import nn
 
 from resumed import assert_resumes
-from veracausa.defenses.disco import Disco, DiscoOptions, soft_gate
+from veracausa.defenses.methods.disco import Disco, DiscoOptions, soft_gate
 from veracausa.defenses.risk_map import STRICT, fault
 from veracausa.defenses.score_net import score_net
 from veracausa.metrics.jacobian import RowJacobian
 from veracausa.models.zoo.resnet import BasicBlock
-from veracausa.runs.tree import same
+from veracausa.runs.store import same
 from veracausa.seeding import drawing_from, generator
-from veracausa.testing import check_defense
+from veracausa.testing.defense import check_defense
 
 ROWS = 32
 

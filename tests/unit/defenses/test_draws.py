@@ -10,10 +10,10 @@ import torch
 
 from bound_defense import linear, rows
 from veracausa import seeding
-from veracausa.crypto.keystream import Keystream
+from veracausa.crypto.randomness import Keystream
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Defense
-from veracausa.defenses.draws import ByRow, Fresh
+from veracausa.defenses.noise_sources import ByRow, Fresh
 from veracausa.errors import InputError
 
 KEY = bytes(range(32))

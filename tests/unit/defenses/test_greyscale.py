@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import veracausa
-from veracausa.colour import lab_to_rgb, rgb_to_lab
+from veracausa.data.colour import lab_to_rgb, rgb_to_lab
 from veracausa.defenses import defenses
 from veracausa.errors import InputError
 from veracausa.registry import Options

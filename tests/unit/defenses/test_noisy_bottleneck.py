@@ -11,10 +11,16 @@ from torch import nn
 
 from veracausa import seeding
 from veracausa.data.vertical import Part
-from veracausa.defenses.bottleneck import UnitVariance, build_bottleneck, capacity_bits, capped
-from veracausa.defenses.noisy_bottleneck import NoisyBottleneck, NoisyBottleneckOptions
-from veracausa.runs.tree import same
-from veracausa.testing import check_defense
+from veracausa.defenses.methods.noisy_bottleneck import (
+    NoisyBottleneck,
+    NoisyBottleneckOptions,
+    UnitVariance,
+    build_bottleneck,
+    capacity_bits,
+    capped,
+)
+from veracausa.runs.store import same
+from veracausa.testing.defense import check_defense
 
 MAPS, VECTORS = (6, 6, 5), (7,)
 

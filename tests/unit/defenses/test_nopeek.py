@@ -8,10 +8,10 @@ from pydantic import ValidationError
 from torch import nn
 
 from resumed import assert_resumes
-from veracausa.defenses.nopeek import NoPeek, NoPeekOptions
+from veracausa.defenses.methods.nopeek import NoPeek, NoPeekOptions
 from veracausa.metrics.distance_correlation import distance_correlation
 from veracausa.seeding import drawing_from, generator
-from veracausa.testing import check_defense
+from veracausa.testing.defense import check_defense
 
 ROWS = 64
 

@@ -13,14 +13,13 @@ import veracausa
 from resumed import JOB, assert_resumes
 from veracausa.data.vertical import Part
 from veracausa.defenses.base import Defense
-from veracausa.defenses.proxy_adversary import ProxyAdversary, likeness
-from veracausa.defenses.ressfl import ResSFL, ResSFLOptions
-from veracausa.defenses.source_task import load_strips, strips_like
+from veracausa.defenses.methods.ressfl import ResSFL, ResSFLOptions
+from veracausa.defenses.proxy_adversary import ProxyAdversary, likeness, load_strips, strips_like
 from veracausa.errors import InputError
 from veracausa.metrics.images import ssim
-from veracausa.runs.tree import same
+from veracausa.runs.store import same
 from veracausa.seeding import drawing_from, generator
-from veracausa.testing import check_defense
+from veracausa.testing.defense import check_defense
 
 ROWS = 48
 TRANSFER = {"mode": "transfer", "source": {"name": "digits", "train": 64}, "source_epochs": 1, "source_batch": 32}
@@ -68,7 +67,7 @@ def test_transfer_keeps_to_the_contract(monkeypatch):
     pictures = torch.randint(256, (32, 3, 8, 12), generator=generator(4)).byte()
     labels = torch.arange(32) % 3
     monkeypatch.setattr(
-        "veracausa.defenses.ressfl.load_strips",
+        "veracausa.defenses.methods.ressfl.load_strips",
         lambda source, row: (strips_like(pictures, row, "toy"), labels.repeat_interleave(2), 3),
     )
     check_defense("ressfl", {**TRANSFER, "source": {"name": "cifar10"}}, toys=("maps",))

@@ -7,22 +7,22 @@ import time
 import numpy as np
 import pytest
 
-from veracausa.discovery.baselines import build, methods
-from veracausa.discovery.baselines.augmented_lagrangian import augmented_lagrangian
+from veracausa.discovery.augmented_lagrangian import augmented_lagrangian
 from veracausa.discovery.graphs import is_acyclic
+from veracausa.discovery.methods import build, methods
 from veracausa.errors import InputError
 
 TRUTH = [("x0", "x1"), ("x1", "x3"), ("x2", "x3")]
 SMALL = {
     "sortnregress": {},
     "notears": {},
-    "notears-mlp": {"iterations": 100, "rounds": 6},
+    "notears_mlp": {"iterations": 100, "rounds": 6},
     "nobears": {"iterations": 40, "rounds": 2, "learning_rate": 0.03},
     "sdcd": {"epochs": 25, "batch": 100, "learning_rate": 0.03, "growth": 0.05},
     "dcdi": {"epochs": 60, "batch": 16, "sparsity": 0.02},
     "dcdfg": {"epochs": 60, "batch": 16, "factors": 8, "sparsity": 0.02},
     "dagma": {},
-    "dagma-mlp": {"warm_iterations": 1000, "iterations": 2000},
+    "dagma_mlp": {"warm_iterations": 1000, "iterations": 2000},
 }
 QUICK = ("sortnregress", "notears", "nobears", "sdcd")
 """The others take seconds each."""
@@ -65,7 +65,7 @@ def test_it_beats_the_empty_graph_and_repeats(name, table):
 
 
 @pytest.mark.parametrize(
-    "name", each("notears", "nobears", "sdcd", "notears-mlp", "dcdi", "dcdfg", "dagma", "dagma-mlp")
+    "name", each("notears", "nobears", "sdcd", "notears_mlp", "dcdi", "dcdfg", "dagma", "dagma_mlp")
 )
 def test_it_ends_when_its_time_is_up(name, table):
     if name.startswith("dagma"):

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veracausa.discovery.data import CausalData, causal_data, load_causal
-from veracausa.discovery.data.bif import read_bif
-from veracausa.discovery.data.parties import block_sizes, dealt, owners
-from veracausa.discovery.data.synthetic import random_dag, simulate
+from veracausa.data.bif import read_bif
+from veracausa.data.causal import CausalData, causal_data, load_causal
+from veracausa.data.causal.synthetic import random_dag, simulate
+from veracausa.data.causal_parties import block_sizes, dealt, owners
 from veracausa.discovery.graphs import is_acyclic
 from veracausa.errors import InputError
 from veracausa.metrics.graphs import empty_graph_shd

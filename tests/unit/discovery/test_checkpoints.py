@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import veracausa
-from veracausa.discovery import checkpoint
-from veracausa.discovery.data import load_causal
-from veracausa.discovery.vfedcd import GRAPH_STATE, RESAMPLES_STATE, VFedCD
+from veracausa.data.causal import load_causal
+from veracausa.discovery.engines import centralized as checkpoint
+from veracausa.discovery.methods.vfedcd.estimator import GRAPH_STATE, RESAMPLES_STATE, VFedCD
 from veracausa.errors import InputError
 
 DATA = load_causal("synthetic", attributes=5, edges=6, rows=90, seed=1)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from veracausa.data.causal import load_causal
+from veracausa.data.causal.synthetic import SyntheticOptions as Options
+from veracausa.data.causal.synthetic import random_dag, synthetic
 from veracausa.discovery.columns import standardised
-from veracausa.discovery.data import load_causal
-from veracausa.discovery.data.synthetic import SyntheticOptions as Options
-from veracausa.discovery.data.synthetic import random_dag, synthetic
-from veracausa.discovery.diagnostics import FIGURES, figures, warnings
-from veracausa.discovery.federated.whole import discover_whole
+from veracausa.discovery.engines.shares.plaintext_twin import discover_whole
 from veracausa.discovery.graphs import greedy_cut, topological_order
-from veracausa.discovery.settings import Settings
-from veracausa.discovery.vfedcd import VFedCD
+from veracausa.discovery.methods.vfedcd.diagnostics import FIGURES, figures, warnings
+from veracausa.discovery.methods.vfedcd.estimator import VFedCD
+from veracausa.discovery.methods.vfedcd.settings import Settings
 
 QUICK = {"epochs": 40, "refit_epochs": 40, "rate": 0.03, "searches": []}
 """Enough for relations that are clearly straight or clearly curved."""

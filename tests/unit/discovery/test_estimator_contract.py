@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from veracausa.discovery.base import CausalDiscovery, clock
-from veracausa.discovery.baselines import build, methods
+from veracausa.discovery.methods import build, methods
 from veracausa.errors import InputError
 
 STRENGTHS = np.array([[5.0, 0.9, 0.0], [0.5, 0.0, 0.4], [0.1, 0.0, 0.0]])

@@ -11,17 +11,16 @@ import pytest
 from scipy.stats import chi2
 
 from veracausa.crypto import fixed_point, ring
-from veracausa.crypto.draws import make_draws
 from veracausa.crypto.fixed_point import WEIGHT_BITS
+from veracausa.crypto.randomness import make_draws
 from veracausa.crypto.ring import P
 from veracausa.crypto.shares import FORWARD_BITS, NORM_BITS
-from veracausa.discovery.federated.holder import Holder
-from veracausa.discovery.federated.pairing import pairing
-from veracausa.discovery.federated.plan import Plan
-from veracausa.discovery.federated.preparation import Preparation
-from veracausa.discovery.federated.run import FederatedFit, discover
-from veracausa.discovery.federated.workshop import WorkshopOrder
-from veracausa.discovery.settings import Settings
+from veracausa.discovery.engines.shares.offline_phase import Preparation
+from veracausa.discovery.engines.shares.plan import Plan, pairing
+from veracausa.discovery.engines.shares.run import FederatedFit, discover
+from veracausa.discovery.engines.shares.share_engine import Holder
+from veracausa.discovery.engines.shares.triple_generator import WorkshopOrder
+from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.errors import InputError, VeracausaError
 from veracausa.wire.message import Message
 from veracausa.wire.threads import ThreadLink, run_threads, thread_links

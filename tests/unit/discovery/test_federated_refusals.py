@@ -13,8 +13,8 @@ import torch
 
 from veracausa.crypto.backends import none
 from veracausa.crypto.ring import P
-from veracausa.discovery.federated.run import discover
-from veracausa.discovery.settings import Settings
+from veracausa.discovery.engines.shares.run import discover
+from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.errors import RunError, WireError
 from veracausa.wire.message import Message
 from veracausa.wire.threads import ThreadLink

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from veracausa.data.causal import load_causal
 from veracausa.discovery.columns import standardised
-from veracausa.discovery.data import load_causal
-from veracausa.discovery.federated.run import discover
-from veracausa.discovery.federated.strong.run import discover as discover_strongly
-from veracausa.discovery.federated.whole import discover_whole
-from veracausa.discovery.heteroscedastic import FAR, LEAST, HeteroscedasticDecoders, rounding_variance
+from veracausa.discovery.engines.mpc.run import discover as discover_strongly
+from veracausa.discovery.engines.shares.plaintext_twin import discover_whole
+from veracausa.discovery.engines.shares.run import discover
+from veracausa.discovery.methods.vfedcd.decoders import FAR, LEAST, HeteroscedasticDecoders, rounding_variance
+from veracausa.discovery.methods.vfedcd.estimator import VFedCD
+from veracausa.discovery.methods.vfedcd.settings import Search, Settings
 from veracausa.discovery.privacy.options import Privacy
-from veracausa.discovery.settings import Search, Settings
-from veracausa.discovery.vfedcd import VFedCD
 from veracausa.errors import InputError, RunError
 
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from veracausa.crypto import ring
-from veracausa.crypto.draws import Masks, make_draws
 from veracausa.crypto.fixed_point import WEIGHT_BITS
+from veracausa.crypto.randomness import Masks, make_draws
 from veracausa.crypto.shares import FORWARD_BITS, SharedWeights
-from veracausa.discovery.federated import protocol
-from veracausa.discovery.federated.holder import Holder
-from veracausa.discovery.federated.protocol import elements, tensor
-from veracausa.discovery.federated.run import discover
-from veracausa.discovery.settings import Settings
+from veracausa.discovery.engines.shares import protocol
+from veracausa.discovery.engines.shares.protocol import elements, tensor
+from veracausa.discovery.engines.shares.run import discover
+from veracausa.discovery.engines.shares.share_engine import Holder
+from veracausa.discovery.methods.vfedcd.settings import Settings
 
 TARGET, SOURCE = "curious", "victim"
 OWN, COLUMNS, ROWS, BATCH = 2, 3, 40, 20

@@ -8,14 +8,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from veracausa.data.causal.synthetic import SyntheticOptions, synthetic
 from veracausa.discovery.acyclicity import ACYCLICITY, Spectral
-from veracausa.discovery.data.synthetic import SyntheticOptions, synthetic
-from veracausa.discovery.decoders import Decoders
-from veracausa.discovery.floating import FloatModel
+from veracausa.discovery.engines.centralized import FloatModel
 from veracausa.discovery.graphs import greedy_cut, is_acyclic
-from veracausa.discovery.settings import Settings
-from veracausa.discovery.structure import Structure
-from veracausa.discovery.threshold import candidates, mixture_threshold, most_worthy
+from veracausa.discovery.methods.vfedcd.decoders import Decoders
+from veracausa.discovery.methods.vfedcd.settings import Settings
+from veracausa.discovery.methods.vfedcd.structure import Structure
+from veracausa.discovery.methods.vfedcd.threshold import candidates, mixture_threshold, most_worthy
 from veracausa.metrics.graphs import shd
 
 R, M, N, H = 2, 3, 7, 4

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from veracausa.discovery.privacy.chosen import chosen
-from veracausa.discovery.privacy.laplace import statement as heuristic
+from veracausa.discovery.privacy.check import chosen
 from veracausa.discovery.privacy.mechanism import said
+from veracausa.discovery.privacy.noise import statement as heuristic
 from veracausa.discovery.privacy.options import LaplaceHeuristic, Privacy
 from veracausa.errors import InputError
 

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from veracausa.crypto.draws import Masks, make_draws
 from veracausa.crypto.fixed_point import GRADIENT_BITS, encode_columns
-from veracausa.discovery.decoders import Decoders
-from veracausa.discovery.privacy.clipping import PrivateDecoders, clip_rows, encode_clipped
-from veracausa.discovery.privacy.mechanism import Mechanism
+from veracausa.crypto.randomness import Masks, make_draws
+from veracausa.discovery.methods.vfedcd.decoders import Decoders
+from veracausa.discovery.privacy.mechanism import Mechanism, PrivateDecoders, clip_rows, encode_clipped
 from veracausa.discovery.privacy.options import Privacy
 
 D, H = 4, 3

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from veracausa.crypto.fixed_point import GRADIENT_BITS
-from veracausa.discovery.federated.run import FederatedFit, discover
+from veracausa.discovery.engines.shares.run import FederatedFit, discover
 from veracausa.discovery.graphs import greedy_cut
+from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.discovery.privacy.mechanism import make_mechanism
 from veracausa.discovery.privacy.options import LaplaceHeuristic, Privacy
-from veracausa.discovery.settings import Settings
 from veracausa.errors import InputError, RunError, VeracausaError
 from veracausa.wire.message import Message
 from veracausa.wire.threads import ThreadLink

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from veracausa.crypto.draws import Masks, make_draws
+from veracausa.crypto.randomness import Masks, make_draws
 from veracausa.crypto.ring import centred, reduce
-from veracausa.discovery.privacy import laplace
+from veracausa.discovery.privacy import noise as laplace
 from veracausa.discovery.privacy.noise import laplace_part, normal, rounded_normal
 from veracausa.discovery.privacy.options import LaplaceHeuristic
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from veracausa.discovery.privacy.output import received, result_kind, told
+from veracausa.discovery.privacy.options import received, result_kind, told
 from veracausa.errors import WireError
 from veracausa.wire.message import Message
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from veracausa.discovery.baselines import build
-from veracausa.discovery.data import load_causal
+from veracausa.data.causal import load_causal
+from veracausa.discovery.methods import build
 from veracausa.metrics.graphs import r2_sortability, var_sortability
 
 

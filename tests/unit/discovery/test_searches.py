@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veracausa.discovery import checkpoint
-from veracausa.discovery.data import load_causal
-from veracausa.discovery.federated.run import discover
-from veracausa.discovery.federated.strong.run import discover as discover_strongly
-from veracausa.discovery.floating import Fit, FloatModel
+from veracausa.data.causal import load_causal
+from veracausa.discovery.engines import centralized as checkpoint
+from veracausa.discovery.engines.centralized import Fit, FloatModel
+from veracausa.discovery.engines.mpc.run import discover as discover_strongly
+from veracausa.discovery.engines.shares.run import discover
+from veracausa.discovery.methods.vfedcd.estimator import VFedCD
+from veracausa.discovery.methods.vfedcd.searches import Searches, likelier
+from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.discovery.privacy.options import Privacy
-from veracausa.discovery.searches import Searches, likelier
-from veracausa.discovery.settings import Settings
-from veracausa.discovery.vfedcd import VFedCD
 from veracausa.errors import InputError
 
 DATA = load_causal("synthetic", attributes=5, edges=6, rows=90, seed=1)

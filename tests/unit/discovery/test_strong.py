@@ -11,26 +11,18 @@ import numpy as np
 import pytest
 import torch
 
-from veracausa.crypto.wide.arithmetic import Masked
-from veracausa.crypto.wide.plain import Plain
-from veracausa.crypto.wide.stream import Stream, fresh_seed
-from veracausa.crypto.wide.words import decode, encode
-from veracausa.discovery.federated.plan import VALIDATOR
-from veracausa.discovery.federated.run import FederatedFit
-from veracausa.discovery.federated.run import discover as discover_normally
-from veracausa.discovery.federated.strong.network import (
-    RATE_BITS,
-    SQUARE_BITS,
-    WEIGHT_BITS,
-    Network,
-    draw_share,
-    shapes,
-)
-from veracausa.discovery.federated.strong.party import StrongParty
-from veracausa.discovery.federated.strong.run import discover, plan_of
-from veracausa.discovery.federated.strong.twin import FloatTwin, StrongTwin
-from veracausa.discovery.settings import Settings
-from veracausa.discovery.vfedcd import VFedCD
+from veracausa.crypto.ring64.arithmetic import Masked
+from veracausa.crypto.ring64.plaintext import Plain
+from veracausa.crypto.ring64.words import Stream, decode, encode, fresh_seed
+from veracausa.discovery.engines.mpc.network import RATE_BITS, SQUARE_BITS, WEIGHT_BITS, Network, draw_share, shapes
+from veracausa.discovery.engines.mpc.party import StrongParty
+from veracausa.discovery.engines.mpc.plaintext_twin import FloatTwin, StrongTwin
+from veracausa.discovery.engines.mpc.run import discover, plan_of
+from veracausa.discovery.engines.shares.plan import VALIDATOR
+from veracausa.discovery.engines.shares.run import FederatedFit
+from veracausa.discovery.engines.shares.run import discover as discover_normally
+from veracausa.discovery.methods.vfedcd.estimator import VFedCD
+from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.errors import InputError, RunError, WireError
 from veracausa.runs.store import Store
 from veracausa.wire.link import Link

@@ -9,12 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veracausa.discovery.federated.holder import Holder
-from veracausa.discovery.federated.run import discover
-from veracausa.discovery.federated.validator import Validator
-from veracausa.discovery.federated.whole import discover_whole
-from veracausa.discovery.settings import Settings
-from veracausa.discovery.threshold import POWER, endings, mixture_threshold, rule_in_words, worth_threshold
+from veracausa.discovery.engines.shares.plaintext_twin import discover_whole
+from veracausa.discovery.engines.shares.run import discover
+from veracausa.discovery.engines.shares.share_engine import Holder
+from veracausa.discovery.engines.shares.validator import Validator
+from veracausa.discovery.methods.vfedcd.settings import Settings
+from veracausa.discovery.methods.vfedcd.threshold import (
+    POWER,
+    endings,
+    mixture_threshold,
+    rule_in_words,
+    worth_threshold,
+)
 from veracausa.errors import RunError
 
 D = 6

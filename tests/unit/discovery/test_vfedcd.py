@@ -12,12 +12,12 @@ import pytest
 from sklearn.base import clone
 
 import veracausa
-from veracausa.discovery import engines
-from veracausa.discovery.data import load_causal
-from veracausa.discovery.settings import FOLDER, Settings
-from veracausa.discovery.vfedcd import VFedCD
+from veracausa.data.causal import load_causal
+from veracausa.discovery.engines import launch as engines
+from veracausa.discovery.methods.vfedcd.estimator import VFedCD
+from veracausa.discovery.methods.vfedcd.settings import FOLDER, Settings
 from veracausa.errors import InputError
-from veracausa.profiles import read_profile
+from veracausa.registry import read_profile
 
 pytestmark = pytest.mark.xdist_group("vfedcd")  # what its tests share is made once, not once a worker
 
@@ -217,7 +217,7 @@ def test_where_columns_are_encrypted_resamples_are_federated_too(monkeypatch: py
         seen.append(how["encryption"])
         return engines.floating(settings, rows, np.random.default_rng(0), progress, lambda: False)
 
-    monkeypatch.setattr("veracausa.discovery.vfedcd.federated", pretend)
+    monkeypatch.setattr("veracausa.discovery.methods.vfedcd.estimator.federated", pretend)
     VFedCD(epochs=1, refit_epochs=0, bootstrap=2, encryption="bfv").fit(FEW, parties=PARTIES)
     assert seen == ["bfv"] * 3
 

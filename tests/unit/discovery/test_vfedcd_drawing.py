@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from veracausa.discovery.data.synthetic import random_dag
-from veracausa.runs.graph_figures import compared, graph_svg, heat_map_svg, legend
-from veracausa.runs.graph_layout import BOX, _crossings, _monotone, layered
+from veracausa.data.causal.synthetic import random_dag
+from veracausa.report.graph_figures import compared, graph_svg, heat_map_svg, legend
+from veracausa.report.graph_layout import BOX, _crossings, _monotone, layered
 
 
 @settings(max_examples=25, deadline=None)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from veracausa.discovery.baselines import methods
-from veracausa.discovery.data import causal_data
-from veracausa.discovery.settings import Settings
-from veracausa.profiles import PROFILES
+from veracausa.data.causal import causal_data
+from veracausa.discovery.methods import methods
+from veracausa.discovery.methods.vfedcd.settings import Settings
+from veracausa.registry import PROFILES
 
 PAGE = (Path(__file__).parents[3] / "docs" / "discovery.md").read_text(encoding="utf-8")
 _ROW = re.compile(r"^\| `(\w+)` \| `([^`]*)` \| `([^`]*)` \|", re.MULTILINE)

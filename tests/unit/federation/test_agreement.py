@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from veracausa.errors import InputError, RunError, WireError
-from veracausa.federation.agreement import (
+from veracausa.federation.consent import (
     CONSENT,
     TERMS,
     Agreement,
@@ -23,7 +23,7 @@ from veracausa.federation.agreement import (
     difference,
     exchange,
 )
-from veracausa.federation.declared import Declared
+from veracausa.federation.declared_messages import Declared
 from veracausa.wire.link import Link
 from veracausa.wire.threads import thread_links
 

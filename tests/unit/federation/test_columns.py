@@ -9,14 +9,14 @@ import pytest
 import tomli_w
 import torch
 
-from veracausa.discovery.federated.plan import VALIDATOR
+from veracausa.discovery.engines.shares.plan import VALIDATOR
 from veracausa.discovery.job import DiscoveryJob
 from veracausa.discovery.run import DiscoveryRun, run_job
 from veracausa.errors import InputError, RunError, WireError
 from veracausa.federation import columns as site_columns
 from veracausa.federation.columns import ATTRIBUTES, Attributes
 from veracausa.federation.discovery_site import LIVES
-from veracausa.federation.programs import party_program
+from veracausa.federation.site_program import party_program
 from veracausa.wire.message import Message
 from veracausa.wire.threads import run_threads, thread_links
 

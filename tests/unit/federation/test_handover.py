@@ -11,9 +11,9 @@ import zipfile
 import pytest
 
 from veracausa.errors import InputError
-from veracausa.federation.handover import export, import_part
+from veracausa.federation.export_import import export, import_part
 from veracausa.federation.inference import SitePrediction
-from veracausa.federation.programs import party_program
+from veracausa.federation.site_program import party_program
 from veracausa.wire.threads import run_threads, thread_links
 
 COLUMNS = {"bank": ("y",), "lab": ("a", "b")}

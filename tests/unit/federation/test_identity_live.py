@@ -22,7 +22,7 @@ pytest.importorskip("nvflare")
 
 from provisioned import free_port, join, provision_all
 from veracausa.cli.doctor import check_wire
-from veracausa.federation import tls_proof
+from veracausa.federation import tls_check as tls_proof
 from veracausa.federation.members import read_network
 from veracausa.wire.credentials import Credentials
 

@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 
 from provisioned import JOB, join, provision_all
 from veracausa.errors import InputError
-from veracausa.federation import joining, parcel, provision
-from veracausa.federation.new_folder import new_folder
+from veracausa.federation import invitation as parcel
+from veracausa.federation import membership as joining
+from veracausa.federation import membership as provision
+from veracausa.federation.invitation import new_folder
 from veracausa.wire.credentials import Credentials
 
 

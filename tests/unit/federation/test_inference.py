@@ -7,7 +7,7 @@ import pytest
 
 from veracausa.errors import InputError
 from veracausa.federation.inference import SitePrediction
-from veracausa.split.train import train
+from veracausa.training.train import train
 
 COLUMNS = {"bank": ("y",), "lab": ("a", "b"), "clinic": ("kind", "c")}
 

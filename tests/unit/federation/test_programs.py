@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from veracausa.errors import InputError, PeerLost, RunError
-from veracausa.federation.programs import party_program
+from veracausa.federation.site_program import party_program
+from veracausa.report.run_page import headline, write_report
 from veracausa.runs.folder import Run
 from veracausa.runs.record import read_run
-from veracausa.runs.report import headline, write_report
-from veracausa.runs.tree import decode_tree, flatten
-from veracausa.split.train import train
+from veracausa.runs.store import decode_tree, flatten
+from veracausa.training.train import train
 
 
 def model(path, name):

@@ -18,16 +18,15 @@ from federation.joined import NOTE, Sites
 from provisioned import provision_all
 from veracausa.cli.main import app
 from veracausa.errors import InputError, PeerLost, WireError
-from veracausa.federation import joining, provision
+from veracausa.federation import membership as joining
+from veracausa.federation import membership as provision
 from veracausa.federation.identity import Authority, make_key, sign
-from veracausa.federation.new_folder import new_folder
-from veracausa.federation.parcel import read_parcel, write_parcel
-from veracausa.federation.revocation import revoke
-from veracausa.wire.credentials import Credentials, read_certificate, shown_by
-from veracausa.wire.deny_list import FILE, DenyList
+from veracausa.federation.invitation import new_folder, read_parcel, write_parcel
+from veracausa.federation.membership import revoke
+from veracausa.wire.credentials import FILE, Credentials, DenyList, read_certificate, shown_by
 from veracausa.wire.flare import cell as cells
 from veracausa.wire.flare.session import Identity, Opening, new_life
-from veracausa.wire.listening_driver import ListeningDriver
+from veracausa.wire.listening import ListeningDriver
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from veracausa.errors import InputError, WireError
 from veracausa.federation import order
 from veracausa.federation.order import NOTHING, agree_on_kept, checked_places
 from veracausa.federation.rows import HELD, SCHEMA, SiteTable
-from veracausa.split.party import Schema
+from veracausa.training.split.program import Schema
 from veracausa.wire.threads import run_threads, thread_links
 
 PASSIVE = ("lab", "clinic")

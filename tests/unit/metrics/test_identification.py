@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veracausa.data.files import data_folder
-from veracausa.metrics import lpips_weights
+from veracausa.metrics import lpips as lpips_weights
 from veracausa.metrics.identification import identify, payload_linkability, reidentify, squared_distances
 from veracausa.metrics.lpips import load_lpips, lpips
 

@@ -67,7 +67,7 @@ def test_affine_alignment_forgives_scale_and_offset_of_each_channel() -> None:
 
 
 def test_luminance_ssim_does_not_see_colour() -> None:
-    colour = pytest.importorskip("veracausa.colour")
+    colour = pytest.importorskip("veracausa.data.colour")
     guess, truth = pictures(2, 1, 16, 8)
     assert torch.equal(luminance_ssim(guess, truth), ssim(guess, truth))
     _, coloured = pictures(2, 3, 16, 8)

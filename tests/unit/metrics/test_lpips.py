@@ -12,7 +12,7 @@ from torch import Tensor
 
 from veracausa.data.files import data_folder
 from veracausa.errors import InputError
-from veracausa.metrics import lpips_weights
+from veracausa.metrics import lpips as lpips_weights
 from veracausa.metrics.lpips import LpipsNetwork, Unavailable, embedding, load_lpips, lpips
 
 FOLDER = data_folder() / "lpips"

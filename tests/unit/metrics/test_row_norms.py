@@ -7,9 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from bound_defense import linear, rows, small_conv
-from veracausa.metrics.jacobian import RowJacobian
-from veracausa.metrics.row_norms import estimated_row_norms, exact_row_norms
-from veracausa.metrics.truncated_svd import EXTRA, truncated_svd
+from veracausa.metrics.jacobian import EXTRA, RowJacobian, estimated_row_norms, exact_row_norms, truncated_svd
 
 
 def dense(bottom: nn.Module, x: Tensor) -> Tensor:

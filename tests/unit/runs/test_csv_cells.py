@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veracausa.discovery.job import read_edges
-from veracausa.runs.csv_cells import as_written, safe
-from veracausa.split.predict import Predictions
+from veracausa.runs.atomic import as_written, safe
+from veracausa.training.predict import Predictions
 
 
 @pytest.mark.parametrize("text", ["=1+1", "@SUM(A1)", "+cmd|' /C calc'!A0", "-2+3", "\tx", "\rx", "'=1"])

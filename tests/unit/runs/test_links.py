@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from veracausa.errors import InputError
+from veracausa.report.run_page import write_report
 from veracausa.runs.folder import locked
-from veracausa.runs.report import write_report
 
 EXAMPLE = Path(__file__).parents[2] / "cli" / "example_run"
 

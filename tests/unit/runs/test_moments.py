@@ -12,8 +12,8 @@ from veracausa.config import Checkpoints
 from veracausa.data.load import load
 from veracausa.errors import RunError
 from veracausa.runs.store import Store
-from veracausa.split.party import Schema
-from veracausa.split.restore import restore_passive
+from veracausa.training.checkpoints import restore_passive
+from veracausa.training.split.program import Schema
 
 JOB = {
     "data": {"name": "digits"},

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from veracausa.errors import InputError, RunError
 from veracausa.runs.atomic import write_whole
-from veracausa.runs.tree import decode_tree, digest, encode_tree, flatten, read_tree, same, unflatten
+from veracausa.runs.store import decode_tree, digest, encode_tree, flatten, read_tree, same, unflatten
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.bool]
 

@@ -16,12 +16,12 @@ import torch
 from federation.joined import FLOATS, NAMES, NOTE, Frame, Sites
 from veracausa.errors import PeerLost
 from veracausa.wire.flare import cell as cells
+from veracausa.wire.flare import handshake as waiting
 from veracausa.wire.flare import link as links
-from veracausa.wire.flare import waiting
 from veracausa.wire.flare.cell import FlareSite
 from veracausa.wire.flare.frames import HEADER, Header, Sort
+from veracausa.wire.flare.handshake import MAX_OFFERS
 from veracausa.wire.flare.link import FlareLink
-from veracausa.wire.flare.meeting import MAX_OFFERS
 from veracausa.wire.flare.session import pack
 
 pytest.importorskip("nvflare")

@@ -24,10 +24,9 @@ from federation.joined import wait_until
 from provisioned import free_port
 from veracausa.errors import InputError, PeerLost
 from veracausa.federation.members import Member, Network, WireLimits
-from veracausa.wire.credentials import Credentials, fingerprint, read_certificate
-from veracausa.wire.deny_list import DenyList
+from veracausa.wire.credentials import Credentials, DenyList, fingerprint, read_certificate
 from veracausa.wire.flare import cell as cells
-from veracausa.wire.flare import waiting
+from veracausa.wire.flare import handshake as waiting
 from veracausa.wire.flare.cell import FlareSite
 
 # The libraries of grpc leave threads behind, which does no good to the process of a whole test suite.
@@ -205,9 +204,9 @@ def test_the_engines_web_stack_is_never_imported(scheme: str, tmp_path: Path) ->
     code = f"""
 import sys
 from pathlib import Path
-import veracausa.cli.main, veracausa.federation.attempt, veracausa.federation.programs
+import veracausa.cli.main, veracausa.federation.session_attempt, veracausa.federation.site_program
 from veracausa.federation.members import read_network
-from veracausa.federation.split_site import SplitSite
+from veracausa.federation.training_site import SplitSite
 from veracausa.wire.credentials import Credentials
 from veracausa.wire.flare.cell import FlareSite
 own = Credentials(*map(Path, {[str(path) for path in (own.root, own.certificate, own.key)]!r}))

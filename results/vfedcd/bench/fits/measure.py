@@ -9,9 +9,9 @@ import sys
 import time
 
 import polars as pl
-
 from veracausa.discovery.data import load_causal
 from veracausa.discovery.vfedcd import VFedCD
+
 from veracausa.metrics.graphs import graph_scores
 
 CASES = {

@@ -17,10 +17,10 @@ from veracausa.data.vertical import VerticalDataset
 from veracausa.defenses.base import Defense
 from veracausa.errors import InputError
 from veracausa.registry import Options, did_you_mean
-from veracausa.split.bottom import DefendedBottom, build_defended, make_defense
-from veracausa.split.party import Schema
-from veracausa.split.placement import choose_device, placed
-from veracausa.split.watcher import Predict as Top
+from veracausa.training.hooks import Predict as Top
+from veracausa.training.placement import choose_device, placed
+from veracausa.training.split.halves import DefendedBottom, build_defended, make_defense
+from veracausa.training.split.program import Schema
 
 _GRANTED = Grant.ARCHITECTURE | Grant.LABELS | Grant.AUXILIARY | Grant.DEFENSE | Grant.TAMPER
 

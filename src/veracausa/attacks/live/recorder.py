@@ -12,8 +12,8 @@ from veracausa.attacks.base import Exchange
 from veracausa.attacks.transcript import Head, TranscriptWriter
 from veracausa.config import Job
 from veracausa.runs.store import Store
-from veracausa.split.placement import wire_dtype
-from veracausa.split.watcher import Meeting, Watcher
+from veracausa.training.hooks import Meeting, Watcher
+from veracausa.training.placement import wire_dtype
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,8 @@ from veracausa.attacks.live.knowledge import Knowledge
 from veracausa.errors import RunError
 from veracausa.registry import Options
 from veracausa.runs.atomic import write_whole
-from veracausa.runs.store import Store
-from veracausa.runs.tree import encode_tree, read_tree
-from veracausa.split.watcher import Meeting, Predict, Watcher
+from veracausa.runs.store import Store, encode_tree, read_tree
+from veracausa.training.hooks import Meeting, Predict, Watcher
 
 
 @dataclass(frozen=True)

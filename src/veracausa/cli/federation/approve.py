@@ -31,7 +31,7 @@ def approve(
 ) -> None:
     """Sign a member's request, after its fingerprint was compared. What goes back holds nothing secret."""
     from veracausa.cli import console
-    from veracausa.federation import provision
+    from veracausa.federation import membership as provision
     from veracausa.federation.identity import need_flare
 
     need_flare()

@@ -17,7 +17,7 @@ def export(
 ) -> None:
     """Write this party's trained part to a file: weights and preprocessing, for itself and not for its partners."""
     from veracausa.cli import console
-    from veracausa.federation.handover import export as write
+    from veracausa.federation.export_import import export as write
     from veracausa.wire.credentials import Credentials
 
     me = party or Credentials.of_folder(folder).common_name

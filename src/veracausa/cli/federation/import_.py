@@ -22,7 +22,7 @@ def import_(
     A part whose model is code needs --allow-model: the file only names the code, and that alone runs nothing.
     """
     from veracausa.cli import console
-    from veracausa.federation.handover import import_part
+    from veracausa.federation.export_import import import_part
 
     manifest = import_part(file, out, allow_model)
     console.out.print(f"{manifest.party} ({manifest.role}) -> {out}", markup=False, soft_wrap=True)

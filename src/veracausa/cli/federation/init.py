@@ -58,10 +58,11 @@ def init(
 ) -> None:
     """Found a federation: its members, its job and its root, and an invitation that holds nothing secret."""
     from veracausa.cli import console
-    from veracausa.federation import joining, provision
+    from veracausa.federation import membership as joining
+    from veracausa.federation import membership as provision
     from veracausa.federation.identity import need_flare
+    from veracausa.federation.invitation import new_folder
     from veracausa.federation.members import wire_limits
-    from veracausa.federation.new_folder import new_folder
     from veracausa.federation.party_file import party_toml
     from veracausa.wire.credentials import Credentials, fingerprint, read_certificate
 

@@ -54,9 +54,8 @@ def join(
 
 def _ask(invitation: Path, party: str, out: Path, root: str | None, own_part: str, allow_model: str | None) -> None:
     from veracausa.cli import console
-    from veracausa.federation.joining import ask, unpack_invitation
-    from veracausa.federation.new_folder import new_folder
-    from veracausa.federation.provision import same_fingerprint
+    from veracausa.federation.invitation import new_folder
+    from veracausa.federation.membership import ask, same_fingerprint, unpack_invitation
 
     with new_folder(out) as folder:
         unpack_invitation(invitation, folder)
@@ -82,8 +81,8 @@ def _ask(invitation: Path, party: str, out: Path, root: str | None, own_part: st
 
 def _accept(folder: Path, signed: Path) -> None:
     from veracausa.cli import console
-    from veracausa.federation.joining import accept
     from veracausa.federation.members import read_network
+    from veracausa.federation.membership import accept
 
     network = read_network(folder / "federation.toml")
     credentials = accept(folder, signed)

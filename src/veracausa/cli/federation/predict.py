@@ -38,8 +38,8 @@ def _predict(
     folder: Path, data: Path | None, out: Path | None, raw: bool, allow_model: str | None, as_json: bool
 ) -> None:
     from veracausa.cli.console import err, print_json_line
-    from veracausa.federation.attempt import Site, connected
     from veracausa.federation.inference import SitePrediction
+    from veracausa.federation.session_attempt import Site, connected
 
     site = Site.read(folder)
     party = SitePrediction(folder, site.me, data, allow_model)

@@ -23,7 +23,7 @@ def revoke(
     Each member keeps a list of its own. The one that serves and the one that must not be fooled both need the entry.
     """
     from veracausa.cli import console
-    from veracausa.federation.revocation import revoke as deny
+    from veracausa.federation.membership import revoke as deny
 
     done = deny(folder, what)
     console.out.print("\n".join(revoked_lines(done.path, done.sha256)), markup=False, soft_wrap=True)

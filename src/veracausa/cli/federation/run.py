@@ -16,8 +16,8 @@ from veracausa.cli.interruption import GoOn, resumable
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from veracausa.federation.agreement import Agreement
-    from veracausa.federation.prepared import Prepared
+    from veracausa.federation.consent import Agreement
+    from veracausa.federation.site_program import Prepared
 
 
 def run(
@@ -54,8 +54,8 @@ def run(
 
 def _take_part(folder: Path, yes: bool, job_seed: bool, listen: str | None, allow_model: str | None) -> None:
     from veracausa.cli import console
-    from veracausa.federation.attempt import Site, run_site
-    from veracausa.federation.programs import party_program
+    from veracausa.federation.session_attempt import Site, run_site
+    from veracausa.federation.site_program import party_program
 
     site = Site.read(folder, listen)
     prepared = party_program(folder, site.me, secret=not job_seed, allow_model=allow_model)
@@ -122,7 +122,7 @@ def _partners(agreement: Agreement) -> Table:
 
 def _what_leaves(agreement: Agreement) -> Table:
     from veracausa.cli import console
-    from veracausa.runs.figures import format_bytes
+    from veracausa.report.figures import format_bytes
 
     table = console.plain_table("kind", "to", "what", "bytes", "", title="what leaves this party")
     for sent in agreement.own.sends:

@@ -26,8 +26,8 @@ def serve(
     from collections.abc import Mapping
 
     from veracausa.cli import console
-    from veracausa.federation.attempt import Site
-    from veracausa.federation.attempt import serve as relay
+    from veracausa.federation.session_attempt import Site
+    from veracausa.federation.session_attempt import serve as relay
 
     site = Site.read(folder, listen)
 

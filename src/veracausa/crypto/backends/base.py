@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from veracausa.crypto.draws import Masks
+from veracausa.crypto.randomness import Masks
 from veracausa.crypto.ring import Ring, Small
 
 Bytes = NDArray[np.uint8]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from veracausa.crypto import ring
 from veracausa.crypto.backends.base import Bytes, EncryptedRows, Encryption
-from veracausa.crypto.draws import Masks
+from veracausa.crypto.randomness import Masks
 from veracausa.crypto.ring import P, Ring, Small
 from veracausa.crypto.toss import Toss
 from veracausa.errors import WireError

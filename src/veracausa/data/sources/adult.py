@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from veracausa.data.align import TableFile
 from veracausa.data.files import Remote, find, subset_note
+from veracausa.data.ids import TableFile
 from veracausa.data.sources import datasets
 from veracausa.data.tables import Holding, OwnTable, TableOptions, Tables, own_table
 from veracausa.errors import InputError

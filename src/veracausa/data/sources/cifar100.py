@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from veracausa.data.cifar import count_records, read_records
 from veracausa.data.files import Remote, data_folder, find, subset_note
 from veracausa.data.images import ImageOptions, Images
+from veracausa.data.picture_files import count_records, read_records
 from veracausa.data.sources import datasets
 
 if TYPE_CHECKING:

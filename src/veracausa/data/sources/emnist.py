@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal
 from torch import Tensor
 
 from veracausa.data.files import Remote, data_folder, find, subset_note
-from veracausa.data.idx import read_idx
 from veracausa.data.images import ImageOptions, Images
+from veracausa.data.picture_files import read_idx
 from veracausa.data.sources import datasets
 from veracausa.errors import InputError
 

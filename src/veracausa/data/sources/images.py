@@ -11,9 +11,9 @@ from torch import Tensor
 
 from veracausa import seeding
 from veracausa.data.files import given_path, subset_note
-from veracausa.data.hold_out import hold_out
-from veracausa.data.image_files import ANNOTATIONS, annotated, class_folders, in_turn, read_pictures
 from veracausa.data.images import ImageOptions, Images
+from veracausa.data.overlap import hold_out
+from veracausa.data.picture_files import ANNOTATIONS, annotated, class_folders, in_turn, read_pictures
 from veracausa.data.sources import datasets
 from veracausa.errors import InputError
 from veracausa.registry import did_you_mean

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from veracausa.data.files import Remote, find, subset_note
-from veracausa.data.idx import read_idx
 from veracausa.data.images import ImageOptions, Images
+from veracausa.data.picture_files import read_idx
 from veracausa.data.sources import datasets
 from veracausa.errors import InputError
 

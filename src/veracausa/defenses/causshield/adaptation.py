@@ -13,13 +13,12 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from veracausa import seeding
-from veracausa.defenses.causshield import dimensions, losses
-from veracausa.defenses.causshield.captured import Captured
-from veracausa.defenses.causshield.held_batch import held_batch
-from veracausa.defenses.causshield.masker import build_masker
+from veracausa.defenses.causshield import losses
+from veracausa.defenses.causshield import masker as dimensions
+from veracausa.defenses.causshield.batch_norm import TwoViews, held_batch
+from veracausa.defenses.causshield.cuda_graph import Captured
+from veracausa.defenses.causshield.masker import build_masker, gumbel, iterative_softmax, top_k, upper_count
 from veracausa.defenses.causshield.options import CausShieldOptions
-from veracausa.defenses.causshield.sampling import gumbel, iterative_softmax, top_k, upper_count
-from veracausa.defenses.causshield.two_views import TwoViews
 from veracausa.models.dropout import bind_dropout
 
 log = logging.getLogger(__name__)

@@ -15,8 +15,8 @@ from veracausa.data.vertical import Part
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Context, Defense, Progress, unheard
 from veracausa.defenses.causshield.adaptation import Adaptation
+from veracausa.defenses.causshield.batch_norm import drops
 from veracausa.defenses.causshield.diagnostics import diagnostics
-from veracausa.defenses.causshield.held_batch import drops
 from veracausa.defenses.causshield.options import CausShieldOptions
 from veracausa.defenses.causshield.surrogates import surrogates
 from veracausa.defenses.causshield.surrogates.collect import SurrogateSet, collect, resolve

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from veracausa.colour import without_chroma, without_luminance
+from veracausa.data.colour import without_chroma, without_luminance
 from veracausa.defenses.causshield.losses import DEAD, correlation_sums
-from veracausa.defenses.causshield.masker import always_up
-from veracausa.defenses.causshield.sampling import top_k, upper_count
+from veracausa.defenses.causshield.masker import always_up, top_k, upper_count
 
 if TYPE_CHECKING:
     from veracausa.defenses.causshield.adaptation import Adaptation

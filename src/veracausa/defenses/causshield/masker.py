@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from veracausa.defenses.causshield.dimensions import Reading, count, patches
 from veracausa.models.dropout import Dropout
 
 
@@ -73,3 +75,93 @@ def _last_norm(dimensions: int, logit_bn: bool) -> nn.Module:
 def always_up(upper: Tensor) -> Tensor:
     """The share of dimensions that are upper for more than 95 % of the rows: a masker that ignores its input."""
     return (upper.mean(0) > 0.95).float().mean()
+
+
+Reading = Literal["flat", "channel", "pooled", "patch"]
+
+
+def choose_reading(wanted: str, shape: tuple[int, ...], rows: int) -> Reading:
+    """The reading for payloads of this shape; `auto` takes channels for maps that are too wide for the batch."""
+    if len(shape) != 3:
+        return "flat"
+    if wanted != "auto":
+        return wanted  # type: ignore[return-value]
+    channels, height, width = shape
+    return "flat" if channels * height * width <= 2 * rows else "channel"
+
+
+def as_matrix(r: Tensor, reading: Reading, patch: tuple[int, int] = (4, 4)) -> Tensor:
+    """The (samples, dimensions) matrix of a batch of representations."""
+    if r.ndim != 4 or reading == "flat":
+        return r.flatten(1)
+    if reading == "channel":
+        return r.permute(0, 2, 3, 1).flatten(0, 2)
+    if reading == "pooled":
+        return r.mean((2, 3))
+    return F.adaptive_avg_pool2d(r, patches(r.shape, patch)).flatten(1)
+
+
+def count(shape: tuple[int, ...], reading: Reading, patch: tuple[int, int] = (4, 4)) -> int:
+    """J, the number of dimensions."""
+    if len(shape) != 3:
+        return shape[0] if len(shape) == 1 else _product(shape)
+    if reading in ("channel", "pooled"):
+        return shape[0]
+    height, width = patches((1, *shape), patch) if reading == "patch" else shape[1:]
+    return shape[0] * height * width
+
+
+def spread(mask: Tensor, shape: tuple[int, ...], reading: Reading, patch: tuple[int, int] = (4, 4)) -> Tensor:
+    """A (rows, dimensions) mask in the shape of the representations, for a dimension that covers several values."""
+    if len(shape) != 3 or reading == "flat":
+        return mask.view(-1, *shape)
+    if reading in ("channel", "pooled"):
+        return mask.view(-1, shape[0], 1, 1)
+    cells = mask.view(-1, shape[0], *patches((1, *shape), patch))
+    return F.interpolate(cells, size=shape[1:], mode="nearest")
+
+
+def patches(shape: tuple[int, ...], patch: tuple[int, int]) -> tuple[int, int]:
+    return min(patch[0], shape[2]), min(patch[1], shape[3])
+
+
+def _product(shape: tuple[int, ...]) -> int:
+    total = 1
+    for size in shape:
+        total *= size
+    return total
+
+
+def gumbel(shape: torch.Size, rng: torch.Generator) -> Tensor:
+    """Gumbel(0, 1) noise on the generator's device."""
+    return -torch.empty(shape, device=rng.device).exponential_(generator=rng).clamp_(min=1e-20).log_()
+
+
+def top_k(logits: Tensor, k: int, temperature: float, noise: Tensor | None) -> Tensor:
+    """(rows, J) masks with exactly k ones a row; backward they are sigmoids around the k-th largest (straight-through).
+
+    Without `noise` the mask is that of the k highest logits.
+    """
+    u = logits.float() / temperature
+    if noise is not None:
+        u = u + noise
+    ranked, index = u.topk(k + 1, dim=1)
+    threshold = (ranked[:, -2:-1] + ranked[:, -1:]).detach() / 2
+    hard = torch.zeros_like(u).scatter_(1, index[:, :k], 1.0)
+    soft = torch.sigmoid(u - threshold)
+    return hard + (soft - soft.detach())  # exactly 0 or 1 forward
+
+
+def iterative_softmax(logits: Tensor, k: int, temperature: float, rng: torch.Generator) -> Tensor:
+    """CIRL's mask: k Gumbel-softmax draws, each fed the one before, and their maximum. Slow for large J."""
+    drawn = logits.float()
+    mask = torch.zeros_like(drawn)
+    for _ in range(k):
+        drawn = torch.softmax((drawn + gumbel(drawn.shape, rng)) / temperature, dim=1)
+        mask = torch.maximum(mask, drawn)
+    return mask
+
+
+def upper_count(tau: float, dimensions: int) -> int:
+    """⌊τJ⌋, at least one and not all."""
+    return min(max(1, int(tau * dimensions)), dimensions - 1)

@@ -9,8 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
 from veracausa.errors import InputError
-from veracausa.profiles import over_profile
-from veracausa.registry import Options
+from veracausa.registry import Options, over_profile
 
 FOLDER = Path(__file__).parent / "profiles"
 

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veracausa.discovery.data.synthetic import SyntheticOptions, synthetic
-from veracausa.discovery.federated.whole import discover_whole
-from veracausa.discovery.floating import FloatModel
+from veracausa.data.causal.synthetic import SyntheticOptions, synthetic
+from veracausa.discovery.engines.centralized import FloatModel
+from veracausa.discovery.engines.shares.plaintext_twin import discover_whole
 from veracausa.discovery.graphs import greedy_cut
-from veracausa.discovery.searches import Searches
-from veracausa.discovery.settings import Settings
+from veracausa.discovery.methods.vfedcd.searches import Searches
+from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.metrics.graphs import graph_scores
 from veracausa.runs.atomic import write_whole
 from veracausa.runs.machine import describe_machine

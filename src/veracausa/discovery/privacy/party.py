@@ -1,4 +1,4 @@
-"""A party whose rows are hidden from who sees strengths: it clips, and adds noise to all that it teaches."""
+"""The private model in floating point, in one place: what a budget costs in accuracy, before parties meet."""
 
 from __future__ import annotations
 
@@ -10,14 +10,20 @@ from numpy.typing import NDArray
 from veracausa.crypto import ring
 from veracausa.crypto.fixed_point import VALUE_BITS, WEIGHT_BITS
 from veracausa.crypto.ring import Ring
-from veracausa.discovery.federated.party import AttributeParty
-from veracausa.discovery.federated.plan import Plan
-from veracausa.discovery.privacy.clipping import PrivateDecoders, clip_rows, encode_clipped
-from veracausa.discovery.privacy.mechanism import mechanism_of
+from veracausa.discovery.engines.shares.party import AttributeParty
+from veracausa.discovery.engines.shares.plan import Plan
+from veracausa.discovery.privacy.mechanism import (
+    PrivateDecoders,
+    clip_rows,
+    encode_clipped,
+    mechanism_of,
+)
 from veracausa.discovery.privacy.noise import rounded_normal
 from veracausa.wire.link import Link
 
 Array = NDArray[np.float64]
+
+
 Mask = NDArray[np.bool_]
 
 

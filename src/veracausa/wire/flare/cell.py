@@ -14,14 +14,12 @@ import torch
 
 from veracausa.errors import InputError, PeerLost, WireError
 from veracausa.escaping import escaped
-from veracausa.wire.credentials import Credentials
-from veracausa.wire.deny_list import LOOK_S, DenyList
+from veracausa.wire.credentials import LOOK_S, Credentials, DenyList
 from veracausa.wire.flare.frames import HEADER, OF_A_SESSION, Frame, Header, Sort, StaleFrame, parse
-from veracausa.wire.flare.gate import CHANNEL, TOPIC, FrameGate, engine
+from veracausa.wire.flare.handshake import Meeting, Waiting
 from veracausa.wire.flare.link import FlareLink
-from veracausa.wire.flare.meeting import Meeting
+from veracausa.wire.flare.restricted_cell import CHANNEL, TOPIC, FrameGate, engine
 from veracausa.wire.flare.session import Identity, Opening, new_life, unpack
-from veracausa.wire.flare.waiting import Waiting
 from veracausa.wire.listening import not_opened
 
 if TYPE_CHECKING:
@@ -81,7 +79,7 @@ class FlareSite:
     def open(self) -> FlareSite:
         """Listen or dial, as the network says."""
         try:
-            from veracausa.wire.flare.guarded import GuardedCell
+            from veracausa.wire.flare.restricted_cell import GuardedCell
         except ImportError:
             raise InputError(
                 'the package nvflare is missing, which carries messages: pip install "veracausa[federation]"'
@@ -257,7 +255,7 @@ class FlareSite:
     def _transmit(self, peer: str, frame: Frame) -> bool:
         from nvflare.fuel.f3.message import Message
 
-        from veracausa.wire.flare.guarded import STRAIGHT
+        from veracausa.wire.flare.restricted_cell import STRAIGHT
 
         try:
             headers = {STRAIGHT: True} if frame[4] in OF_A_SESSION and not self.sealed(peer) else {}

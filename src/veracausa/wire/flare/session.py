@@ -21,8 +21,7 @@ import msgpack
 import torch
 
 from veracausa.errors import WireError
-from veracausa.wire.credentials import Credentials, fingerprint, read_certificate, read_key, shown_by
-from veracausa.wire.deny_list import DenyList, Shown
+from veracausa.wire.credentials import Credentials, DenyList, Shown, fingerprint, read_certificate, read_key, shown_by
 from veracausa.wire.flare.frames import Frame, StaleFrame, room
 
 if TYPE_CHECKING:

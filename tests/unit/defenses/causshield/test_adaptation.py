@@ -11,9 +11,9 @@ from torch import nn
 from veracausa import seeding
 from veracausa.defenses.causshield import CausShieldOptions
 from veracausa.defenses.causshield.adaptation import Adaptation
+from veracausa.defenses.causshield.batch_norm import TwoViews
 from veracausa.defenses.causshield.diagnostics import diagnostics, effective_rank, linear_cka
-from veracausa.defenses.causshield.two_views import TwoViews
-from veracausa.runs.tree import decode_tree, encode_tree, same
+from veracausa.runs.store import decode_tree, encode_tree, same
 
 
 def bottom():

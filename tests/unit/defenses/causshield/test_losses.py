@@ -7,7 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from veracausa.defenses.causshield import dimensions, losses
+from veracausa.defenses.causshield import losses
+from veracausa.defenses.causshield import masker as dimensions
 
 
 def views(rows: int, columns: int, seed: int = 0):

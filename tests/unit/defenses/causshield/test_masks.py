@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veracausa import seeding
-from veracausa.defenses.causshield.masker import always_up, build_masker
-from veracausa.defenses.causshield.sampling import gumbel, iterative_softmax, top_k, upper_count
+from veracausa.defenses.causshield.masker import always_up, build_masker, gumbel, iterative_softmax, top_k, upper_count
 
 
 def draw(logits, seed=0):

@@ -8,12 +8,18 @@ import numpy as np
 
 from veracausa.crypto import ring
 from veracausa.crypto.backends.base import Bytes, EncryptedRows, Encryption
-from veracausa.crypto.backends.bfv.answers import backward_answer, forward_answer
 from veracausa.crypto.backends.bfv.keys import PublicKey, SecretKey
 from veracausa.crypto.backends.bfv.packing import Packing
-from veracausa.crypto.backends.bfv.rows import BFVRows, encrypted_rows
-from veracausa.crypto.backends.bfv.values import decrypted_products, encrypted_values, products_with
-from veracausa.crypto.draws import Masks
+from veracausa.crypto.backends.bfv.products import (
+    BFVRows,
+    backward_answer,
+    decrypted_products,
+    encrypted_rows,
+    encrypted_values,
+    forward_answer,
+    products_with,
+)
+from veracausa.crypto.randomness import Masks
 from veracausa.crypto.ring import Ring, Small
 from veracausa.crypto.toss import Toss
 from veracausa.errors import WireError

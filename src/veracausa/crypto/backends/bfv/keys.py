@@ -20,11 +20,14 @@ import seal
 
 from veracausa.crypto.backends.base import Bytes
 from veracausa.crypto.backends.bfv.ciphertexts import (
+    NO_KEY,
     Residues,
     decode,
     encode,
     factor,
+    fingerprint,
     load,
+    measured,
     pack,
     packed_size,
     plaintext,
@@ -32,11 +35,11 @@ from veracausa.crypto.backends.bfv.ciphertexts import (
     rounded,
     scheme,
     unpack,
+    unwrap,
+    wrap,
 )
-from veracausa.crypto.backends.bfv.envelope import NO_KEY, fingerprint, measured, unwrap, wrap
-from veracausa.crypto.backends.bfv.noise import fresh_noise, ternary
 from veracausa.crypto.backends.bfv.parameters import ALL, DEGREE, PRIMES, SENT, context
-from veracausa.crypto.backends.bfv.uniform import first_half, fresh_seed, second_half
+from veracausa.crypto.backends.bfv.sampling import first_half, fresh_noise, fresh_seed, second_half, ternary
 from veracausa.crypto.ring import P, Ring
 from veracausa.crypto.toss import Toss
 from veracausa.errors import RunError, WireError

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import numpy as np
+from gmpy2 import mpz, powmod
 
 from veracausa.crypto import ring
 from veracausa.crypto.backends.base import Bytes, EncryptedRows, Encryption
-from veracausa.crypto.backends.paillier.combining import combinations, shifted
 from veracausa.crypto.backends.paillier.keys import PublicKey, SecretKey
 from veracausa.crypto.backends.paillier.slots import LARGEST_VALUE, Blocks, Slots, slots_for
-from veracausa.crypto.draws import Masks
-from veracausa.crypto.ring import P, Ring, Small
+from veracausa.crypto.randomness import Masks
+from veracausa.crypto.ring import BITS, P, Ring, Small
 from veracausa.crypto.toss import Toss
 from veracausa.errors import InputError, WireError
 
@@ -189,3 +189,34 @@ def _packed(blocks: Sequence[Blocks], x: Ring) -> list[int]:
     """The columns of (sum of heights, terms) signed integers, block by block."""
     parts = np.split(x, np.cumsum([block.height for block in blocks])[:-1])
     return [block.slots.pack(column) for block, part in zip(blocks, parts, strict=True) for column in part.T.tolist()]
+
+
+def combinations(ciphertexts: Sequence[int], scalars: Ring, modulus: int) -> list[int]:
+    """Π c_a^s[a, j] for every column j of the scalars (terms, width).
+
+    Powers of a ciphertext are made once for all columns, and squarings come once for all terms (Straus' method), with
+    the window that needs the fewest multiplications.
+    """
+    width = scalars.shape[1]
+    window = min(range(1, 9), key=lambda w: 2**w + width * -(-BITS // w))
+    shifts = np.arange(0, BITS, window)
+    digits = scalars[..., None] >> shifts & (2**window - 1)
+    sums = [[mpz(1)] * len(shifts) for _ in range(width)]
+    for c, rows in zip(ciphertexts, digits.tolist(), strict=True):
+        powers = [mpz(1), c]
+        for _ in range(2, 2**window):
+            powers.append(powers[-1] * c % modulus)
+        for total, row in zip(sums, rows, strict=True):
+            for at, digit in enumerate(row):
+                if digit:
+                    total[at] = total[at] * powers[digit] % modulus
+    return [shifted(total, window, modulus) for total in sums]
+
+
+def shifted(ciphertexts: Sequence[int], bits: int, modulus: int) -> int:
+    """Σ of the plaintexts, each `bits` bits higher than the one before it."""
+    shift = mpz(1) << bits
+    out = ciphertexts[-1]
+    for c in reversed(ciphertexts[:-1]):
+        out = powmod(out, shift, modulus) * c % modulus
+    return out

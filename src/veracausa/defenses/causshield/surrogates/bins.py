@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from veracausa.colour import rgb_to_lab
+from veracausa.data.colour import rgb_to_lab
 
 GRID = 10.0
 """The step of the ab grid."""

@@ -30,7 +30,7 @@ from veracausa.defenses.causshield.surrogates.base import (
 from veracausa.errors import InputError, RunError
 from veracausa.registry import Options
 from veracausa.runs.atomic import write_whole
-from veracausa.runs.tree import decode_tree, encode_tree
+from veracausa.runs.store import decode_tree, encode_tree
 
 # Of what is made and how it is kept: a change of either makes what lies in caches worthless.
 FORMAT = 1

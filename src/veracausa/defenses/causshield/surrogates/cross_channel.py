@@ -26,8 +26,7 @@ from veracausa.defenses.causshield.surrogates.base import (
     batches,
     on_device,
 )
-from veracausa.defenses.causshield.surrogates.training import predict, train
-from veracausa.defenses.causshield.surrogates.unet import UNet
+from veracausa.defenses.causshield.surrogates.training import UNet, predict, train
 
 # A million pixels and more tell how common each bin is.
 _COUNTED_ROWS = 4096

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from veracausa.colour import rgb_to_lab
+from veracausa.data.colour import rgb_to_lab
 from veracausa.metrics.images import ssim
 
 STRUCTURE_LOST = 0.5

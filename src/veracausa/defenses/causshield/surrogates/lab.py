@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from veracausa.colour import lab_to_rgb, rgb_to_lab
+from veracausa.data.colour import lab_to_rgb, rgb_to_lab
 from veracausa.defenses.causshield.surrogates import bins, surrogates
 from veracausa.defenses.causshield.surrogates.cross_channel import CrossChannel, CrossChannelOptions
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from veracausa.colour import lab_to_rgb, rgb_to_lab
+from veracausa.data.colour import lab_to_rgb, rgb_to_lab
 from veracausa.defenses.base import Progress, unheard
 from veracausa.defenses.causshield.surrogates import surrogates
 from veracausa.defenses.causshield.surrogates.base import Groups, Surrogate, SurrogateOptions, bank_of, partners

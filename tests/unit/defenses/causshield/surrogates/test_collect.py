@@ -14,7 +14,7 @@ from veracausa.defenses.causshield.surrogates.base import SurrogateOptions
 from veracausa.defenses.causshield.surrogates.collect import SurrogateSet, collect, resolve
 from veracausa.errors import InputError
 from veracausa.registry import Options
-from veracausa.runs.tree import decode_tree, encode_tree
+from veracausa.runs.store import decode_tree, encode_tree
 
 
 def generator(seed: int = 0) -> torch.Generator:

@@ -7,13 +7,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from veracausa.colour import rgb_to_lab
+from veracausa.data.colour import rgb_to_lab
 from veracausa.defenses.causshield.surrogates import surrogates
 from veracausa.defenses.causshield.surrogates.base import choose
 from veracausa.defenses.causshield.surrogates.fourier import mix_amplitudes
 from veracausa.defenses.causshield.surrogates.neighbours import nearest_others
 from veracausa.errors import InputError
-from veracausa.runs.tree import decode_tree, encode_tree
+from veracausa.runs.store import decode_tree, encode_tree
 
 SUITS = {
     (3, 8, 4): {"lab", "fourier", "photometric", "permuted_ab", "jitter", "none"},

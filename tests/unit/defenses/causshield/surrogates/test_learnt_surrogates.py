@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from veracausa.colour import lab_to_rgb, rgb_to_lab
+from veracausa.data.colour import lab_to_rgb, rgb_to_lab
 from veracausa.defenses.causshield.surrogates import surrogates
-from veracausa.defenses.causshield.surrogates.training import train
-from veracausa.defenses.causshield.surrogates.unet import UNet
+from veracausa.defenses.causshield.surrogates.training import UNet, train
 
 pytestmark = pytest.mark.xdist_group("learnt_surrogates")  # what its tests share is made once, not once a worker
 

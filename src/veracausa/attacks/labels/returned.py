@@ -1,0 +1,89 @@
+"""Keeps, in a training with all parties here, the gradients that go back to each passive party.
+
+They are what that party receives and may keep; they are written down where they are sent, and lie in the receiver's
+folder: `parties/NAME/gradients/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from veracausa.attacks.labels.gradient_record import MEMORY, WIDTH, GradientRecorder
+from veracausa.attacks.methods.labels.gradient_direction import spread_passes
+from veracausa.runs.store import Store
+from veracausa.training.hooks import Meeting, Watcher
+
+_EPOCHS = 4
+
+
+@dataclass(frozen=True)
+class GradientsReturned:
+    """Makes the watcher where the active party runs: `train(job, out, watchers=[GradientsReturned()])`."""
+
+    parties: Sequence[str] | None = None
+    """Whose; unset: every passive party's."""
+    width: int = WIDTH
+    memory: int = MEMORY
+    epochs: int | None = None
+    """How many the job has: only four of them are kept then, evenly spread, as many as an attack looks at."""
+
+    def __call__(self, store: Store) -> Watcher:
+        return _Returned(self, store)
+
+
+def gradients_folder(run: Path, party: str) -> Path:
+    """Where a run keeps what this party received."""
+    return run / "parties" / party / "gradients"
+
+
+class _Returned(Watcher):
+    """One recorder a party; a checkpoint knows how much of each was on disk."""
+
+    def __init__(self, wanted: GradientsReturned, store: Store) -> None:
+        self.wanted, self.run = wanted, store.folder.parent.parent
+        self.fresh = store.start_step is None
+
+    def begin(self, meeting: Meeting) -> None:
+        self.present = meeting.present
+        settings = {"width": self.wanted.width, "memory": self.wanted.memory}
+        self.recorders = {
+            name: GradientRecorder(gradients_folder(self.run, name), **settings, resume=True)
+            for name in meeting.shapes
+            if self.wanted.parties is None or name in self.wanted.parties
+        }
+        if self.fresh:  # a run torn before its first checkpoint starts all over
+            for recorder in self.recorders.values():
+                recorder.cut_back(0)
+
+        epochs = self.wanted.epochs or 1
+        self.per_epoch = max(1, meeting.steps // epochs)
+        self.kept = set(spread_passes(epochs, _EPOCHS if self.wanted.epochs else 1))
+
+    def saw(self, step: int, ids: Tensor, payloads: Mapping[str, Tensor], labels: Tensor) -> None:
+        self.step, self.ids = step - 1, ids.cpu()  # a party counts its steps from 0
+
+    def answer(self, peer: str, gradient: Tensor) -> Tensor:
+        recorder = self.recorders.get(peer)
+        if recorder is not None and self.step // self.per_epoch in self.kept:
+            held = self.present[peer][self.ids]
+            recorder.add(self.step, self.ids[held], gradient[held.to(gradient.device)])
+        return gradient
+
+    def state(self) -> dict[str, Any]:
+        for recorder in self.recorders.values():
+            recorder.flush()
+        return {name: recorder.parts for name, recorder in self.recorders.items()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        for name, parts in state.items():
+            if name in self.recorders:
+                self.recorders[name].cut_back(parts)
+
+    def close(self) -> None:
+        for recorder in self.recorders.values():
+            recorder.flush()

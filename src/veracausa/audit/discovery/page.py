@@ -1,0 +1,67 @@
+"""The page of an audit of a discovery: who learns what, the table, a figure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from veracausa.audit.discovery.markdown import EXPLAINED
+from veracausa.audit.discovery.table import figures, rows
+from veracausa.report.figures import PAGE, bare, plain, svg_text
+from veracausa.report.run_page import render, write_page
+
+SHOWN = ("candidate_differencing", "norm_aware", "unsplit", "ica", "known_rows", "stacking")
+
+
+def write_audit_page(out: Path, summary: Mapping[str, Any]) -> Path:
+    """Write `report.html`, and return its path."""
+    environment = json.loads((out / "environment.json").read_text(encoding="utf-8"))
+    page = render(
+        "discovery_audit.html.j2",
+        summary=summary,
+        rows=rows(summary),
+        figures=figures(summary),
+        drawing=Markup(drawing(summary)),
+        explained=EXPLAINED,
+        environment=environment,
+        config=(out / "config.toml").read_text(encoding="utf-8"),
+        name=out.name,
+    )
+    return write_page(out / "report.html", page)
+
+
+def drawing(summary: Mapping[str, Any]) -> str:
+    """A line of dots a case: what the attacks reach, and where somebody stands who opened nothing."""
+    cases = summary["cases"]
+    names = [name for name in SHOWN if any(case["attacks"].get(name) for case in cases)][: len(PAGE.series)]
+    figure = Figure(figsize=(7.4, 1.3 + 0.46 * len(cases)), layout="constrained")
+    axes = figure.add_subplot()
+    bare(axes, PAGE)
+    for number, case in enumerate(cases):
+        axes.axhline(number, color=PAGE.rule, linewidth=0.8, zorder=0)
+        level = case["blind"]["best own attribute"]["mean"]
+        axes.plot([level, level], [number - 0.3, number + 0.3], color=PAGE.text, linewidth=1.6)
+    for at, name in enumerate(names):
+        points = [(case["attacks"][name]["mean"], row) for row, case in enumerate(cases) if case["attacks"].get(name)]
+        shift = 0.09 * (at - (len(names) - 1) / 2)
+        axes.plot(
+            [x for x, _ in points],
+            [row + shift for _, row in points],
+            linestyle="",
+            marker="o",
+            markersize=5.5,
+            color=PAGE.series[at],
+            label=plain(name),
+        )
+    axes.set_yticks(range(len(cases)), [plain(case["name"]) for case in cases])
+    axes.set_ylim(len(cases) - 0.5, -0.5)
+    axes.set_xlim(-0.02, 1.02)
+    axes.set_xlabel("mean |correlation| with the others' columns; upright line: best own attribute", fontsize=9)
+    axes.xaxis.label.set_color(PAGE.text)
+    figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=8.5, labelcolor=PAGE.text)
+    return svg_text(figure, "What attacks reach in every case")

@@ -1,0 +1,208 @@
+"""What a party sees of a discovery while its program runs: everything that it opens, sends or is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veracausa.attacks.columns.factors import strengths_of
+from veracausa.crypto import fixed_point
+from veracausa.crypto.ring import Ring, Small
+from veracausa.discovery.engines.shares.share_engine import FEATURE_BITS, Holder, together
+from veracausa.errors import InputError
+
+if TYPE_CHECKING:
+    from veracausa.discovery.engines.shares.party import AttributeParty
+    from veracausa.wire.link import Link
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+MOMENTS = 24
+"""Epochs of which all features are kept."""
+FIRST = 2
+"""Epochs of which every step is kept."""
+
+
+@dataclass
+class Step:
+    """One batch of the first epochs."""
+
+    batch: int
+    parts: Array
+    steps: Array | None = None
+    factors: Array | None = None
+
+
+@dataclass
+class Candidate:
+    """One graph under which the rows kept apart were opened, and their features."""
+
+    graph: Mask
+    """(d, own)."""
+    parts: list[Array] = field(default_factory=list)
+
+
+class Recorder:
+    """Sits between a party and its holder. Rows are numbered as they lie in the batches, one batch after the other.
+
+    Parts have a leading axis of sources; where only their sum is opened it has length one.
+    """
+
+    def __init__(self, party: AttributeParty) -> None:
+        plan = party.plan
+        if len(plan.searches) > 1:
+            raise InputError("watch: what a party sees is written down for one search; set searches to []")
+        self.plan, self.name = plan, party.name
+        self.truth = np.concatenate(party.values[: party.steps])
+        """(n, own): the party's own columns, to score the others' guesses; no view of another party holds them."""
+        self.kept_apart = np.concatenate(party.values[party.steps :]) if plan.held_out else np.zeros((0, party.count))
+        self.size = len(party.values[0])
+        self.batches, self.epochs = party.steps, plan.epochs
+        settled = plan.settings.epochs if plan.settings.refit_epochs else plan.epochs * 3 // 4
+        self.settled = min(settled, plan.epochs - 1)
+        self.moments = set(np.unique(np.linspace(0, plan.epochs - 1, MOMENTS).round().astype(int)).tolist())
+        count = len(plan.peers(party.name)) if self.apart else 1
+        shape = (count, len(self.truth), party.count * plan.numbers)
+        self.last, self.sum = np.zeros(shape), np.zeros(shape)
+        self.history: list[NDArray[np.float32]] = []
+        self.first: list[Step] = []
+        self.first_into: Ring
+        self.first_out: Ring
+        self.first_look: tuple[int, Ring, Ring] | None = None
+        """After how many batches the validator looked for the first time, and what it was sent (into, out)."""
+        self.last_look: tuple[Ring, Ring]
+        self.candidates: list[Candidate] = []
+        self.order = np.ones((plan.d, party.count), dtype=bool)
+        """(d, own): the edges that the search left, which every party is told."""
+        self.factors: Array | None = None
+        """(d, own): those of the last look."""
+        self.total, self.looks = np.zeros((plan.d, party.count)), 0
+        """All factors of the refit's second half, added up."""
+        self.opened_batches = 0
+
+    @property
+    def apart(self) -> bool:
+        """Whether each source's part is opened."""
+        return bool(self.plan.settings.open_parts) or len(self.plan.parties) == 2
+
+    @property
+    def mean(self) -> Array:
+        """Of all openings since the order was settled."""
+        return self.sum / max(1, self.epochs - self.settled)
+
+    @property
+    def strengths(self) -> Array | None:
+        """(d, own): as they follow from the last factors."""
+        return self._strengths(self.factors)
+
+    @property
+    def mean_strengths(self) -> Array | None:
+        """The same from the mean factors of the refit's second half."""
+        return self._strengths(self.total / self.looks if self.looks else None)
+
+    def _strengths(self, factors: Array | None) -> Array | None:
+        return None if factors is None else strengths_of(factors, self.plan.settings, self.plan.every)
+
+    def opened(self, batch: int, opened: Ring, graph: tuple[Mask, Mask] | None) -> None:
+        parts = fixed_point.decode(opened, FEATURE_BITS) if self.apart else together(opened)[None]
+        if batch >= self.batches:
+            if batch == self.batches:
+                self.candidates.append(Candidate(self.order if graph is None else graph[0].copy()))
+            self.candidates[-1].parts.append(parts)
+            return
+        epoch, at = self.opened_batches // self.batches, slice(batch * self.size, (batch + 1) * self.size)
+        self.opened_batches += 1
+        self.last[:, at] = parts
+        if epoch >= self.settled:
+            self.sum[:, at] += parts
+        if epoch < FIRST:
+            self.first.append(Step(batch, parts))
+        if self.opened_batches % self.batches == 0 and epoch in self.moments:
+            self.history.append(self.last.astype(np.float32))
+
+    def stepped(self, steps: Small) -> None:
+        if self.opened_batches <= FIRST * self.batches and self.first:
+            self.first[-1].steps = steps / 2.0**fixed_point.GRADIENT_BITS
+
+    def sent(self, into: Ring, out: Ring) -> None:
+        if self.first_look is None:
+            self.first_look = (self.opened_batches, into.copy(), out.copy())
+        self.last_look = (into, out)
+
+    def settle(self, into: Mask) -> None:
+        self.order = into.copy()
+        self.told(into.astype(np.float64))
+
+    def told(self, into: Array) -> None:
+        if self.opened_batches <= FIRST * self.batches and self.first:
+            self.first[-1].factors = into.copy()
+        refit = self.plan.settings.epochs * self.batches
+        if self.opened_batches > refit:
+            self.factors = into.copy()
+            if 2 * self.opened_batches > refit + self.epochs * self.batches:
+                self.total += into
+                self.looks += 1
+
+
+class WatchedHolder:
+    """A holder whose party does not notice that somebody writes down what it sees."""
+
+    def __init__(self, holder: Holder, recorder: Recorder) -> None:
+        self._holder, self._recorder = holder, recorder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._holder, name)
+
+    def share_first_weights(self, link: Link, allowed: Mask, search: int = 0) -> None:
+        self._holder.share_first_weights(link, allowed, search)
+        self._recorder.first_into = self._holder.into.forward.copy()
+        self._recorder.first_out = self._holder.out.forward.copy()
+
+    def features(self, link: Link, batch: int, graph: tuple[Mask, Mask] | None = None) -> Array:
+        opened = self._holder.opened(link, batch, graph)
+        self._recorder.opened(batch, opened, graph)
+        return together(opened)
+
+    def descend(self, batch: int, steps: Small) -> None:
+        self._recorder.stepped(steps)
+        self._holder.descend(batch, steps)
+
+    def norms(self, link: Link) -> tuple[Ring, Ring]:
+        return self._sent(*self._holder.norms(link))
+
+    def weights(self, link: Link) -> tuple[Ring, Ring]:
+        return self._sent(*self._holder.weights(link))
+
+    def _sent(self, into: Ring, out: Ring) -> tuple[Ring, Ring]:
+        self._recorder.sent(into, out)
+        return into, out
+
+    def shrink(self, into: Array, out: Array) -> None:
+        self._recorder.told(into)
+        self._holder.shrink(into, out)
+
+    def restrict(self, into: Mask, out: Mask) -> None:
+        self._recorder.settle(into)
+        self._holder.restrict(into, out)
+
+
+class Recording:
+    """All parties' recorders of one discovery, by name; hand `watch` to the fit."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, Recorder] = {}
+
+    @property
+    def parties(self) -> dict[str, Recorder]:
+        """In the plan's order, whichever thread came first."""
+        order = next(iter(self._seen.values())).plan.parties if self._seen else ()
+        return {name: self._seen[name] for name in order}
+
+    def watch(self, party: AttributeParty) -> None:
+        recorder = Recorder(party)
+        self._seen[party.name] = recorder
+        party.holder = WatchedHolder(party.holder, recorder)  # type: ignore[assignment]

@@ -1,0 +1,111 @@
+"""Words that nobody without the key can tell from random ones: ChaCha20, the same bits on every machine."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veracausa.crypto.ring import BITS, P, Ring
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers import CipherContext
+
+
+KEY = 32
+"""Bytes."""
+
+
+class Keystream:
+    """Every word is drawn once; there is no way back. A key serves one stream."""
+
+    def __init__(self, key: bytes) -> None:
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+
+        self._stream: CipherContext = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
+
+    def words(self, count: int) -> NDArray[np.uint32]:
+        return np.frombuffer(self._stream.update(bytes(4 * count)), dtype="<u4")
+
+
+def subkey(key: bytes, *purpose: str | int | memoryview) -> bytes:
+    """A key for one purpose, by keyed BLAKE2b: from it nothing follows about `key` or the keys of other purposes."""
+    digest = hashlib.blake2b(key=key, digest_size=KEY)
+    for word in purpose:
+        part = word if isinstance(word, memoryview) else str(word).encode()
+        digest.update(len(part).to_bytes(8, "big"))
+        digest.update(part)
+    return digest.digest()
+
+
+class Masks(ABC):
+    """A stream of elements of the field, each equally likely."""
+
+    @abstractmethod
+    def uniform(self, *shape: int) -> Ring: ...
+
+
+class Draws(ABC):
+    """One party's randomness."""
+
+    @abstractmethod
+    def masks(self, *purpose: str | int) -> Masks:
+        """A stream for one purpose, which says when and for whom: nothing is drawn for the same one twice."""
+
+    @abstractmethod
+    def generator(self, *purpose: str | int) -> np.random.Generator:
+        """For what is random but no secret of a share: initial decoders, rounding."""
+
+
+class SecureDraws(Draws, Masks):
+    """From the operating system. Nothing is ever drawn twice, whatever it is for."""
+
+    def masks(self, *purpose: str | int) -> Masks:
+        return self
+
+    def uniform(self, *shape: int) -> Ring:
+        count = int(np.prod(shape))
+        drawn = self._words(count)
+        while (beyond := drawn >= P).any():  # about once in 2⁴¹
+            drawn[beyond] = self._words(int(beyond.sum()))
+        return drawn.reshape(shape)
+
+    def generator(self, *purpose: str | int) -> np.random.Generator:
+        return np.random.default_rng(secrets.randbits(128))
+
+    @staticmethod
+    def _words(count: int) -> Ring:
+        words = np.frombuffer(os.urandom(8 * count), dtype=np.int64)
+        return words & ((1 << BITS) - 1)
+
+
+class InsecureSeededDraws(Draws):
+    """From a seed: who knows it knows every mask. For simulations, which then repeat bit by bit."""
+
+    def __init__(self, seed: int, party: str) -> None:
+        self.seed, self.party = seed, party
+
+    def masks(self, *purpose: str | int) -> Masks:
+        return _SeededMasks(self.generator(*purpose))
+
+    def generator(self, *purpose: str | int) -> np.random.Generator:
+        from veracausa.seeding import derive  # brings torch along, which a process without a seed can do without
+
+        return np.random.default_rng(derive(self.seed, self.party, *purpose))
+
+
+class _SeededMasks(Masks):
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._rng = rng
+
+    def uniform(self, *shape: int) -> Ring:
+        return self._rng.integers(0, P, shape, dtype=np.int64)
+
+
+def make_draws(seed: int | None, party: str) -> Draws:
+    return SecureDraws() if seed is None else InsecureSeededDraws(seed, party)

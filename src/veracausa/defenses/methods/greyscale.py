@@ -1,0 +1,40 @@
+"""The greyscale control: rows lose their colour before the bottom model sees them; nothing else happens."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from veracausa.data.colour import without_chroma
+from veracausa.data.vertical import Part
+from veracausa.defenses import defenses
+from veracausa.defenses.base import Context, Defense, Progress, unheard
+from veracausa.errors import InputError
+from veracausa.models.dry_pass import written
+
+
+@defenses.register("greyscale")
+class Greyscale(Defense):
+    """Takes the colour out of pictures. A control to compare with, not a defense to rely on: all structure stays.
+
+    A defense that claims to hide more than colour has to do better than this.
+    """
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Refuse rows that have no colour to lose."""
+        if len(shape) != 3 or shape[0] != 3:
+            raise InputError(
+                f"greyscale removes colour, and rows of shape {written(shape) or 'none'} have none; "
+                "it needs pictures of 3 channels, so choose another defense here"
+            )
+
+    def prepare(self, data: Part, progress: Progress = unheard) -> None:
+        self.check(tuple(data.features.shape[1:]) if data.features is not None else ())
+
+    def forward(self, x: Tensor, ids: Tensor, step: int) -> tuple[Tensor, Context]:
+        return super().forward(without_chroma(x), ids, step)
+
+    def infer(self, x: Tensor, ids: Tensor) -> Tensor:
+        return super().infer(without_chroma(x), ids)
+
+    def transmitted(self, x: Tensor, ids: Tensor) -> Tensor:
+        return super().transmitted(without_chroma(x), ids)

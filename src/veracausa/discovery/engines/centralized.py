@@ -1,0 +1,324 @@
+"""The model in floating point, in one place: what the federation learns, but without shares."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veracausa.discovery.graphs import greedy_cut
+from veracausa.discovery.methods.vfedcd import threshold as rules
+from veracausa.discovery.methods.vfedcd.decoders import decoders_for
+from veracausa.discovery.methods.vfedcd.diagnostics import FIGURES, figures
+from veracausa.discovery.methods.vfedcd.settings import Settings
+from veracausa.discovery.methods.vfedcd.structure import Structure
+from veracausa.errors import InputError, RunError
+from veracausa.runs.atomic import write_whole
+from veracausa.runs.store import decode_tree, encode_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from veracausa.discovery.methods.vfedcd.searches import Searches
+
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Progress = Callable[[float], None]
+
+
+@dataclass
+class Fit:
+    """What a training left, each with a leading axis of replicates."""
+
+    strengths: Array
+    """(R, d, d)."""
+    allowed: Mask
+    """The edges that the order leaves, or all that were not forbidden where there was no refit."""
+    thresholds: Array
+    held_out_loss: Array
+    """(R,): mean over the rows kept apart, of the chosen graph; nan where there are none."""
+    score: Array
+    """(R,): the loss of the last epochs, by which searches are compared. Every order leaves as many edges, so that rows
+    that were trained on can judge it, and there are more of these than of rows kept apart."""
+    search: NDArray[np.int_]
+    """(R,): which search it was."""
+    apart: Array
+    """(R,): the loss of rows kept apart with all edges that the order leaves; nan where there are none. Likelihoods are
+    compared by it: the one that can say more always makes the rows that it was trained on likelier."""
+    history: list[dict[str, float]] = field(default_factory=list)
+    figures: Array = field(default_factory=lambda: np.full((1, 0, len(FIGURES)), np.nan))
+    """(R, d, 4): of each attribute on rows kept apart, see `diagnostics`; a validator has none."""
+
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All that is there for each replicate."""
+        left = {"history"} if self.figures.size else {"history", "figures"}
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name not in left}
+
+
+class FloatModel:
+    """Encoder and decoders of all attributes; `fit` is one search: train, order, refit, find the threshold."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        d: int,
+        rng: np.random.Generator,
+        *,
+        binary: Mask | None = None,
+        required: Mask | None = None,
+        forbidden: Mask | None = None,
+        replicates: int = 1,
+    ) -> None:
+        self.settings, self.rng, self.d = settings, rng, d
+        binary = np.zeros(d, dtype=bool) if binary is None or not settings.bernoulli else binary
+        self.required = np.zeros((d, d), dtype=bool) if required is None else required
+        allowed = ~np.eye(d, dtype=bool)
+        if forbidden is not None:
+            allowed &= ~forbidden
+        self.structure = Structure(settings, np.repeat(allowed[None], replicates, 0), self.required)
+        h = settings.width
+        self.weights = rng.uniform(-1, 1, (replicates, d, d, h)) / (d * np.sqrt(h)) * allowed[None, :, :, None]
+        self.decoders = decoders_for(settings.likelihood)(
+            replicates, d, h, settings.depth, settings.activation, binary, settings.likelihood, rng
+        )
+        self.history: list[dict[str, float]] = []
+        self.losses: list[Array] = []
+        """(R,) of every epoch."""
+        self.sets: NDArray[np.int_] | None = None
+        """Which rows make each batch."""
+        self.resumed = False
+
+    @property
+    def strengths(self) -> Array:
+        return np.asarray(np.sqrt(np.square(self.weights).sum(3)))
+
+    def features(self, x: Array, weights: Array | None = None) -> Array:
+        """(R, d, n, h) of rows (R, n, d)."""
+        weights = self.weights if weights is None else weights
+        replicates, d, _, h = weights.shape
+        z: Array = (x @ weights.reshape(replicates, d, d * h)).reshape(replicates, -1, d, h).swapaxes(1, 2)
+        return z
+
+    def fit(
+        self,
+        train: Array,
+        held_out: Array,
+        progress: Progress = lambda share: None,
+        time_is_up: Callable[[], bool] = lambda: False,
+        after_epoch: Callable[[], None] = lambda: None,
+    ) -> Fit:
+        """Learn from rows (R, n, d); `held_out` rows choose the threshold and are not trained on."""
+        settings = self.settings
+        n = min(settings.batch, train.shape[1])
+        steps = train.shape[1] // n
+        # Batches are fixed sets of rows; only their order changes.
+        if not self.resumed or self.sets is None:
+            self.history, self.losses = [], []
+            self.sets = self.rng.permutation(train.shape[1])[: steps * n].reshape(steps, n)
+        self.resumed = False
+        batches = [np.ascontiguousarray(train[:, rows]) for rows in self.sets]
+        self.decoders.observe(train)
+        for epoch in range(len(self.history), settings.epochs + settings.refit_epochs):
+            if epoch == settings.epochs:
+                self.structure.settle(self.strengths)
+                self._scale(self.structure.allowed.astype(float))
+            losses = self._epoch(batches)
+            if not np.isfinite(losses).all():
+                raise RunError(f"the fit diverged in epoch {epoch + 1}; lower its rate ({settings.rate})")
+            self.losses.append(losses)
+            self.structure.end_epoch(self.strengths, epoch)
+            weight = self.structure.weight.mean() if self.structure.searching else 0.0
+            figures = {"loss": losses.mean(), "acyclicity": self.structure.value.mean(), "weight": weight}
+            self.history.append({"epoch": epoch + 1.0, **{name: float(value) for name, value in figures.items()}})
+            after_epoch()
+            progress((epoch + 1) / (settings.epochs + settings.refit_epochs))
+            if time_is_up():
+                break
+        score = np.mean(self.losses[-settings.compared :], axis=0)
+        search = np.zeros(len(self.weights), dtype=int)
+        apart = self.held_out_loss(held_out) if held_out.shape[1] else np.full(len(self.weights), np.nan)
+        found = self._threshold(held_out)
+        known = self.strengths, self.structure.allowed, *found, score, search, apart, self.history
+        return Fit(*known, self._figures(held_out, train.shape[1]))
+
+    def state(self) -> dict[str, Any]:
+        """All that the next epoch depends on, as arrays and plain values."""
+        structure = self.structure
+        return {
+            "weights": self.weights,
+            "decoders": self.decoders.values,
+            "allowed": structure.allowed,
+            "weight": structure.weight,
+            "value": structure.value,
+            "searching": structure.searching,
+            "penalty": structure.penalty.state(),
+            "sets": self.sets,
+            "history": self.history,
+            "losses": np.array(self.losses),
+            "rng": self.rng.bit_generator.state,
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Let the next `fit`, on the same rows, go on after the last epoch that the state knows."""
+        structure = self.structure
+        self.weights, self.decoders.values = state["weights"], dict(state["decoders"])
+        structure.allowed, structure.weight, structure.value = state["allowed"], state["weight"], state["value"]
+        structure.searching = state["searching"]
+        structure.penalty.load_state(dict(state["penalty"]))
+        self.sets, self.history, self.losses = state["sets"], list(state["history"]), list(state["losses"])
+        self.rng.bit_generator.state = state["rng"]
+        self.resumed = True
+
+    def _epoch(self, batches: list[Array]) -> Array:
+        settings = self.settings
+        every = len(batches) if settings.structure_every == "epoch" else min(settings.structure_every, len(batches))
+        total = np.zeros(len(self.weights))
+        for number, at in enumerate(self.rng.permutation(len(batches)), start=1):
+            total += self._step(batches[at])
+            if number % every == 0:
+                self._scale(self.structure.factors(self.strengths, every))
+        return total / len(batches)
+
+    def _step(self, x: Array) -> Array:
+        settings = self.settings
+        replicates, n, _ = x.shape
+        step = self.decoders.step(self.features(x), x.swapaxes(1, 2), settings.rate, self._decay)
+        gradient = x.swapaxes(1, 2) @ step.features.swapaxes(1, 2).reshape(replicates, n, -1)
+        self.weights -= settings.rate * self.structure.allowed[..., None] * gradient.reshape(self.weights.shape)
+        if settings.sparsity == "l1":
+            small = settings.rate * settings.sparsity_weight
+            self.weights = np.sign(self.weights) * np.maximum(np.abs(self.weights) - small, 0.0)
+        losses: Array = step.losses.sum(1)
+        return losses
+
+    @property
+    def _decay(self) -> float:
+        """The L2 penalty is on all weights, those of the decoders too."""
+        return 2 * self.settings.sparsity_weight if self.settings.sparsity == "l2" else 0.0
+
+    def _scale(self, factors: Array) -> None:
+        self.weights *= factors[..., None]
+
+    def held_out_loss(self, rows: Array, graphs: Mask | None = None) -> Array:
+        """(R,): the loss of rows (R, n, d), summed over attributes, with only the edges of `graphs`."""
+        weights = self.weights if graphs is None else self.weights * graphs[..., None]
+        losses: Array = self.decoders.losses(self.features(rows, weights), rows.swapaxes(1, 2)).sum(1)
+        return losses
+
+    def _threshold(self, rows: Array) -> tuple[Array, Array]:
+        settings, strengths, allowed = self.settings, self.strengths, self.structure.allowed
+        kept = rows.shape[1] > 0
+        found = np.zeros(len(strengths))
+        if settings.threshold == "mixture":
+            found[:] = [rules.mixture_threshold(b, a) for b, a in zip(strengths, allowed, strict=True)]
+        elif settings.threshold in rules.BY_LIKELIHOOD and kept:
+            sets = [
+                rules.candidates(b, a, self.required, settings.candidates)
+                for b, a in zip(strengths, allowed, strict=True)
+            ]
+            empty = self.decoders.losses_without_causes(rows.swapaxes(1, 2)).sum(1)
+            for replicate, (thresholds, graphs) in enumerate(sets):
+                losses = np.array([self._one(replicate, rows, graph) for graph in graphs])
+                chosen = rules.most_worthy(
+                    losses, graphs.sum((1, 2)), float(empty[replicate]), self.d, settings.edge_worth
+                )
+                found[replicate] = thresholds[chosen]
+        elif isinstance(settings.threshold, float):
+            found[:] = settings.threshold
+        final = np.stack(
+            [
+                greedy_cut(np.where(a, b, 0.0), tau, self.required, ~a)
+                for a, b, tau in zip(allowed, strengths, found, strict=True)
+            ]
+        )
+        return found, self.held_out_loss(rows, final) if kept else np.full(len(strengths), np.nan)
+
+    def _figures(self, held_out: Array, trained: int) -> Array:
+        """(R, d, 4) on rows kept apart, with all edges that the order leaves."""
+        predictions = self.decoders.predict(self.features(held_out)).swapaxes(1, 2)
+        each = zip(predictions, held_out, self.structure.allowed, strict=True)
+        more = self.decoders.binary, trained
+        return np.stack([figures(y, x, [x[:, causes] for causes in allowed.T], *more) for y, x, allowed in each])
+
+    def _one(self, replicate: int, rows: Array, graph: Mask) -> float:
+        mask = np.ones_like(self.structure.allowed)
+        mask[replicate] = graph
+        return float(self.held_out_loss(rows, mask)[replicate])
+
+
+EVERY = 10.0
+"""Seconds between two checkpoints: a short fit has none, a long one loses little."""
+
+
+class Checkpoint:
+    """One file, written over again and again; it knows the rows and the settings that it was made with."""
+
+    def __init__(self, path: Path, model: Searches, *rows: Array) -> None:
+        self.path, self.model = path, model
+        digest = hashlib.sha256(model.settings.model_dump_json().encode())
+        for table in rows:
+            digest.update(f"{table.shape}".encode())
+            digest.update(np.ascontiguousarray(table).tobytes())
+        self.fit = digest.hexdigest()
+        self._written = time.monotonic()
+
+    def restore(self) -> None:
+        """Put the model where the file left it; nothing is done without a file."""
+        try:
+            kept = decode_tree(self.path.read_bytes())
+        except (FileNotFoundError, RunError):  # there is none, or not a whole one: begin anew
+            return
+        if kept["fit"] != self.fit:
+            raise InputError(f"{self.path}: was begun with other rows or settings; use a new --out")
+        self.model.load_state(_arrays(kept["model"]))
+
+    def keep(self) -> None:
+        """Write the model's state if the last writing was long ago."""
+        if time.monotonic() - self._written < EVERY:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(self.path, encode_tree({"fit": self.fit, "model": _tensors(self.model.state())}))
+        self._written = time.monotonic()
+
+
+def fit_and_keep(
+    model: Searches,
+    train: Array,
+    held_out: Array,
+    progress: Callable[[float], None],
+    time_is_up: Callable[[], bool],
+    file: Path | None = None,
+    resume: bool = False,
+) -> Fit:
+    """The model's fit; with a file, one that may be killed and goes on with `resume`."""
+    with np.errstate(over="ignore", invalid="ignore"):  # a fit that diverges says so itself
+        if file is None:
+            return model.fit(train, held_out, progress, time_is_up)
+        checkpoint = Checkpoint(file, model, train, held_out)
+        if resume:
+            checkpoint.restore()
+        else:
+            file.unlink(missing_ok=True)
+        return model.fit(train, held_out, progress, time_is_up, checkpoint.keep)
+
+
+def _tensors(node: Any) -> Any:
+    import torch
+
+    if isinstance(node, np.ndarray):
+        return torch.from_numpy(np.ascontiguousarray(node))
+    return {key: _tensors(value) for key, value in node.items()} if isinstance(node, dict) else node
+
+
+def _arrays(node: Any) -> Any:
+    if hasattr(node, "numpy"):
+        return node.numpy()
+    return {key: _arrays(value) for key, value in node.items()} if isinstance(node, dict) else node

@@ -1,0 +1,188 @@
+"""Encoder and decoders of all attributes on shares: a training step in products and roundings only.
+
+The activation is a cubic, σ(u) = u − u³/8: products are all that shares can do. Written over `Arithmetic`, so that
+every party, the dealer and the clear twin run these very lines.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veracausa.crypto.fixed_point import VALUE_BITS
+from veracausa.crypto.ring64.arithmetic import Arithmetic, Masked
+from veracausa.crypto.ring64.words import Stream, Words, word
+
+Mask = NDArray[np.bool_]
+
+WEIGHT_BITS = 24
+"""Fractional bits of all weights and biases."""
+UNIT_BITS = 12
+"""Of what goes into and comes out of hidden units."""
+GRADIENT_BITS = 24
+BACK_BITS = 16
+"""Of the readout times the slope of the last units."""
+RESIDUAL_BITS = 16
+RATE_BITS = 32
+"""Of learning rates, which are small."""
+SQUARE_BITS = 16
+"""Of sums of squared residuals as they are opened."""
+FACTOR_BITS = 16
+CUBIC_BITS = 3
+"""σ(u) = u − u³ / 2³."""
+
+_SLOPE_BITS = 2 * UNIT_BITS + CUBIC_BITS
+
+
+@dataclass
+class Pass:
+    """What the way back needs of the way there."""
+
+    x: Masked
+    weights: list[Masked]
+    """Of the layers between, and the readout."""
+    inputs: list[Masked]
+    """Of each layer's units, (d, n, h)."""
+    outputs: list[Masked]
+    back: Masked | None
+    """The readout times the slope of the last units; None where nothing is learned."""
+    residuals: Masked
+    """Predictions less what they predict, (d, n, 1)."""
+
+
+class Network:
+    """The shares of all weights, and what is done with them."""
+
+    def __init__(self, arithmetic: Arithmetic, shares: Mapping[str, Words], allowed: Mask) -> None:
+        self.arithmetic, self.shares = arithmetic, dict(shares)
+        self.depth = sum(name.startswith("weight") for name in shares)
+        self.allowed = allowed
+        """Edges that may grow; all parties know it."""
+
+    def forward(self, x: Masked, encoder: Words | None = None, learning: bool = True) -> Pass:
+        """Predict rows (n, d), every attribute by the others; `encoder` in place of the network's own."""
+        secret, shares = self.arithmetic, self.shares
+        encoder = shares["encoder"] if encoder is None else encoder
+        d, _, h = encoder.shape
+        layers = [shares[f"weight_{layer}"] for layer in range(self.depth)]
+        first, *weights = secret.mask(encoder.reshape(d, d * h), *layers, shares["readout"])
+        z = secret.product(np.matmul, x, first).reshape(-1, d, h).swapaxes(0, 1) + _up(shares["bias"], VALUE_BITS)
+        cut = VALUE_BITS + WEIGHT_BITS - UNIT_BITS
+        inputs, outputs = [], []
+        for layer in range(self.depth):
+            inputs += secret.cut_and_mask((z, cut))
+            outputs += secret.cut_and_mask((self._activation(inputs[-1]), _SLOPE_BITS))
+            z = secret.product(np.matmul, outputs[-1], weights[layer]) + _up(shares[f"bias_{layer}"], UNIT_BITS)
+            cut = WEIGHT_BITS
+        inputs += secret.cut_and_mask((z, cut))
+        last, back = (self._activation(inputs[-1]), _SLOPE_BITS), None
+        if learning:
+            slope = self._times_slope(weights[-1].view(_transposed), inputs[-1])
+            output, back = secret.cut_and_mask(last, (slope, WEIGHT_BITS + _SLOPE_BITS - BACK_BITS))
+        else:
+            (output,) = secret.cut_and_mask(last)
+        outputs.append(output)
+        mean = secret.product(np.matmul, output, weights[-1]) + _up(shares["offset"], UNIT_BITS)
+        values = _up(secret.share(x).T[..., None], UNIT_BITS + WEIGHT_BITS - VALUE_BITS)
+        (residuals,) = secret.cut_and_mask((mean - values, UNIT_BITS + WEIGHT_BITS - RESIDUAL_BITS))
+        return Pass(x, weights, inputs, outputs, back, residuals)
+
+    def squared_residuals(self, there: Pass) -> Words:
+        """Each attribute's sum over the rows, opened to its target, (own,)."""
+        residuals = there.residuals
+        sums = self.arithmetic.product(lambda a, b: (a * b).sum((1, 2)), residuals, residuals)
+        return self.arithmetic.reveal(sums, 2 * RESIDUAL_BITS - SQUARE_BITS)
+
+    def backward(self, there: Pass, rates: Words) -> None:
+        """Let all weights grow by a batch; `rates` (d, 1) are −η times what residuals weigh, known to targets."""
+        assert there.back is not None, "this pass was not made for learning"
+        secret, increments = self.arithmetic, dict[str, tuple[Words, int]]()
+        (weights,) = secret.mask(rates[..., None])
+        weighed = secret.product(np.multiply, there.residuals, weights)
+        (steps,) = secret.cut((weighed, RESIDUAL_BITS + RATE_BITS - GRADIENT_BITS))
+        self._shift("offset", steps)
+        (error,) = secret.mask(steps)
+        increments["readout"] = secret.product(np.matmul, there.outputs[-1].view(_transposed), error), UNIT_BITS
+        (gradient,) = secret.cut((secret.product(np.multiply, error, there.back), BACK_BITS))
+        (masked,) = secret.mask(gradient)
+        for layer in reversed(range(self.depth)):
+            self._shift(f"bias_{layer}", gradient)
+            product = secret.product(np.matmul, there.outputs[layer].view(_transposed), masked)
+            increments[f"weight_{layer}"] = product, UNIT_BITS
+            before = secret.product(np.matmul, masked, there.weights[layer].view(_transposed))
+            (before_units,) = secret.cut_and_mask((before, WEIGHT_BITS))
+            (gradient,) = secret.cut((self._times_slope(before_units, there.inputs[layer]), _SLOPE_BITS))
+            (masked,) = secret.mask(gradient)
+        self._shift("bias", gradient)
+        d, n, h = gradient.shape
+        by_row = masked.view(lambda words: words.swapaxes(0, 1).reshape(n, d * h))
+        encoder = secret.product(np.matmul, there.x.view(_transposed), by_row).reshape(d, d, h)
+        increments["encoder"] = encoder * self.allowed[..., None], VALUE_BITS
+        for name, increment in zip(increments, secret.cut(*increments.values()), strict=True):
+            self.shares[name] = self.shares[name] + increment
+
+    def squares(self) -> tuple[Masked, Words]:
+        """The encoder, masked, and a share of the squared norm of every block, (d, d)."""
+        (encoder,) = self.arithmetic.mask(self.shares["encoder"])
+        return encoder, self.arithmetic.product(lambda a, b: (a * b).sum(-1), encoder, encoder)
+
+    def scale(self, encoder: Masked, factors: Masked) -> None:
+        """Scale every block by a factor that no party knows."""
+        scaled = self.arithmetic.product(np.multiply, encoder, factors.view(_in_blocks))
+        (self.shares["encoder"],) = self.arithmetic.cut((scaled, FACTOR_BITS))
+
+    def restrict(self, allowed: Mask) -> None:
+        """End the blocks whose edge is not allowed any more; this all parties know."""
+        self.allowed = allowed
+        self.shares["encoder"] = self.shares["encoder"] * allowed[..., None]
+
+    def under(self, graph: Masked, encoder: Masked) -> Words:
+        """The encoder with the edges of a graph only, which no party knows."""
+        return self.arithmetic.product(np.multiply, encoder, graph.view(_in_blocks))
+
+    def _activation(self, u: Masked) -> Words:
+        return _up(self.arithmetic.share(u), _SLOPE_BITS) - self.arithmetic.cube(u)
+
+    def _times_slope(self, a: Masked, u: Masked) -> Words:
+        """a·σ'(u)."""
+        return _up(self.arithmetic.share(a), _SLOPE_BITS) - word(3) * self.arithmetic.times_square(a, u)
+
+    def _shift(self, bias: str, gradient: Words) -> None:
+        self.shares[bias] = self.shares[bias] + gradient.sum(1, keepdims=True)
+
+
+def shapes(d: int, width: int, depth: int) -> dict[str, tuple[int, ...]]:
+    """Of everything that is learned."""
+    between = {f"weight_{layer}": (d, width, width) for layer in range(depth)}
+    biases = {f"bias_{layer}": (d, 1, width) for layer in range(depth)}
+    ends = {"encoder": (d, d, width), "bias": (d, 1, width), "readout": (d, width, 1), "offset": (d, 1, 1)}
+    return {**ends, **between, **biases}
+
+
+def draw_share(stream: Stream, parties: int, depth: int, allowed: Mask, width: int) -> dict[str, Words]:
+    """One party's part of the first weights: they are the sum of all parties' draws, so that nobody knows them."""
+    d = len(allowed)
+    drawn = {}
+    for name, shape in shapes(d, width, depth).items():
+        bound = {"bias": 0.0, "encoder": 1 / (d * math.sqrt(width))}.get(name, 1 / math.sqrt(width))
+        # Divided so that the sum has the deviation of one draw within the bound.
+        most = round(2**WEIGHT_BITS * bound / math.sqrt(parties))
+        drawn[name] = stream.take(shape) % word(2 * most + 1) - word(most)
+    drawn["encoder"] *= allowed[..., None]
+    return drawn
+
+
+def _up(words: Words, bits: int) -> Words:
+    return words * word(1 << bits)
+
+
+def _transposed(words: Words) -> Words:
+    return words.swapaxes(-1, -2)
+
+
+def _in_blocks(words: Words) -> Words:
+    return words[..., None]

@@ -1,0 +1,111 @@
+"""The strong mode in one place and in the clear: the integers that the parties' shares add up to. NOT PROTECTED."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veracausa.crypto.ring64.arithmetic import Arithmetic, Masked
+from veracausa.crypto.ring64.plaintext import Floating, Plain, real, whole
+from veracausa.crypto.ring64.words import Stream, Words, added
+from veracausa.discovery.engines.mpc.network import Network
+from veracausa.discovery.engines.mpc.party import first_weights, own_columns, targets_of
+from veracausa.discovery.engines.mpc.schedule import Training
+from veracausa.discovery.engines.mpc.structure_update import Judge
+from veracausa.discovery.engines.mpc.validator import dealer_seeds
+from veracausa.discovery.engines.shares.plan import Plan
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+class StrongTwin(Training):
+    """All parties' targets and the validator's judge around one clear network; a seed gives the federation's bits."""
+
+    arithmetic: Arithmetic
+
+    def __init__(
+        self,
+        plan: Plan,
+        columns: Mapping[str, Array],
+        allowed: Mask,
+        required: Mask,
+        seed: int,
+        progress: Callable[[dict[str, float]], None] = lambda record: None,
+        life: int = 0,
+    ) -> None:
+        self.judge, self.progress = Judge(plan, allowed, required), progress
+        self.targets = {name: targets_of(plan, values) for name, values in columns.items()}
+        self.losses: dict[str, list[float]] = {name: [] for name in columns}
+        arithmetic = Plain([Stream(dealer_seeds(seed, name, life)[1]) for name in plan.parties])
+        drawn = [first_weights(plan, name, allowed, seed) for name in plan.parties]
+        weights = {part: added([one[part] for one in drawn]) for part in drawn[0]}
+        held = [own_columns(plan, name, values) for name, values in columns.items()]
+        whole = [added(parts) for parts in zip(*held, strict=True)]
+        super().__init__(plan, arithmetic, Network(arithmetic, weights, allowed), whole)
+
+    def stretch(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def learn(self, sums: Words) -> Words:
+        rates = [targets.learn(sums[self.plan.own(name)]) for name, targets in self.targets.items()]
+        return np.concatenate(rates)
+
+    def factors(self, squares: Words) -> Masked:
+        self._see(squares)
+        return self.arithmetic.mask(self.judge.factors())[0]
+
+    def settle(self, squares: Words) -> Mask:
+        self._see(squares)
+        return self.judge.settle()
+
+    def end_epoch(self, epoch: int) -> None:
+        self.progress(self.judge.end_epoch(epoch))
+
+    def candidates(self, squares: Words) -> list[Masked]:
+        self._see(squares)
+        graphs = self.judge.candidates()
+        return self.arithmetic.mask(*graphs.astype(np.uint64)) if self.plan.held_out else []
+
+    def score(self, sums: list[tuple[Words, int]]) -> None:
+        for name, targets in self.targets.items():
+            own = [(part[self.plan.own(name)], rows) for part, rows in sums]
+            self.losses[name].append(targets.held_out_loss(own))
+
+    def choose(self) -> None:
+        if self.plan.held_out:
+            losses = np.sum([np.array(losses) for losses in self.losses.values()], axis=0)
+            empty = sum(targets.loss_without_causes for targets in self.targets.values())
+            self.judge.choose(losses, empty)
+
+    def state(self) -> dict[str, Any]:
+        targets = {name: targets.state() for name, targets in self.targets.items()}
+        return super().state() | {"targets": targets, "judge": self.judge.state()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        super().load_state(state)
+        self.judge.load_state(state["judge"])
+        for name, targets in self.targets.items():
+            targets.load_state(state["targets"][name])
+
+    def _see(self, squares: Words) -> None:
+        self.judge.see(squares, sum(targets.take_loss() for targets in self.targets.values()))
+
+
+class FloatTwin(StrongTwin):
+    """The same model in floating point, from the same first weights."""
+
+    def __init__(
+        self, plan: Plan, columns: Mapping[str, Array], allowed: Mask, required: Mask, seed: int, **more: Any
+    ) -> None:
+        super().__init__(plan, columns, allowed, required, seed, **more)
+        weights = {name: real(words) for name, words in self.network.shares.items()}
+        self.arithmetic = Floating()
+        self.network = Network(self.arithmetic, weights, allowed)
+
+    def _see(self, squares: Words) -> None:
+        super()._see(whole(squares))

@@ -1,0 +1,274 @@
+"""Who holds shares of which blocks, and so what each pair of parties must be able to multiply."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veracausa.crypto.triples import Needs, Shape
+from veracausa.discovery.engines.shares.triple_generator import Pairing
+from veracausa.discovery.methods.vfedcd.settings import Settings
+from veracausa.discovery.privacy.check import check_privacy
+from veracausa.discovery.privacy.options import LaplaceHeuristic, Output, Privacy
+from veracausa.errors import InputError
+from veracausa.seeding import derive
+
+
+def pairing(plan: Plan, name: str) -> Pairing:
+    sizes = tuple(len(rows) for rows in (*plan.batches, *plan.held_out))
+    count = {party: plan.sizes[at] for at, party in enumerate(plan.parties)}
+    h, own, peers = plan.numbers, count[name], plan.peers(name)
+    if plan.shares == "all":
+        blocks = plan.d**2 - sum(size**2 for size in plan.sizes)
+        none, every = np.arange(0), np.arange(blocks)
+        before = {peer: plan.parties.index(name) < plan.parties.index(peer) for peer in peers}
+        return Pairing(
+            {peer: Shape(sizes, count[peer], (plan.d - count[peer]) * h, own * h) for peer in peers},
+            {peer: Shape(sizes, own, (plan.d - own) * h, count[peer] * h) for peer in peers},
+            blocks,
+            h,
+            {peer: every if before[peer] else none for peer in peers},
+            {peer: none if before[peer] else every for peer in peers},
+        )
+    between = own * (plan.d - own)
+    into = np.arange(between).reshape(-1, own)
+    out = between + np.arange(between).reshape(own, -1)
+    at = {peer: plan.among_foreign(name, peer) for peer in peers}
+    return Pairing(
+        {peer: Shape(sizes, count[peer], own * h, own * h) for peer in peers},
+        {peer: Shape(sizes, own, count[peer] * h, count[peer] * h) for peer in peers},
+        2 * between,
+        h,
+        {peer: into[at[peer]].ravel() for peer in peers},
+        {peer: out[:, at[peer]].ravel() for peer in peers},
+    )
+
+
+Rows = NDArray[np.int64]
+ValidatorMode = Literal["M1", "M2"]
+Sharing = Literal["two", "all"]
+Preparing = Literal["inline", "process"]
+
+VALIDATOR = "validator"
+MOST_PARTIES = 16
+HELD_OUT_ROWS = 256
+"""Rows of one pass over the rows that were kept apart."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """One search with its refit, a last look at the graph, and the comparison of edges on rows kept apart.
+
+    These stretches are numbered on from search to search: masks are drawn for each of them once.
+    """
+
+    number: int
+    settings: Settings
+    first: int
+    """Its first epoch."""
+
+    @property
+    def refit(self) -> int:
+        """The first epoch in one order, where there is one."""
+        return self.first + self.settings.epochs
+
+    @property
+    def last(self) -> int:
+        """The look after its last epoch."""
+        return self.refit + self.settings.refit_epochs
+
+    @property
+    def comparison(self) -> int:
+        return self.last + 1
+
+    def epochs(self, done: int = 0) -> range:
+        """Those that are not done."""
+        return range(max(self.first, done), self.last)
+
+    def begins(self, done: int) -> bool:
+        """Whether it begins anew when so many stretches are done."""
+        return done <= self.first
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Public to all. Attributes are numbered party by party."""
+
+    settings: Settings
+    parties: tuple[str, ...]
+    sizes: tuple[int, ...]
+    names: tuple[str, ...]
+    rows: int
+    train_rows: int
+    """The first so many rows train, the others choose the threshold."""
+    order_seed: int
+    """Of the order of the rows, which all must agree on."""
+    encryption: str = "none"
+    validator: ValidatorMode = "M2"
+    """M2: it learns the norm of every block. M1: it gets all weights, and with any one target's features all data."""
+    local_steps: int = 1
+    checkpoint_every: int = 10
+    """Epochs."""
+    shares: Sharing = "two"
+    """Who holds a block: its source and its target, or, as published, all parties, which protects nothing more."""
+    prepare: Preparing = "inline"
+    """Where triples are made: by the party itself between epochs, or in a process of its own while the steps run."""
+
+    privacy: Privacy | None = None
+    """Noise on clipped gradients, which gives a guarantee; None: there is none."""
+    laplace: LaplaceHeuristic | None = None
+    """The published noise on strengths, which gives none."""
+    output: Output = "all"
+    """What a party is told of the graph: the edges that touch its attributes, or all."""
+
+    @property
+    def d(self) -> int:
+        return sum(self.sizes)
+
+    @property
+    def numbers(self) -> int:
+        """How many of a target attribute are opened to its party, of every row."""
+        return self.settings.bottleneck or self.settings.width
+
+    @property
+    def epochs(self) -> int:
+        """Of all searches together."""
+        return sum(one.epochs + one.refit_epochs for one in self.settings.each)
+
+    @cached_property
+    def searches(self) -> tuple[Search, ...]:
+        """One after the other."""
+        made: list[Search] = []
+        for number, settings in enumerate(self.settings.each):
+            made.append(Search(number, settings, made[-1].comparison + 1 if made else 0))
+        return tuple(made)
+
+    def left(self, done: int) -> tuple[Search, ...]:
+        """The searches that are not over when so many stretches are done."""
+        return tuple(search for search in self.searches if done <= search.last)
+
+    def own(self, party: str) -> slice:
+        """The party's attributes among all."""
+        at = self.parties.index(party)
+        start = sum(self.sizes[:at])
+        return slice(start, start + self.sizes[at])
+
+    def count(self, party: str) -> int:
+        """Of its attributes."""
+        return self.sizes[self.parties.index(party)]
+
+    def foreign(self, party: str) -> NDArray[np.int64]:
+        """All others."""
+        own = self.own(party)
+        return np.delete(np.arange(self.d), np.arange(own.start, own.stop))
+
+    def among_foreign(self, party: str, peer: str) -> slice:
+        """Where the peer's attributes lie among those foreign to the party."""
+        own, others = self.own(party), self.own(peer)
+        before = own.stop - own.start if own.start < others.start else 0
+        return slice(others.start - before, others.stop - before)
+
+    @property
+    def between(self) -> NDArray[np.bool_]:
+        """(d, d): whether two attributes lie with different parties."""
+        party = np.repeat(np.arange(len(self.sizes)), self.sizes)
+        different: NDArray[np.bool_] = party[:, None] != party
+        return different
+
+    def concerned(self, party: str) -> slice:
+        """Attributes of whose edges the party is told the factors: its own, or, where it has a share of all, all."""
+        return self.own(party) if self.shares == "two" else slice(0, self.d)
+
+    def peers(self, party: str) -> tuple[str, ...]:
+        return tuple(name for name in self.parties if name != party)
+
+    @property
+    def batches(self) -> list[Rows]:
+        """Fixed sets of training rows: what was encrypted once serves every epoch. What is left over is not used."""
+        n = min(self.settings.batch, self.train_rows)
+        rng = np.random.default_rng(derive(self.order_seed, "batches"))
+        return list(rng.permutation(self.train_rows)[: self.train_rows // n * n].reshape(-1, n))
+
+    @property
+    def held_out(self) -> list[Rows]:
+        rows = np.arange(self.train_rows, self.rows)
+        return [rows[at : at + HELD_OUT_ROWS] for at in range(0, len(rows), HELD_OUT_ROWS)]
+
+    @property
+    def every_graph(self) -> bool:
+        """Whether rows kept apart are opened under every candidate graph, which tells a target single columns; else
+        once, as a training row is."""
+        return self.settings.threshold == "held_out_graphs"
+
+    @property
+    def every(self) -> int:
+        """Steps from one look at the whole graph to the next."""
+        count = self.train_rows // min(self.settings.batch, self.train_rows)
+        wanted = self.settings.structure_every
+        return count if wanted == "epoch" else min(wanted, count)
+
+    def order(self, epoch: int) -> Iterator[tuple[int, bool]]:
+        """The batches of an epoch, each with whether the structure is looked at after it."""
+        n = min(self.settings.batch, self.train_rows)
+        count = self.train_rows // n
+        rng = np.random.default_rng(derive(self.order_seed, "order", epoch))
+        for number, batch in enumerate(rng.permutation(count).tolist(), start=1):
+            yield batch, number % self.every == 0
+
+    def needs(self, search: Search, epoch: int) -> Needs:
+        """What an epoch uses up; the last one is followed by a last look at the graph."""
+        batches = tuple(range(len(self.batches)))
+        if epoch == search.last:
+            once = () if self.every_graph else tuple(len(batches) + at for at in range(len(self.held_out)))
+            return Needs(forward=once, squares=int(self.validator == "M2"))
+        looks = len(batches) // self.every + (epoch == search.refit)
+        return Needs(batches, batches, looks if self.validator == "M2" else 0)
+
+    def keeps(self, search: Search, done: int) -> bool:
+        """Whether there is a checkpoint after so many stretches."""
+        return (done - search.first) % self.checkpoint_every == 0 or done == search.last
+
+    def describe(self) -> dict[str, Any]:
+        """What must be the same for a run to go on."""
+        free = ("order_seed", "checkpoint_every", "prepare", "settings")
+        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in free}
+        if self.privacy is not None:  # each resume counts as many releases more as lie between two checkpoints
+            own["checkpoint_every"] = self.checkpoint_every
+        for noise in ("privacy", "laplace"):
+            own[noise] = None if own[noise] is None else own[noise].model_dump()
+        return own | self.settings.model_dump(mode="json")
+
+    def with_order(self, order_seed: int) -> Plan:
+        return replace(self, order_seed=order_seed)
+
+    def check(self) -> None:
+        """Refuse what shares can not do."""
+        if len(self.parties) < 2:
+            raise InputError("parties: a federation needs two at least; for one, fit without parties")
+        if len(self.parties) > MOST_PARTIES:
+            raise InputError(f"parties: {len(self.parties)} are more than sums of shares hold; at most {MOST_PARTIES}")
+        if VALIDATOR in self.parties:
+            raise InputError(f"parties: {VALIDATOR!r} is the name of the party that looks at the graph; choose another")
+        if self.validator not in ("M1", "M2"):
+            raise InputError(f"validator = {self.validator!r}: M2 opens norms, M1 weights; there is no other mode")
+        if len(set(self.names)) != len(self.names):
+            twice = next(name for name in self.names if self.names.count(name) > 1)
+            raise InputError(f"names: {twice!r} is held twice; leave it with one party")
+        if self.settings.sparsity == "l1":
+            raise InputError(
+                "sparsity = 'l1': signs of single weights are not known to holders of shares; use 'group_lasso'"
+            )
+        if self.local_steps < 1:
+            raise InputError(f"local_steps = {self.local_steps}: at least one step is needed")
+        if self.shares not in ("two", "all"):
+            raise InputError(f"shares = {self.shares!r}: 'two' or 'all' parties hold a block; there is no other way")
+        if self.prepare not in ("inline", "process"):
+            raise InputError(f"prepare = {self.prepare!r}: triples are made 'inline' or in a 'process'")
+        if self.train_rows < 2:
+            raise InputError(f"{self.train_rows} training rows are too few")
+        check_privacy(self)

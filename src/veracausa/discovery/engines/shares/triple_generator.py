@@ -1,0 +1,169 @@
+"""All that a party does with encryption: it has the key, and makes the triples that the steps use up.
+
+Triples of a stretch take three turns, with messages in between: masks are drawn and asked with, what was asked is
+opened and products of both holders' masks are returned, and these are opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veracausa.crypto import ring
+from veracausa.crypto.backends import make_encryption
+from veracausa.crypto.backends.base import Bytes, EncryptedRows, Encryption
+from veracausa.crypto.randomness import make_draws
+from veracausa.crypto.ring import Ring, Small
+from veracausa.crypto.toss import Toss
+from veracausa.crypto.triples import Needs, Parts, Shape, SourceTriples, TargetTriples, ask, open_asked, part
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """What one party and each of its peers must be able to multiply."""
+
+    asks: dict[str, Shape]
+    """Products of a peer's rows with numbers of this party."""
+    asked: dict[str, Shape]
+    """Products of this party's rows with numbers of a peer."""
+    blocks: int
+    """So many blocks W[i, j] this party has a share of."""
+    h: int
+    begins: dict[str, Indices]
+    """Which of them also the peer has a share of, where this party is the one that encrypts its mask."""
+    joins: dict[str, Indices]
+    """The same, where the peer does; in the peer's order."""
+
+
+@dataclass(frozen=True)
+class WorkshopOrder:
+    """What a workshop must know to begin; the key is not in it, because a workshop makes its own."""
+
+    party: str
+    encryption: str
+    pairing: Pairing
+    batches: list[Small]
+    seed: int | None
+    life: int
+    """How often this run was started before: masks of a life are never those of another."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The stretches whose triples are moved on, each by one of the three turns."""
+
+    ask: int | None = None
+    needs: Needs = field(default_factory=Needs)
+    """Of the stretch that is asked for."""
+    answer: int | None = None
+    finish: int | None = None
+
+
+@dataclass
+class Made:
+    """One stretch's triples of a party."""
+
+    needs: Needs
+    target: dict[str, TargetTriples] = field(default_factory=dict)
+    source: dict[str, SourceTriples] = field(default_factory=dict)
+    square_masks: Ring = field(default_factory=lambda: np.zeros((0, 0, 0), dtype=np.int64))
+    """(squares, blocks, h): what hides this party's share when norms are opened."""
+    squares: Ring = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
+    """(squares, blocks): a share of the squared norm of all holders' masks together."""
+
+
+class Workshop:
+    """One party's key, its encrypted columns at the others, and theirs here."""
+
+    def __init__(self, order: WorkshopOrder) -> None:
+        self.order, self.pairing = order, order.pairing
+        self.encryption: Encryption
+        self.draws = make_draws(order.seed, order.party)
+        self.rows: dict[str, tuple[EncryptedRows, EncryptedRows]] = {}
+        """A peer's rows, to be multiplied by weights and by gradients."""
+        self._making: dict[int, Made] = {}
+
+    def public_key(self, seed: bytes) -> Bytes:
+        """Of a new key, by the seed that all parties tossed."""
+        self.encryption = make_encryption(self.order.encryption, Toss(seed), self.order.party)
+        return self.encryption.public_key()
+
+    def columns(self) -> dict[str, Parts]:
+        """This party's rows for every peer, encrypted."""
+        encrypted = {}
+        for peer, shape in self.pairing.asked.items():
+            encrypted[peer] = {"rows": self.encryption.encrypt_rows(peer, self.order.batches, shape.gradient_width)}
+            if shape.width != shape.gradient_width:
+                encrypted[peer]["wide"] = self.encryption.encrypt_rows(peer, self.order.batches, shape.width)
+        return encrypted
+
+    def accept(self, keys: Mapping[str, Bytes], columns: Mapping[str, Parts]) -> None:
+        """Take in the others' keys and rows."""
+        for peer, shape in self.pairing.asks.items():
+            self.encryption.meet(peer, keys[peer])
+            rows = self._open_rows(peer, part(columns[peer], "rows", "columns"), shape.gradient_width)
+            wide = rows
+            if shape.width != shape.gradient_width:
+                wide = self._open_rows(peer, part(columns[peer], "wide", "columns"), shape.width)
+            self.rows[peer] = (wide, rows)
+
+    def _open_rows(self, peer: str, encrypted: Bytes, width: int) -> EncryptedRows:
+        shape = self.pairing.asks[peer]
+        return self.encryption.open_rows(peer, encrypted, shape.sizes, shape.columns, width)
+
+    def work(self, turn: Turn, received: Mapping[str, Parts]) -> tuple[dict[str, Parts], Made | None]:
+        """One turn of up to three stretches, given what the peers' last one sent: what to send, and what is ready."""
+        sent: dict[str, Parts] = {peer: {} for peer in self.pairing.asks}
+        ready = None if turn.finish is None else self._finish(turn.finish, received)
+        if turn.answer is not None:
+            self._answer(turn.answer, received, sent)
+        if turn.ask is not None:
+            self._ask(turn.ask, turn.needs, sent)
+        return sent, ready
+
+    def _ask(self, stretch: int, needs: Needs, sent: dict[str, Parts]) -> None:
+        life = self.order.life
+        made = self._making[stretch] = Made(needs)
+        for peer, shape in self.pairing.asks.items():
+            masks = self.draws.masks("triples", life, stretch, peer)
+            made.target[peer], parts = ask(shape, *self.rows[peer], needs, masks)
+            sent[peer].update(parts)
+        if not needs.squares:
+            return
+        masks = self.draws.masks("squares", life, stretch)
+        made.square_masks = masks.uniform(needs.squares, self.pairing.blocks, self.pairing.h)
+        made.squares = ring.total(ring.multiply(made.square_masks, made.square_masks), 2)
+        for peer, blocks in self.pairing.begins.items():
+            if len(blocks):
+                sent[peer]["factors"] = self.encryption.encrypt(peer, stretch, made.square_masks[:, blocks])
+
+    def _answer(self, stretch: int, received: Mapping[str, Parts], sent: dict[str, Parts]) -> None:
+        made = self._making[stretch]
+        for peer, shape in self.pairing.asked.items():
+            made.source[peer] = open_asked(shape, self.encryption, made.needs, received[peer])
+        for peer, blocks in self.pairing.joins.items():
+            if made.needs.squares and len(blocks):
+                mine = made.square_masks[:, blocks]
+                masks = self.draws.masks("products", self.order.life, stretch, peer)
+                asked = part(received[peer], "factors")
+                sent[peer]["products"], kept = self.encryption.products(peer, stretch, asked, mine, masks)
+                self._add_products(made, blocks, kept)
+
+    def _finish(self, stretch: int, received: Mapping[str, Parts]) -> Made:
+        made = self._making.pop(stretch)
+        for peer, blocks in self.pairing.begins.items():
+            if made.needs.squares and len(blocks):
+                shape = made.square_masks[:, blocks].shape
+                opened = self.encryption.decrypt_products(part(received[peer], "products"), shape)
+                self._add_products(made, blocks, opened)
+        return made
+
+    @staticmethod
+    def _add_products(made: Made, blocks: np.ndarray, products: Ring) -> None:
+        # (A + B)² = A² + B² + 2·A·B, with the last one shared.
+        made.squares[:, blocks] = ring.add_scaled(made.squares[:, blocks], ring.total(products, 2), 2)

@@ -1,0 +1,121 @@
+"""A bottleneck: of every target attribute fewer numbers are opened than its network has hidden units.
+
+The encoder's weights are V·M with M public and orthonormal, (numbers, h): V is what is shared, X·V is what is opened,
+and the target spreads it over its hidden units by M. ‖V·M‖ = ‖V‖, so strengths mean what they meant. With fewer numbers
+a row than there are foreign columns one opening does not determine the row; many openings, with weights that move, may.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veracausa.crypto import ring
+from veracausa.crypto.randomness import Masks
+from veracausa.crypto.ring import BITS, Ring
+from veracausa.discovery.privacy.accountant import gaussian_epsilon
+
+Array = NDArray[np.float64]
+
+
+def mixing(numbers: int, width: int) -> Array:
+    """M (numbers, width), the same for everybody: cosines, whose rows are orthonormal."""
+    at = np.arange(width) + 0.5
+    rows = np.cos(np.pi * np.outer(np.arange(numbers), at) / width)
+    # The first row would give every hidden unit the same input; turn them all by fixed signs.
+    rows *= np.where(np.arange(width) % 2, -1.0, 1.0)
+    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))
+
+
+def spread(opened: Array, mixed: Array) -> Array:
+    """(n, targets·numbers) as (n, targets·h), on the target's side."""
+    numbers, _ = mixed.shape
+    return np.asarray((opened.reshape(len(opened), -1, numbers) @ mixed).reshape(len(opened), -1))
+
+
+def gathered(gradient: Array, mixed: Array) -> Array:
+    """The gradient by the hidden units' inputs, as the gradient by what was opened."""
+    _, width = mixed.shape
+    return np.asarray((gradient.reshape(len(gradient), -1, width) @ mixed.T).reshape(len(gradient), -1))
+
+
+def widest(own: int, foreign: int) -> int:
+    """The most numbers a target attribute with which a row opens fewer than there are foreign columns; 0: none."""
+    return (foreign - 1) // own
+
+
+def part(deviation: float, sources: int) -> float:
+    """The deviation of one source's part. A target in league with the others is left with this alone."""
+    return deviation / math.sqrt(sources)
+
+
+def drawn(masks: Masks, deviation: float, bits: int, *shape: int) -> Ring:
+    """Normal numbers with `bits` fractional bits as elements of the field, from the party's own secret draws."""
+    first, second = ((masks.uniform(*shape) + 0.5) / ring.P for _ in range(2))
+    normal = np.sqrt(-2 * np.log(first)) * np.cos(2 * np.pi * second)  # Box and Muller
+    return ring.reduce(np.rint(normal * deviation * 2.0**bits).astype(np.int64))
+
+
+@dataclass(frozen=True)
+class Account:
+    """What all openings of a row together tell of it, in the terms of Gaussian differential privacy."""
+
+    mu: float
+    """Two rows that far apart are told apart as well as N(0, 1) and N(μ, 1); 1 is little, 6 is certainty."""
+    epsilon: float
+    delta: float
+
+
+def accounted(deviation: float, openings: int, strength: float, delta: float = 1e-5) -> Account:
+    """For rows of a source that differ by one standard deviation in one attribute.
+
+    `strength` is the norm of the weights by which that attribute enters all of a target's features. μ adds up as
+    √(Σ μ²) over openings. The weights are taken as they were at the end; what a row tells through its part in the
+    weights is not in it, and rows that differ by more are told apart more easily. So this is a floor, no guarantee.
+    """
+    mu = math.sqrt(openings) * strength / deviation
+    return Account(mu, gaussian_epsilon(mu, delta), delta)
+
+
+def most_exposed(strengths: Array, own: Sequence[int], foreign: Sequence[int]) -> float:
+    """The largest norm of weights by which one foreign attribute enters the features of these targets."""
+    return float(np.sqrt(np.square(strengths[np.ix_(foreign, own)]).sum(1)).max(initial=0.0))
+
+
+SECRET = 32
+"""Bytes of a shared secret. It is drawn anew at every start: an exchange repeated after a resume has new pads."""
+
+
+def secret(masks: Masks) -> bytes:
+    """For two sources; one draws it and sends it to the other."""
+    return masks.uniform(SECRET // 4).astype(np.uint32).tobytes()
+
+
+def pad(shared: bytes, target: int, exchange: int, shape: Sequence[int]) -> Ring:
+    """Uniform elements that follow from the secret (SHAKE-256), the same for both who share it."""
+    values = _words(shared, target, exchange, 0, int(np.prod(shape)))
+    attempt = 0
+    while (beyond := values >= ring.P).any():  # about once in 2⁴¹
+        attempt += 1
+        values[beyond] = _words(shared, target, exchange, attempt, int(beyond.sum()))
+    return values.reshape(shape)
+
+
+def padded(answer: Ring, me: int, target: int, exchange: int, secrets: dict[int, bytes]) -> Ring:
+    """A source's answer with its pads; `secrets` are those it shares with the other sources, by their numbers."""
+    for other, shared in secrets.items():
+        if other != target:
+            drawn = pad(shared, target, exchange, answer.shape)
+            answer = ring.add(answer, drawn) if me < other else ring.subtract(answer, drawn)
+    return answer
+
+
+def _words(shared: bytes, target: int, exchange: int, attempt: int, count: int) -> Ring:
+    where = np.array([target, exchange, attempt], dtype=np.int64).tobytes()
+    stream = hashlib.shake_256(shared + where).digest(8 * count)
+    return np.frombuffer(stream, dtype=np.int64) & ((1 << BITS) - 1)

@@ -1,0 +1,205 @@
+"""One attack on one cell's training: who its victims are, what it read of them, and a few pictures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from veracausa.audit.live import attacked_live
+from veracausa.audit.samples import Sample, choose
+from veracausa.audit.scene import Outcome, Scene
+from veracausa.audit.usefulness import kept_usefulness, measure_usefulness
+from veracausa.audit.victim import Victim
+from veracausa.data.load import load
+from veracausa.data.vertical import VerticalDataset
+from veracausa.errors import RunError
+from veracausa.experiments.experiment import COSINE
+from veracausa.experiments.plan import Cell, Reading
+from veracausa.metrics.advantage import Advantage
+from veracausa.report.audit_coverage import headline_of
+from veracausa.runs import folder
+from veracausa.runs.folder import Run
+from veracausa.runs.store import Store
+from veracausa.training.split.program import Schema
+
+if TYPE_CHECKING:
+    from veracausa.experiments.cells import Cells
+
+_SHOWN = 32
+_EVERYBODY = 1 << 30
+
+
+def read(cell: Cell, cells: Cells) -> tuple[dict[str, Any], bytes | None]:
+    """The scores of the party and snapshot read best, the guesses without payload beside them, and pictures of it."""
+    reading = cell.reading
+    assert reading is not None
+    dataset = load(cell.job)
+    run = _run(cell, cells)
+    if reading.name == COSINE:
+        measure_usefulness(run, dataset)
+        kept = kept_usefulness(run)
+        cosines = {name: {"mean": kept[name]} for name in ("centred", "uncentred", "to_clean") if name in kept}
+        return {"scores": cosines, "notes": kept}, None
+    read_at: list[list[Outcome]] = []
+    """Of every party at every snapshot the outcomes, one a set of victims."""
+    for party in reading.parties or cell.job.parties.passive:
+        if reading.live:
+            sizes = (reading.auxiliary, reading.victims)
+            read_at.append([attacked_live(run, dataset, reading.options, party, *sizes, lambda event: None)])
+            continue
+        read_at += [list(_outcomes(run, dataset, reading, party, *when)) for when in _snapshots(run, reading, party)]
+    worst = max(read_at, key=leaked)
+    parties = _parties(read_at)
+    headline = headline_of(parties)
+    scores = _scores(worst)
+    scores["end_leakage"] = {"mean": headline["end"]["leakage"]}
+    found = {
+        "scores": scores,
+        "advantage": {**vars(advantage_of(worst)), "chances": len(read_at)},
+        "trivial": _means([outcome.measured["train"].trivial for outcome in worst]),
+        "victims": sum(len(outcome.victims["train"]) for outcome in worst),
+        **{name: headline[name] for name in ("party", "moment", "at", "coverage")},
+        "parties": parties,
+        "notes": dict(worst[0].notes),
+    }
+    return found, _pictures(worst[0], dataset)
+
+
+def _snapshots(run: Run, reading: Reading, party: str) -> list[tuple[float, int | None]]:
+    """The wanted shares of the training as (share, step), where the run kept the model; the end last."""
+    steps = int(run.summary.get("rounds", 0))
+    wanted = {max(1, round(share * steps)) for share in reading.snapshots}
+    kept = [step for step in Store(run.path, party).moment_steps() if step in wanted and step < steps]
+    return [*((step / steps, step) for step in kept), (1.0, None)]
+
+
+def leaked(outcomes: list[Outcome]) -> float:
+    """The leakage of several sets of victims: their errors are added up, and the sum is clipped at 0."""
+    return outcomes[0].leakage if len(outcomes) == 1 else max(0.0, advantage_of(outcomes).share)
+
+
+def advantage_of(outcomes: list[Outcome]) -> Advantage:
+    """The advantage over the blind guess of several sets of victims as of one."""
+    told = [Advantage(**outcome.measured["train"].others["advantage"]) for outcome in outcomes]
+    if len(told) == 1:
+        return told[0]
+    weights = [
+        one.rows * outcome.measured["train"].scores["blind_mse"] for one, outcome in zip(told, outcomes, strict=True)
+    ]
+    whole = sum(weights) or 1.0
+    share = sum(weight * one.share for weight, one in zip(weights, told, strict=True)) / whole
+    errors = [
+        None if one.error is None else weight * one.error / whole for weight, one in zip(weights, told, strict=True)
+    ]
+    known = [error for error in errors if error is not None]
+    return Advantage(share, math.hypot(*known) if len(known) == len(errors) else None, sum(one.rows for one in told))
+
+
+def _parties(read_at: list[list[Outcome]]) -> dict[str, dict[str, Any]]:
+    """By party what was read at the end, and at every snapshot where there are several."""
+    parties: dict[str, dict[str, Any]] = {}
+    for outcomes in read_at:
+        first, own = outcomes[0], parties.setdefault(outcomes[0].party, {})
+        if first.moment == 1:
+            own["train"] = {"leakage": leaked(outcomes)}
+        else:
+            moment = {"moment": first.moment, "step": first.step, "train": leaked(outcomes)}
+            own.setdefault("moments", []).append(moment)
+    return parties
+
+
+def _run(cell: Cell, cells: Cells) -> Run:
+    if (training := cell.training) is not None:
+        run = cells.trained(training)
+        if run is None:
+            raise RunError(f"{cells.work(training)}: the training that this attack reads is not finished")
+        return run
+    path = cells.work(cell)
+    if not (path / "config.toml").is_file():
+        folder.create(path, cell.job, {})
+    return Run(path)
+
+
+def _outcomes(
+    run: Run, dataset: VerticalDataset, reading: Reading, party: str, moment: float, step: int | None
+) -> Iterator[Outcome]:
+    job, data, schema = run.job, dataset.parties[party], Schema.of(dataset)
+    victim = Victim(run, data, schema, step)
+    count = _EVERYBODY if reading.per_class else reading.victims
+    sample = choose(data, job.seed, reading.auxiliary, count)
+    options = reading.options
+    for chosen in _sets(sample, _labels(dataset), reading):
+        # UnSplit takes what it is given in one batch, so a large set comes in several.
+        most = getattr(options, "batch_size", None) if reading.sets else None
+        for positions in torch.split(chosen.victims["train"], most or max(1, len(chosen.victims["train"]))):
+            given = replace(chosen, victims={**chosen.victims, "train": positions})
+            yield Scene(job, dataset, victim, given, moment).attacked(options, lambda event: None)
+
+
+def _sets(sample: Sample, labels: Tensor | None, reading: Reading) -> list[Sample]:
+    if reading.per_class is None or labels is None:
+        return [sample]
+    train = sample.victims["train"]
+    of_class = labels[train]
+    parts = [train[of_class == label][: reading.per_class] for label in torch.unique(of_class)]
+    victims = parts if reading.sets else [torch.cat(parts)]
+    return [replace(sample, victims={"train": positions}) for positions in victims]
+
+
+def _labels(dataset: VerticalDataset) -> Tensor | None:
+    labels = dataset.parties[dataset.active].train.labels
+    return None if labels is None or labels.is_floating_point() else labels
+
+
+def _scores(outcomes: list[Outcome]) -> dict[str, dict[str, float]]:
+    """Score -> mean, and its spread over images; over sets, where several were attacked."""
+    if len(outcomes) > 1:
+        each = [_scores([outcome]) for outcome in outcomes]
+        over_sets = {
+            name: {"mean": fmean(values), "spread": stdev(values)}
+            for name in each[0]
+            if len(values := [scores[name]["mean"] for scores in each if name in scores]) > 1
+        }
+        # A mean of leakages that were clipped set by set would make one lucky set a leak.
+        over_sets["leakage"]["mean"] = leaked(outcomes)
+        return over_sets
+    measured = outcomes[0].measured["train"]
+    found: dict[str, dict[str, float]] = {name: {"mean": value} for name, value in measured.scores.items()}
+    for name, each_image in measured.samples.items():
+        taken = each_image[each_image.isfinite()].double()
+        if len(taken) > 1:
+            found[name]["spread"] = float(taken.std())
+    for name, rates in measured.others.get("success", {}).items():
+        found[f"success_{name}"] = {"mean": rates["attack"]}
+        found[f"success_{name}_grey"] = {"mean": rates["grey"]}
+    identified = measured.others.get("identified", {})
+    found |= {f"identified_{name}": {"mean": identified[name]} for name in ("top_1", "top_5") if name in identified}
+    if "test" in outcomes[0].measured:
+        found["test_leakage"] = {"mean": outcomes[0].measured["test"].scores["leakage"]}
+    return found
+
+
+def _means(tables: list[Mapping[str, float]]) -> dict[str, float]:
+    return {name: fmean(table[name] for table in tables) for name in tables[0]}
+
+
+def _pictures(outcome: Outcome, dataset: VerticalDataset) -> bytes | None:
+    """Some victims with their classes, what was made of them, and the blind guess."""
+    from safetensors.torch import save
+
+    gallery = outcome.gallery
+    if gallery is None:
+        return None
+    labels = _labels(dataset)
+    kept = {
+        name: getattr(gallery, name)[:_SHOWN].contiguous() for name in ("positions", "truth", "guess", "blind", "mse")
+    }
+    if labels is not None:
+        kept["labels"] = labels[kept["positions"]].contiguous()
+    return bytes(save(kept))

@@ -1,0 +1,85 @@
+"""What a member of a discovery will send, said before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from veracausa.discovery.engines.shares.plan import VALIDATOR
+from veracausa.discovery.methods.vfedcd.estimator import VFedCD
+from veracausa.federation.columns import SiteColumns
+from veracausa.federation.order import declared as declared_alignment
+from veracausa.federation.own_ids import OwnIds
+
+"""Bytes of a message beside its numbers, about."""
+
+
+_WORD = 8
+
+
+def declared_discovery(
+    me: str, parties: Sequence[str], method: VFedCD, columns: SiteColumns | None, ids: OwnIds | None
+) -> Iterator[Declared]:
+    """Kinds, receivers, shapes and bytes; of sizes that are a partner's own, as if they were this party's."""
+    others = tuple(name for name in parties if name != me)
+    everybody = (*others, *([VALIDATOR] if me != VALIDATOR else []))
+    yield Declared("lives", everybody, "a number", "run", MESSAGE * len(everybody))
+    if columns is None:
+        yield Declared("order seed", others, "a number", "run", MESSAGE * len(others))
+        yield from _validator(others, method)
+        return
+    if ids is not None:
+        yield from declared_alignment(me, parties, ids.announced[0])
+    names = len(everybody) * (MESSAGE + sum(len(name) + 4 for name in columns.names))
+    yield Declared("attributes", everybody, "names of columns, which vary, which are binary", "run", names)
+    if method.strong:
+        yield Declared("common seed", others, "32 bytes", "run", 32 * len(others))
+        yield Declared("opening", others, "shares of masked numbers", "epoch", None)
+        yield Declared("sums", others, "shares of sums over rows", "epoch", None)
+        yield Declared("squares", (VALIDATOR,), "shares of squared strengths of all edges", "epoch", None)
+        yield Declared("losses", (VALIDATOR,), "sums over held-out rows", "run", None)
+        return
+    yield from _party(others, method, columns)
+
+
+def _party(others: tuple[str, ...], method: VFedCD, columns: SiteColumns) -> Iterator[Declared]:
+    settings = method.settings()
+    own, numbers, rows = len(columns.names), settings.bottleneck or settings.width, columns.count
+    train = rows - round(settings.held_out * rows)
+    batch = min(settings.batch, train)
+    steps = train // batch
+    looks = 1 if settings.structure_every == "epoch" else max(1, steps // min(settings.structure_every, steps))
+    features, weights = batch * own * numbers * _WORD, own * own * numbers * _WORD
+    once = len(others)
+    yield Declared("toss", others, "a commitment to a nonce", "run", 32 * once)
+    yield Declared("toss shown", others, "the nonce", "run", 32 * once)
+    yield Declared("key", others, "a public key", "run", None)
+    yield Declared("agreed", others, "a fingerprint", "run", 32 * once)
+    how = "UNENCRYPTED" if method.encryption == "none" else f"encrypted ({method.encryption})"
+    yield Declared("columns", others, f"its {own} columns, {how}", "run", None)
+    yield Declared("triples", others, f"masked products, {how}", "epoch", None)
+    if once > 1 and not settings.open_parts:
+        yield Declared("pad secret", others, "32 bytes", "run", 32 * once)
+    yield Declared("first share", others, "shares of first weights", "run", weights * once)
+    yield Declared(
+        "masked", others, "shares under masks used once", "epoch", steps * once * (weights + features + MESSAGE)
+    )
+    yield Declared("answer", others, "shares of features", "epoch", steps * once * (features + MESSAGE))
+    seen = (2 * once * own * own + own * own) * _WORD
+    what = "weights" if method.validator == "M1" else "squared strengths"
+    times = numbers if method.validator == "M1" else 1
+    yield Declared("norms", (VALIDATOR,), f"shares of {what}, and a loss", "epoch", looks * (seen * times + MESSAGE))
+    if settings.held_out:
+        yield Declared("losses", (VALIDATOR,), "sums over held-out rows", "run", settings.candidates * _WORD)
+
+
+def _validator(parties: tuple[str, ...], method: VFedCD) -> Iterator[Declared]:
+    if method.strong:
+        yield Declared("seeds", parties, "64 bytes", "run", 64 * len(parties))
+        yield Declared("dealt", parties[:1], "shares of products", "epoch", None)
+        yield Declared("given", parties, "masked factors", "epoch", None)
+        yield Declared("order", parties, "the edges that the order leaves", "run", None)
+    else:
+        yield Declared("factors", parties, "a factor for each edge of the party's", "epoch", None)
+        if method.settings().held_out:
+            yield Declared("candidates", parties, "graphs to compare", "run", None)
+    yield Declared("result", parties, "the graph, as far as the party is told it", "run", None)

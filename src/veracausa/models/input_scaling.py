@@ -1,0 +1,77 @@
+"""Input centring as a part of the model: data stay in [0, 1] everywhere outside it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class Centre(nn.Module):
+    """(x − 0.5) / 0.5, from [0, 1] to [−1, 1].
+
+    It sits inside unit 1 and hence inside every bottom, so that an attacker's clone of the bottom contains it too.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - 0.5) / 0.5
+
+
+def centred(unit: nn.Module, centre: bool) -> nn.Module:
+    """The unit, behind a `Centre` where the options ask for one; still one unit, so cuts keep their numbers."""
+    return nn.Sequential(Centre(), unit) if centre else unit
+
+
+ORDINARY = 0.9
+"""The share of rows that is taken for ordinary."""
+HEAVY = 0.75
+"""Where the others hold more of the squared deviations, payloads are levelled. Usual: 0.15; sparse ones: up to 0.65."""
+
+
+class Levelled(nn.Module):
+    """Nothing at all, unless a few rows outweigh all others: then asinh of what ordinary rows would be standardised to.
+
+    A normalisation sees nothing but the few rows, and all others look alike to the layers behind it. A defense need
+    not intend that: lowering the distance correlation of rows and payloads brings it about.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.centre: Tensor
+        self.scale: Tensor
+        self.register_buffer("centre", torch.zeros(channels))
+        self.register_buffer("scale", torch.ones(channels))
+        self.needed = False
+
+    @classmethod
+    def of(cls, decoder: nn.Module) -> Levelled | None:
+        """The one that a decoder begins with."""
+        return next((module for module in decoder.modules() if isinstance(module, cls)), None)
+
+    def fit(self, payloads: Tensor) -> None:
+        """Look at the payloads that a decoder will learn from."""
+        values = self.shaped(payloads).float()
+        centre = values.transpose(0, 1).flatten(1).median(1).values
+        away = (values - self._like(centre, values)).square()
+        spread = away.transpose(0, 1).flatten(1).mean(1).clamp_min(1e-30)
+        weight = (away / self._like(spread, values)).flatten(1).sum(1)
+        order = weight.argsort()
+        kept = order[: max(1, int(ORDINARY * len(order)))]
+        self.needed = bool(weight[order[len(kept) :]].sum() > HEAVY * weight.sum())
+        if self.needed:
+            ordinary = values[kept].transpose(0, 1).flatten(1)
+            self.centre.copy_(ordinary.mean(1))
+            scale = ordinary.std(1, correction=0)
+            self.scale.copy_(torch.where(scale > 0, scale, 1.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.needed:
+            return x
+        return torch.asinh((x - self._like(self.centre, x)) / self._like(self.scale, x))
+
+    def shaped(self, payloads: Tensor) -> Tensor:
+        """Maps as they are where their channels are levelled, else all their values in a row."""
+        return payloads if payloads.shape[1] == len(self.centre) else payloads.flatten(1)
+
+    @staticmethod
+    def _like(by_channel: Tensor, x: Tensor) -> Tensor:
+        return by_channel.view(1, -1, *[1] * (x.ndim - 2))

@@ -1,0 +1,135 @@
+"""Several runs side by side: their key numbers, their curves, and only the settings in which they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from veracausa.errors import InputError
+from veracausa.report.audit_figures import Point, frontier_svg, point_of
+from veracausa.report.figures import SCORES, SHARES, Chart, Curve, chart_svg, format_bytes, format_score
+from veracausa.report.run_page import format_seconds, render, write_page
+from veracausa.runs.record import RunRecord, numbers, read_run
+
+
+def compare(run_dirs: Iterable[Path]) -> list[dict[str, Any]]:
+    """One row a run: name, state, data, model, cut, defense, test scores, leakage, coverage, drift, seconds, …"""
+    return [_row(run, name) for name, run in _named(run_dirs).items()]
+
+
+def differences(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Setting -> its value in each config, for the settings that are not the same in all; None where one has none."""
+    flat = [_flat(config) for config in configs]
+    settings = dict.fromkeys(setting for config in flat for setting in config)
+    values = {setting: [config.get(setting) for config in flat] for setting in settings}
+    return {setting: found for setting, found in values.items() if any(value != found[0] for value in found)}
+
+
+def write_comparison(run_dirs: Iterable[Path], out: Path) -> Path:
+    """Write one self-contained page that compares the runs, and return its path."""
+    runs = _named(run_dirs)
+    if len(runs) < 2:
+        raise InputError("a comparison needs at least two run folders")
+    rows = [_row(run, name) for name, run in runs.items()]
+    scores = [score for score in SCORES if any(score in row["test"] for row in rows)]
+    page = render(
+        "comparison.html.j2",
+        headline=_headline(rows),
+        rows=rows,
+        scores=[(score, SCORES[score]) for score in scores],
+        audited=[(name, name) for name in ("leakage", "drift") if any(row[name] is not None for row in rows)],
+        shown=[_shown(row, scores) for row in rows],
+        frontier=Markup(frontier_svg(points)) if len(points := _points(runs)) > 1 else None,
+        charts=[Markup(chart_svg(chart)) for chart in _charts(runs)],
+        differences=differences([run.config for run in runs.values()]),
+    )
+    return write_page(out, page)
+
+
+def _named(run_dirs: Iterable[Path]) -> dict[str, RunRecord]:
+    """The runs by folder name; by their whole path where two folders have the same name."""
+    runs = {str(path.resolve()): read_run(path) for path in map(Path, run_dirs)}
+    names = [run.name for run in runs.values()]
+    return {run.name if names.count(run.name) == 1 else str(run.path): run for run in runs.values()}
+
+
+def _row(run: RunRecord, name: str) -> dict[str, Any]:
+    model = run.config.get("model")
+    used = {str(party["defense"]) for party in run.parties.values() if party["role"] != "active"}
+    return {
+        "name": name,
+        "path": str(run.path),
+        "state": run.state,
+        "data": run.data,
+        "model": run.model,
+        "cut": model.get("cut") if isinstance(model, dict) else None,
+        "defense": ", ".join(sorted(used)),
+        "test": dict(run.scores),
+        "leakage": run.leakage,
+        "coverage": run.coverage if run.leakage is not None else None,
+        "drift": run.drift,
+        "seconds": run.seconds,
+        "rounds": run.rounds,
+        "bytes_sent": run.bytes_sent,
+    }
+
+
+def _shown(row: Mapping[str, Any], scores: Sequence[str]) -> dict[str, str]:
+    shown = {score: format_score(score, row["test"][score]) if score in row["test"] else "" for score in scores}
+    shown["leakage"] = f"{100 * row['leakage']:.0f} % ({row['coverage']})" if row["leakage"] is not None else ""
+    shown["drift"] = f"{row['drift']:.3g}" if row["drift"] is not None else ""
+    shown["seconds"] = format_seconds(row["seconds"]) if row["seconds"] is not None else ""
+    shown["bytes"] = format_bytes(row["bytes_sent"]) if row["bytes_sent"] else ""
+    return shown
+
+
+def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
+    # Scores on different data, or of a run that broke off, do not make one run better than another.
+    done = [row for row in rows if row["state"] == "done"]
+    same_data = len({row["data"] for row in done}) == 1
+    for score, better, extreme in (("accuracy", max, "highest"), ("rmse", min, "lowest")):
+        values = [row["test"][score] for row in done if score in row["test"]]
+        if same_data and len(values) > 1:
+            best = better(values)
+            holders = [row["name"] for row in done if row["test"].get(score) == best]
+            whose = " and ".join(filter(None, [", ".join(holders[:-1]), holders[-1]]))
+            return f"{len(rows)} runs compared: {extreme} test {SCORES[score]} {format_score(score, best)}, by {whose}."
+    return f"{len(rows)} runs compared."
+
+
+def _points(runs: Mapping[str, RunRecord]) -> list[Point]:
+    """The audited runs as accuracy and leakage."""
+    return [point for name, run in runs.items() if (point := point_of(run, name)) is not None]
+
+
+def _charts(runs: Mapping[str, RunRecord]) -> list[Chart]:
+    """A chart a score; for each run the split that was evaluated most faithfully: test, else validation."""
+    charts = []
+    for score, splits in (("loss", ("train",)), ("accuracy", ("test", "validation")), ("rmse", ("test", "validation"))):
+        curves = []
+        for i, (name, run) in enumerate(runs.items()):
+            for split in splits:
+                values = [(float(record["epoch"]), numbers(record.get(split)).get(score)) for record in run.epochs]
+                points = [(epoch, value) for epoch, value in values if value is not None]
+                if points:
+                    # Six colours; the next six runs get them again, dashed.
+                    label = name if split == splits[0] else f"{name} ({split})"
+                    curves.append(Curve(label, points, series=i, dashed=i // 6 % 2 == 1))
+                    break
+        if curves:
+            title = f"{splits[0].capitalize()} {SCORES[score]}"
+            charts.append(Chart(title, curves, percent=score in SHARES))
+    return charts
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            flat.update(_flat(value, f"{prefix}{name}."))
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat

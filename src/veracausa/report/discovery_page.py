@@ -1,0 +1,166 @@
+"""The page of a discovery: the graph drawn, how sure it is, what was sent and what was protected."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from veracausa.data.causal import edges_between
+from veracausa.report.figures import Chart, Curve, bytes_svg, chart_svg, format_bytes
+from veracausa.report.graph_figures import COLOURS, compared, graph_svg, heat_map_svg, legend
+from veracausa.report.run_page import format_seconds, render, write_page
+from veracausa.runs.atomic import as_written
+from veracausa.runs.folder import read_lines
+from veracausa.runs.record import RunRecord, mapping, number, read_run
+
+CHARTS = {"loss": "Loss", "acyclicity": "How far from acyclic"}
+
+
+def write_discovery_page(path: Path) -> Path:
+    """Write `report.html` into the folder of a discovery, and return its path."""
+    run = read_run(Path(path))
+    summary = run.summary
+    names, strengths = _matrix(run.path / "strengths.csv")
+    rows = _rows(run.path / "edges.csv")
+    found = edges_between([(row["cause"], row["effect"]) for row in rows], names, "edges.csv")
+    true_edges = summary.get("true_edge_list")
+    truth = edges_between([(a, b) for a, b in true_edges], names, "truth") if true_edges is not None else None
+    parties = {name: list(p["columns"]) for name, p in mapping(summary.get("parties")).items() if "columns" in p}
+    owner = {column: at for at, columns in enumerate(parties.values()) for column in columns}
+    drawn = compared(found, strengths, truth)
+    kinds = {(names[edge.cause], names[edge.effect]): edge.kind for edge in drawn}
+    by_kind = _bytes_by_kind(run.path)
+    page = render(
+        "discovery.html.j2",
+        run=run,
+        summary=summary,
+        headline=discovery_headline(summary),
+        empty=empty_graph_sentence(summary),
+        key_numbers=discovery_numbers(summary),
+        graph=Markup(graph_svg(names, [owner.get(name, 0) for name in names], drawn, "The causal graph")),
+        legend=Markup(legend(Counter(edge.kind for edge in drawn))),
+        colour={column: at % COLOURS + 1 for column, at in owner.items()},
+        parties=[(name, at % COLOURS + 1, columns) for at, (name, columns) in enumerate(parties.items())],
+        heat_map=Markup(heat_map_svg(names, strengths, found, truth, "Strength of every possible edge")),
+        charts=[Markup(chart_svg(chart)) for chart in _charts(run)],
+        rows=[{**row, "kind": kinds[row["cause"], row["effect"]]} for row in rows],
+        missing=[pair for pair, kind in kinds.items() if kind == "missing"],
+        truth=truth is not None,
+        bytes_figure=Markup(bytes_svg(by_kind)) if by_kind else None,
+        sent=_sent(run),
+    )
+    return write_page(run.path / "report.html", page)
+
+
+def discovery_headline(summary: Mapping[str, Any]) -> str:
+    """The result in one sentence."""
+    edges, attributes = summary.get("edges", 0), summary.get("attributes", 0)
+    parties = [p for p in mapping(summary.get("parties")).values() if "columns" in p]
+    among = f"{attributes} attributes of {len(parties)} parties" if len(parties) > 1 else f"{attributes} attributes"
+    sentence = f"{edges} causal edge{'' if edges == 1 else 's'} among {among}, from {summary.get('rows', 0):,} rows"
+    f1 = number(summary.get("f1"))
+    if summary.get("shd") is None:
+        return f"{sentence}."
+    score = f"SHD {summary['shd']} to the true graph (an empty graph: {summary['empty_graph_shd']})"
+    return f"{sentence}: {score}" + (f", F1 {f1:.2f}." if f1 is not None else ".")
+
+
+def empty_graph_sentence(summary: Mapping[str, Any]) -> str:
+    """What was tried, where no edge was found."""
+    threshold = number(summary.get("threshold"))
+    strongest = [f"{row['cause']} → {row['effect']} {row['strength']:.2f}" for row in summary.get("strongest") or ()]
+    if threshold is None or not strongest:
+        return "No edge was found: no strength is above 0, or none was told here."
+    rule = f" ({summary['threshold_rule']})" if summary.get("threshold_rule") else ""
+    return (
+        f"No edge was found: the threshold is {threshold:.2f}{rule}, and the strongest of all possible edges are "
+        f"{', '.join(strongest)}. `--set threshold=NUMBER` sets another one."
+    )
+
+
+def discovery_numbers(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What a reader looks for first, as (name, value)."""
+    shown = [("edges", str(summary.get("edges", 0)))]
+    if summary.get("shd") is not None:
+        shown.append(("SHD", str(summary["shd"])))
+    for name, title in (
+        ("f1", "F1"),
+        ("intra_party_f1", "F1 inside parties"),
+        ("inter_party_f1", "F1 between parties"),
+    ):
+        if (value := number(summary.get(name))) is not None:
+            shown.append((title, f"{value:.2f}"))
+    if (likelihood := number(summary.get("held_out_log_likelihood"))) is not None:
+        shown.append(("held-out log-likelihood", f"{likelihood:.2f}".replace("-", "−")))
+    if (seconds := number(summary.get("seconds"))) is not None:
+        shown.append(("time", format_seconds(seconds)))
+    if summary.get("bytes_sent"):
+        shown.append(("sent, all parties", format_bytes(summary["bytes_sent"])))
+    return shown
+
+
+def _charts(run: RunRecord) -> list[Chart]:
+    charts = []
+    for name, title in CHARTS.items():
+        points = [
+            (float(record["epoch"]), value) for record in run.epochs if (value := number(record.get(name))) is not None
+        ]
+        if name == "acyclicity":  # it is of the search alone
+            points = points[: sum(bool(record.get("weight")) for record in run.epochs)]
+        if len(points) > 1 and any(value for _, value in points):
+            charts.append(Chart(title, [Curve(name, points, series=0)]))
+    return charts
+
+
+def _sent(run: RunRecord) -> list[dict[str, Any]]:
+    """Every party with what it holds, and what it sent where messages were sent."""
+    rows = []
+    for name, party in mapping(run.summary.get("parties")).items():
+        rows.append(
+            {
+                "name": name,
+                "columns": party.get("columns"),
+                "messages": party.get("messages"),
+                "bytes": party.get("bytes_sent"),
+            }
+        )
+    return rows
+
+
+def _bytes_by_kind(path: Path) -> dict[str, Counter[str]]:
+    """Party -> kind of message -> bytes, from the parties' own ledgers."""
+    by_kind: dict[str, Counter[str]] = {}
+    # Of a run in one place all parties' lie in a folder of their own; a site has its own party's alone.
+    for ledger in sorted([*path.glob("federation/parties/*/ledger.jsonl"), *path.glob("parties/*/ledger.jsonl")]):
+        by_kind[ledger.parent.name] = Counter()
+        for line in read_lines(ledger):
+            by_kind[ledger.parent.name][str(line["kind"])] += int(line["bytes"])
+    # There are as many colours as a reader can tell apart.
+    largest = {kind for kind, _ in sum(by_kind.values(), Counter[str]()).most_common(COLOURS - 1)}
+    for party, kinds in by_kind.items():
+        rest = sum(size for kind, size in kinds.items() if kind not in largest)
+        shown = {kind: size for kind, size in kinds.items() if kind in largest}
+        by_kind[party] = Counter(shown | ({"all other kinds": rest} if rest else {}))
+    return by_kind
+
+
+def _matrix(path: Path) -> tuple[tuple[str, ...], Any]:
+    with path.open(encoding="utf-8", newline="") as file:
+        header, *rows = csv.reader(file)
+    return tuple(map(as_written, header[1:])), np.array([[float(value) for value in row[1:]] for row in rows])
+
+
+def _rows(path: Path) -> Sequence[dict[str, Any]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        rows: list[dict[str, Any]] = list(csv.DictReader(file))
+    for row in rows:
+        row |= {name: as_written(text) for name, text in row.items() if text}
+        row["strength"] = float(row["strength"])
+        row["confidence"] = float(row["confidence"]) if row["confidence"] else None
+    return rows

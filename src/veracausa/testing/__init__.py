@@ -1,0 +1,21 @@
+"""What plug-in authors and our own tests use: contract checks, made-up data, and what runs with what."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from veracausa.testing.defense import check_defense as check_defense
+
+__all__ = ["check_defense"]
+
+_HOMES = {"check_defense": "veracausa.testing.defense"}
+
+
+def __getattr__(name: str) -> Any:
+    """Checks, imported when first used: the command line asks for the matrix without them."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'veracausa.testing' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

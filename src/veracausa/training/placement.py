@@ -1,0 +1,110 @@
+"""Where and in which form a party computes: device, memory format, the type of what it sends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from veracausa.config import Runtime
+from veracausa.data.vertical import Part
+from veracausa.errors import InputError
+from veracausa.models.dropout import Dropout
+
+
+def choose_device(name: str) -> torch.device:
+    """The device that a job's `runtime.device` means here."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise InputError(f"runtime.device: {name!r} is no device; use auto, cpu or cuda") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise InputError(f"runtime.device: {name!r} is wanted, and PyTorch sees no GPU here; use auto or cpu")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise InputError(f"runtime.device: {name!r} is wanted, and there are {torch.cuda.device_count()} GPUs here")
+    return device
+
+
+def wire_dtype(runtime: Runtime) -> torch.dtype:
+    """The type in which payloads and gradients cross."""
+    return torch.bfloat16 if runtime.precision == "bf16" else torch.float32
+
+
+def placed(module: nn.Module, runtime: Runtime, device: torch.device) -> nn.Module:
+    """The module on the device, its weights in the memory format of the job."""
+    memory_format = torch.channels_last if runtime.channels_last else torch.preserve_format
+    return module.to(device=device, memory_format=memory_format)  # type: ignore[call-overload, no-any-return]
+
+
+def rows_of(part: Part, ids: Tensor, runtime: Runtime) -> Tensor:
+    """The features at these positions, in the memory format of the job."""
+    rows = part.take(ids)
+    channels_last = runtime.channels_last and rows.ndim == 4
+    return rows.contiguous(memory_format=torch.channels_last) if channels_last else rows
+
+
+def precision_context(runtime: Runtime, device: torch.device) -> Callable[[], AbstractContextManager[Any]]:
+    """What makes the context in which models run: mixed precision or nothing."""
+    if runtime.precision == "bf16":
+        # Without the weight cache: a graph must not depend on copies that an earlier pass left.
+        return partial(torch.autocast, device.type, torch.bfloat16, cache_enabled=False)
+    return nullcontext
+
+
+class Runner:
+    """Calls a module as the job wants it run.
+
+    An exchange makes three parties launch a few hundred small kernels each from one interpreter; a GPU waits for the
+    interpreter most of the time. The first full training batch is therefore captured, forward and backward, and later
+    ones of its shape replay it. Anything else, a last short batch or evaluation, runs as usual.
+    """
+
+    def __init__(self, module: nn.Module, runtime: Runtime, device: torch.device, rows: int) -> None:
+        self.module = module
+        self.precision = precision_context(runtime, device)
+        # Our dropout draws its mask on the CPU, from the party's generator: a graph would replay one mask for ever.
+        drawn = any(isinstance(child, Dropout) for child in module.modules())
+        self.graphs, self.compiled = runtime.cuda_graphs, runtime.compile
+        self.rows = rows if device.type == "cuda" and runtime.cuda_graphs and not drawn else 0
+        self._shape: torch.Size | None = None
+        self._graph: Callable[[Tensor], Tensor] | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self.rows and len(x) == self.rows and self.module.training and torch.is_grad_enabled():
+            if self._graph is None:
+                self._capture(x)
+            if x.shape == self._shape and self._graph is not None:
+                return self._graph(x)
+        with self.precision():
+            output: Tensor = self.module(x)
+        return output
+
+    def _capture(self, x: Tensor) -> None:
+        sample = x.detach().clone().requires_grad_(x.requires_grad)
+        kept = [(buffer, buffer.clone()) for buffer in self.module.buffers()]
+        # A capture runs on a stream of its own; that its gradients then meet weights of the usual one is meant.
+        torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
+        captured = torch.cuda.make_graphed_callables(_InPrecision(self.module, self.precision), (sample,))
+        self._graph = cast(Callable[[Tensor], Tensor], captured)
+        for buffer, before in kept:  # the rehearsals before a capture must not count as training
+            buffer.copy_(before)
+        self._shape = x.shape
+
+
+class _InPrecision(nn.Module):
+    """The module and its precision as one thing to capture; the module itself stays as it is."""
+
+    def __init__(self, module: nn.Module, precision: Callable[[], AbstractContextManager[Any]]) -> None:
+        super().__init__()
+        self.module, self.precision = module, precision
+
+    def forward(self, x: Tensor) -> Tensor:
+        with self.precision():
+            output: Tensor = self.module(x)
+        return output

@@ -1,0 +1,136 @@
+"""Joint inference with a trained run: the same parties, their saved models, new rows."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from veracausa.config import Job
+from veracausa.data.load import load, load_new
+from veracausa.data.vertical import PartyData, VerticalDataset
+from veracausa.errors import InputError
+from veracausa.models import require_allowed
+from veracausa.runs.atomic import safe, write_whole
+from veracausa.runs.folder import Run
+from veracausa.training.checkpoints import check_shape, restore_passive, saved_model
+from veracausa.training.evaluate import evaluate
+from veracausa.training.placement import choose_device
+from veracausa.training.split.active import ActiveParty
+from veracausa.training.split.program import Schema, make_party
+from veracausa.wire.launch import Launch, Notify, Program
+from veracausa.wire.link import Link
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """The active party's outputs, a row an id."""
+
+    ids: tuple[str, ...]
+    classes: tuple[str, ...]
+    outputs: Tensor
+    """(rows, classes) probabilities, or (rows,) values for regression."""
+    scores: dict[str, float]
+    """Metrics, where the rows came with labels."""
+
+    @property
+    def labels(self) -> list[str]:
+        """The predicted class of every row."""
+        return [self.classes[i] for i in self.outputs.argmax(1).tolist()]
+
+    def to_csv(self, path: Path, raw: bool = False) -> None:
+        """Write id, prediction and, for classes, the probability of each.
+
+        A text that a spreadsheet would run as a formula gets an apostrophe before it, unless `raw`.
+        """
+        cell: Callable[[str], str] = str if raw else safe
+        text = io.StringIO()
+        rows = csv.writer(text, lineterminator="\n")
+        if self.classes:
+            rows.writerow(["id", "prediction", *(f"p_{name}" for name in self.classes)])
+            for id_, label, values in zip(self.ids, self.labels, self.outputs.tolist(), strict=True):
+                rows.writerow([cell(id_), cell(label), *(f"{value:.6f}" for value in values)])
+        else:
+            rows.writerow(["id", "prediction"])
+            rows.writerows(zip(map(cell, self.ids), (f"{value:.6g}" for value in self.outputs.tolist()), strict=True))
+        write_whole(path, text.getvalue().encode())
+
+
+@dataclass
+class Serving:
+    """One party that answers for new rows with its saved model."""
+
+    run: Run
+    job: Job
+    data: PartyData
+    schema: Schema
+    model: Mapping[str, Any]
+    results: dict[str, Tensor]
+
+    def __call__(self, link: Link, notify: Notify) -> None:
+        data = replace(self.data, train=self.data.train.none())  # it answers as it was trained: they are of no use
+        if data.name != self.job.parties.active:
+            restore_passive(self.run, data.name, data, self.schema).run(link)
+            return
+        party = make_party(self.job, data, self.schema)
+        assert isinstance(party, ActiveParty)
+        self._lead(party, link)
+
+    def _lead(self, party: ActiveParty, link: Link) -> None:
+        party.meet(link)
+        party.load_weights(self.model)
+        self.results["outputs"] = party.outputs_of(link, "test").cpu()
+        party.finish(link)
+
+
+def predict(
+    run: Run, data: str | Path | Mapping[str, str | Path] | None = None, out: Path | None = None, raw: bool = False
+) -> Predictions:
+    """Predictions for the rows in `data` (one file, or one a party), or for the run's own test rows.
+
+    `out` is a CSV file to write them into, `raw` as for `Predictions.to_csv`.
+    """
+    if out is not None and not out.parent.is_dir():
+        raise InputError(f"{out.parent}: no such folder to write the predictions into")
+    job = run.job
+    require_allowed(job.model)
+    models = {name: saved_model(run, name) for name in (job.parties.active, *job.parties.passive)}
+    dataset = load(job) if data is None else _new_rows(job, data, models)
+    for name, party in dataset.parties.items():
+        check_shape(name, party, models[name])
+    schema = Schema.of(dataset)
+    results: dict[str, Tensor] = {}
+    order = sorted(dataset.parties, key=lambda name: name == dataset.active)
+    programs: dict[str, Program] = {
+        name: Serving(run, job, dataset.parties[name], schema, models[name], results) for name in order
+    }
+    # As many threads as in training, where the job says: a defense that adapts amplifies the rounding of a sum.
+    threads = dict.fromkeys(order, job.runtime.cpu_threads) if job.runtime.cpu_threads else None
+    device = str(choose_device(job.runtime.device))
+    Launch("threads", job.runtime.timeout, device=device, cpu_threads=threads).run(programs)
+    predictions = named(dataset, results["outputs"])
+    if out is not None:
+        predictions.to_csv(out, raw)
+    return predictions
+
+
+def _new_rows(job: Job, data: Any, models: Mapping[str, Mapping[str, Any]]) -> VerticalDataset:
+    sources = {name: Path(path) for name, path in data.items()} if isinstance(data, Mapping) else Path(data)
+    preprocessing = {name: model["preprocessing"] for name, model in models.items() if model["preprocessing"]}
+    return load_new(job, sources, preprocessing, tuple(models[job.parties.active]["classes"]))
+
+
+def named(dataset: VerticalDataset, outputs: Tensor) -> Predictions:
+    """The outputs for the test rows with what the active party calls rows and classes."""
+    part = dataset.parties[dataset.active].test
+    ids = part.ids or next((p.test.ids for p in dataset.parties.values() if p.test.ids), None)
+    ids = ids or tuple(str(i) for i in range(len(part)))
+    scores = {} if part.labels is None else evaluate(dataset.task, outputs, part.labels)
+    values = outputs.softmax(1) if dataset.task == "classification" else outputs.squeeze(1)
+    return Predictions(ids, dataset.classes, torch.as_tensor(values), scores)

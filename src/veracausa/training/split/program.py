@@ -1,0 +1,126 @@
+"""A party of split training as a program that can be started anywhere: its data, its store, its part of the job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from veracausa.config import Job
+from veracausa.data.vertical import PartyData, Split, VerticalDataset
+from veracausa.errors import RunError, VeracausaError
+from veracausa.models.cut import JoinAxis
+from veracausa.runs.atomic import write_whole
+from veracausa.runs.store import Store, encode_tree
+from veracausa.training.hooks import Watcher, Watchers
+from veracausa.training.split.active import ActiveParty
+from veracausa.training.split.passive import PassiveParty
+from veracausa.wire.launch import Notify
+from veracausa.wire.link import Link
+from veracausa.wire.memory import SharedTensor
+
+MakeWatcher = Callable[[Store], Watcher]
+"""Makes a watcher over the active party's part of the run folder."""
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What all parties may know of the data."""
+
+    task: str
+    classes: tuple[str, ...]
+    join: JoinAxis
+
+    @property
+    def outputs(self) -> int:
+        return len(self.classes) if self.task == "classification" else 1
+
+    @classmethod
+    def of(cls, dataset: VerticalDataset) -> Schema:
+        return cls(dataset.task, dataset.classes, dataset.join)
+
+
+def make_party(
+    job: Job, data: PartyData, schema: Schema, notify: Notify = lambda event: None, watcher: Watcher | None = None
+) -> ActiveParty | PassiveParty:
+    """The party that holds `data`; `watcher` sits with the active one."""
+    if data.name == job.parties.active:
+        return ActiveParty(job, data, schema.task, schema.outputs, schema.join, notify, watcher)
+    return PassiveParty(job, data, schema.outputs)
+
+
+@dataclass
+class PartyProgram:
+    """One party of a run, ready to be started in a thread or a process."""
+
+    job: Job
+    data: PartyData
+    schema: Schema
+    run: Path
+    start_step: int | None = None
+    watchers: Sequence[MakeWatcher] = ()
+    """What sits with the active party, made where it runs."""
+
+    def __call__(self, link: Link, notify: Notify) -> None:
+        try:
+            self._run(link, notify)
+        except (VeracausaError, OSError):
+            raise
+        except Exception as error:  # a model's or a defense's own: the reader must know whose
+            raise RunError(f"party {self.data.name!r} failed: {type(error).__name__}: {error}") from error
+
+    def _run(self, link: Link, notify: Notify) -> None:
+        store = Store(self.run, self.data.name, self.job.checkpoints.keep)
+        store.start_step = self.start_step
+        store.announce_to(link)
+        link.ledger = store.ledger
+        watcher = Watchers([make(store) for make in self.watchers]) if self.watchers else None
+        party = make_party(self.job, unshare(self.data), self.schema, notify, watcher)
+        party.run(link, store)
+        store.ledger.flush()
+        model = {**party.model(), "classes": list(self.schema.classes)}
+        write_whole(store.folder / "model.safetensors", encode_tree(model))
+        notify({"event": "finished", **self._description(party, store)})
+
+    def _description(self, party: ActiveParty | PassiveParty, store: Store) -> dict[str, Any]:
+        active = isinstance(party, ActiveParty)
+        modules = party.modules() if isinstance(party, ActiveParty) else [party.bottom]
+        return {
+            "party": self.data.name,
+            "role": "active" if active else "passive",
+            "bytes_sent": store.ledger.bytes_sent,
+            "messages": store.ledger.messages,
+            "shape": list(self.data.shape),
+            "rows": int(party.data.train.present_count()),
+            "defense": "" if active else self.job.defense_of(self.data.name).name,
+            "parameters": sum(p.numel() for module in modules for p in module.parameters()),
+            "rounds": party.step,
+            # The party's own: this is written where the party runs, and is told to no other.
+            "columns": [dict(column) for column in self.data.profile],
+            **({} if self.data.columns is None else {"table_columns": self.data.columns}),
+            **({} if isinstance(party, ActiveParty) else {"payload": list(party.shape), **party.meters.summary()}),
+        }
+
+
+_TENSORS = ("features", "index", "labels")
+_SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+
+
+def share(data: PartyData) -> PartyData:
+    """The party's rows in memory that a process of its own can be handed, and nobody else's with them."""
+    return _mapped(data, lambda tensor: SharedTensor(tensor))
+
+
+def unshare(data: PartyData) -> PartyData:
+    """The rows of `share` as tensors again: the same memory, not a copy. Other data stays as it is."""
+    return _mapped(data, lambda block: block.tensor() if isinstance(block, SharedTensor) else block)
+
+
+def _mapped(data: PartyData, change: Callable[[Any], Any]) -> PartyData:
+    parts: dict[str, Any] = {}
+    for split in _SPLITS:
+        part = data.part(split)
+        held = {name: value for name in _TENSORS if (value := getattr(part, name)) is not None}
+        parts[split] = replace(part, **{name: change(value) for name, value in held.items()})
+    return replace(data, **parts)

@@ -1,0 +1,264 @@
+"""One federation, all parties here: from a job to a run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from veracausa import seeding
+from veracausa.config import Job, load_job
+from veracausa.data.load import load
+from veracausa.data.vertical import PartyData, VerticalDataset
+from veracausa.errors import InputError, RunError, of_system
+from veracausa.models import require_allowed
+from veracausa.models.adapters import build_adapter
+from veracausa.models.cut import build_bottom, build_top, payload_shape
+from veracausa.runs import folder
+from veracausa.runs.folder import Run
+from veracausa.runs.store import Store, common_step
+from veracausa.training.placement import choose_device
+from veracausa.training.split.halves import build_defended, make_defense
+from veracausa.training.split.program import MakeWatcher, PartyProgram, Schema, share, unshare
+from veracausa.wire.launch import Launch
+
+Observer = Callable[[Mapping[str, Any]], None]
+
+
+def train(
+    job: str | Path | dict[str, Any] | Job,
+    out: str | Path | None = None,
+    resume: bool = False,
+    overrides: Sequence[str] = (),
+    observer: Observer = lambda event: None,
+    watchers: Sequence[MakeWatcher] = (),
+    allow_model: str | None = None,
+) -> Run:
+    """Train one federation with all parties here, and return its run.
+
+    With `resume`, the run in `out` goes on from the newest checkpoint that all its parties hold. `watchers` sit with
+    the active party. A model of one's own runs only if `allow_model` names the same `package.module:factory`.
+    """
+    settings = load_job(job, overrides, allow_model)
+    require_allowed(settings.model)
+    path = Path(out) if out is not None else _default_folder(settings, resume)
+    if resume:
+        if difference := other_settings(path, settings):
+            raise InputError(f"{path}: this run was started with another job: {difference}; use a new --out")
+        if Run(path).status.get("state") == "done" and Run(path).summary:
+            observer({"event": "done"})  # nothing is left to do
+            return Run(path, settings.model.allowed)
+    else:
+        folder.check_free(path)
+    choose_device(settings.runtime.device)  # refused before anything is written
+    dataset = load(settings)
+    top = check_models(settings, dataset)
+    parties = dict(dataset.parties)
+    if settings.runtime.link == "processes":
+        # From here on the shared copy is the only one: each process sees its own party's rows in it.
+        parties = {name: share(data) for name, data in dataset.parties.items()}
+        dataset = replace(dataset, parties={name: unshare(data) for name, data in parties.items()})
+    roles = {name: "active" if name == dataset.active else "passive" for name in dataset.parties}
+    try:
+        run = Run(path, settings.model.allowed) if resume else folder.create(path, settings, roles)
+        observer({"event": "folder", "path": str(path)})
+        with folder.locked(path):
+            _train(run, settings, dataset, parties, top, observer, [*recorders(settings, dataset), *watchers])
+    except OSError as error:
+        said = of_system(error, path)
+        if isinstance(said, InputError):
+            raise said from error
+        raise RunError(f"{path}: {error.strerror or error}; mend that, then go on with --resume") from error
+    return run
+
+
+def _train(
+    run: Run,
+    job: Job,
+    dataset: VerticalDataset,
+    parties: Mapping[str, PartyData],
+    top: nn.Module,
+    observer: Observer,
+    watchers: Sequence[MakeWatcher],
+) -> None:
+    start_step = rewind(run.path, job, list(dataset.parties))
+    finished: dict[str, Any] = {}
+
+    def hear(event: Mapping[str, Any]) -> None:
+        if event["event"] == "finished":
+            finished[event["party"]] = {key: value for key, value in event.items() if key not in ("event", "party")}
+        if event["event"] == "epoch":
+            folder.set_status(run.path, epoch=event["epoch"], step=event["step"])
+        observer(event)
+
+    folder.set_status(run.path, state="running", epoch=0, epochs=job.training.epochs, step=start_step or 0, error=None)
+    schema = Schema.of(dataset)
+    # The passive parties are started first: the active one's thread count must be the process's last word.
+    order = sorted(dataset.parties, key=lambda name: name == dataset.active)
+    programs = {name: PartyProgram(job, parties[name], schema, run.path, start_step) for name in order}
+    programs[dataset.active].watchers = watchers
+    device = choose_device(job.runtime.device)
+    launch = Launch(
+        job.runtime.link,
+        job.runtime.timeout,
+        job.runtime.max_message_mib << 20,
+        str(device),
+        cpu_threads(job, top),
+    )
+    try:
+        launch.run(programs, hear)
+        summary = summarise(run, job, dataset, finished)
+        if job.training.baselines:
+            from veracausa.training.baselines import run_baselines
+
+            summary["baselines"] = run_baselines(job, dataset, observer)
+        folder.write_json(run.path / "summary.json", summary)
+        folder.set_status(run.path, state="done", epoch=job.training.epochs)
+    except BaseException as error:
+        try:
+            folder.set_ended(run.path, error)
+        except OSError:  # a full disk must not hide what filled it
+            observer({"event": "status_lost"})
+        raise
+    observer({"event": "done"})
+
+
+def recorders(job: Job, dataset: VerticalDataset) -> Sequence[MakeWatcher]:
+    """What writes down what the active party receives, where the job wants it kept."""
+    if not job.transcript.record:
+        return ()
+    from veracausa.attacks.live.recorder import Recording
+
+    shapes = {name: dataset.parties[name].shape for name in job.transcript.victims or dataset.passive}
+    return (Recording(job, shapes, len(dataset.classes)),)
+
+
+def rewind(path: Path, job: Job, parties: Sequence[str]) -> int | None:
+    """Set the run back to the newest checkpoint that all parties hold; None: to the beginning."""
+    stores = [Store(path, name, job.checkpoints.keep) for name in parties]
+    step = common_step(stores)
+    rewind_to(path, stores, step)
+    return step
+
+
+def rewind_to(path: Path, stores: Sequence[Store], step: int | None) -> None:
+    """Let these parties forget what came after `step`; None: everything."""
+    for torn in path.rglob("*.tmp"):  # what a kill left half-written
+        torn.unlink(missing_ok=True)
+    for store in stores:
+        store.forget_after(step or 0)
+        if step is None:
+            store.ledger.resume(0, 0)
+    # From the beginning nothing stays, not even what was said before the first step: it will be said again.
+    folder.keep_metrics_until(path, -1 if step is None else step)
+
+
+def summarise(run: Run, job: Job, dataset: VerticalDataset, parties: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers that other programs may rely on."""
+    epochs = [record for record in run.metrics if record.get("event") == "epoch"]
+    last = epochs[-1] if epochs else {}
+    scores = last.get("test") or last.get("validation") or {}
+    return {
+        "name": job.name,
+        "data": dataset.name,
+        "model": job.model.name,
+        "cut": job.model.cut,
+        **({"accuracy": scores["accuracy"]} if "accuracy" in scores else {}),
+        "seconds": last.get("seconds", 0.0),
+        "rounds": next(iter(parties.values()))["rounds"],
+        "bytes_sent": sum(party["bytes_sent"] for party in parties.values()),
+        "epochs": last.get("epoch", 0),
+        "train": last.get("train", {}),
+        "validation": last.get("validation", {}),
+        "test": last.get("test", {}),
+        **({"classes": len(dataset.classes)} if dataset.classes else {}),
+        "parties": {name: parties[name] for name in dataset.parties},
+        "notes": list(dataset.notes),
+    }
+
+
+def check_models(job: Job, dataset: VerticalDataset) -> nn.Module:
+    """The top model, after every part was built once: what does not fit is known before anything is written."""
+    schema = Schema.of(dataset)
+    if job.training.baselines:
+        from veracausa.training.baselines import check_baselines
+
+        check_baselines(job, dataset)
+    shapes = []
+    for name, data in dataset.parties.items():
+        if data.shape:
+            rng = seeding.generator(job.seed, name)
+            if name == dataset.active:
+                bottom = build_bottom(job.model, data.shape, schema.outputs, rng)
+                shapes.append(payload_shape(bottom, data.shape))
+            else:
+                shapes.append(_check_passive(job, data, schema.outputs, rng))
+    return build_top(job.model, shapes, dataset.join, schema.outputs, seeding.generator(job.seed))
+
+
+def _check_passive(job: Job, data: PartyData, outputs: int, rng: torch.Generator) -> tuple[int, ...]:
+    """The shape that the top expects of this party, after its bottom, its defense and an adapter were built once."""
+    party = data.name
+    defense = make_defense(job, party)
+    try:
+        defense.check(data.shape)
+        built = build_defended(job, party, data.shape, outputs, rng, defense, columns=data.columns)
+        if built.payload != built.expected:
+            build_adapter(built.payload, built.expected, rng)
+    except InputError as error:
+        raise InputError(f"party {party!r}: {error}") from None
+    return built.expected
+
+
+def cpu_threads(job: Job, top: nn.Module) -> dict[str, int]:
+    """How many cores each party computes with, unless the job says so.
+
+    Passive parties work at the same time and share the cores. The active party works while they wait and takes all of
+    them, unless its top model is so small that waking the others would cost more than they bring.
+    """
+    cores = torch.get_num_threads()
+    share = max(1, cores // len(job.parties.passive))
+    convolutional = any(isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) for module in top.modules())
+    fixed = job.runtime.cpu_threads
+    return {
+        **dict.fromkeys(job.parties.passive, fixed or share),
+        job.parties.active: fixed or (cores if convolutional else share),
+    }
+
+
+def other_settings(path: Path, job: Job) -> str | None:
+    """How the job differs from the one a run was started with; a longer time-out or another link does not count."""
+    before, now = Run(path).job.model_dump(mode="json"), job.model_dump(mode="json")
+    for tree in (before, now):
+        for free in ("timeout", "link", "max_message_mib"):
+            tree["runtime"].pop(free)
+        tree["checkpoints"] = None
+    return first_difference(before, now)
+
+
+def first_difference(before: Any, now: Any, place: str = "") -> str | None:
+    """Where two settings trees differ first, in words."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in {**before, **now}:
+            found = first_difference(before.get(key), now.get(key), f"{place}.{key}" if place else key)
+            if found:
+                return found
+        return None
+    return None if before == now else f"{place} was {before!r}, is {now!r}"
+
+
+def _default_folder(job: Job, resume: bool) -> Path:
+    """runs/NAME, or the next free runs/NAME-2, …; to resume, the newest of them with these settings."""
+    base = Path("runs") / job.name
+    taken = [base, *(base.with_name(f"{base.name}-{i}") for i in range(2, 10_000))]
+    free = next(i for i, path in enumerate(taken) if not path.exists())
+    if not resume:
+        return taken[free]
+    if free == 0:
+        raise InputError(f"{base}: no run to resume; start one without --resume")
+    runs = [path for path in reversed(taken[:free]) if (path / "config.toml").is_file()]
+    return next((path for path in runs if other_settings(path, job) is None), taken[free - 1])

@@ -1,0 +1,268 @@
+"""All parties of an attempt come together: one session after the other is made.
+
+Of two parties the one whose name comes first leads. The other pokes it, it offers a key, the other answers with its own
+and a proof, and it confirms with a proof. Anything before a proof may have been made up by a relay, so nothing that was
+proved is given up for it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from veracausa.errors import WireError
+from veracausa.wire.flare.frames import NO_SESSION, NUMBERED, Header, Sort
+from veracausa.wire.flare.link import FlareLink
+from veracausa.wire.flare.session import Opening, Session, pack, unpack
+from veracausa.wire.listening import not_reached
+
+if TYPE_CHECKING:
+    from veracausa.federation.members import Network
+
+
+MAX_OFFERS = 3
+"""Offers of one peer that are remembered: it may have come anew, or a relay may have made one up."""
+OFFERS_APART = 0.1
+"""Seconds between two different offers of one peer that are both answered: each costs a signature."""
+MAX_EARLY = 16 << 20
+"""Bytes of one peer that are kept until the last party is here; what is more will be sent again."""
+
+Early = tuple[Header, memoryview, bytes]
+
+
+@dataclass
+class _Guest:
+    """What has been said between this party and one peer."""
+
+    opening: Opening
+    """What is offered; no key is offered again once it was answered."""
+    session: Session | None = None
+    answer: bytes = b""
+    """What the session was made of, where this party leads."""
+    proof: bytes = b""
+    sure: bool = False
+    """Whether the peer is known to have the session, too."""
+    offers: dict[bytes, tuple[Opening, bytes]] = field(default_factory=dict)
+    """Where the peer leads: the keys that it offered, oldest first, with what was answered."""
+    offered_at: float = 0.0
+    early: list[Early] = field(default_factory=list)
+    early_bytes: int = 0
+
+
+class Meeting:
+    """Makes sessions with all peers, whoever comes first."""
+
+    def __init__(
+        self,
+        peers: Sequence[str],
+        life: bytes,
+        open_to: Callable[[str], Opening],
+        send: Callable[[str, Sort, bytes], None],
+        transmit: Callable[[str, bytes], bool],
+    ) -> None:
+        self._life, self._open_to, self._send, self._transmit = life, open_to, send, transmit
+        self._guests = {peer: _Guest(open_to(peer)) for peer in peers}
+        self._changed = threading.Condition()
+        self._link: FlareLink | None = None
+
+    def wait(self, seconds: float) -> None:
+        with self._changed:
+            self._changed.wait(seconds)
+
+    def sessions(self) -> dict[str, Session]:
+        """With each peer that is known to have one, too."""
+        with self._changed:
+            return {peer: guest.session for peer, guest in self._guests.items() if guest.session and guest.sure}
+
+    def call(self, peer: str) -> None:
+        """Try again to reach a peer with what comes next."""
+        guest = self._guests[peer]
+        if not guest.opening.leads:
+            self._send(peer, Sort.POKE, pack(life=self._life))
+        elif guest.session is not None:
+            self._send(peer, Sort.CONFIRM, guest.proof)
+        else:
+            self._send(peer, Sort.OFFER, guest.opening.offer())
+
+    def take(self, peer: str, sort: Sort, body: memoryview) -> None:
+        guest = self._guests.get(peer)
+        if guest is None:
+            raise WireError("session", f"{peer!r} has no part in this job")
+        if guest.opening.leads is (sort in (Sort.OFFER, Sort.CONFIRM)):
+            raise WireError("session", f"{peer!r} sent the {sort.name.lower()} that is this party's to send")
+        if sort is Sort.POKE:
+            self._poked(peer, guest, unpack(body, ("life",))["life"])
+        elif sort is Sort.OFFER:
+            self._offered(peer, guest, unpack(body, ("key", "life")))
+        elif sort is Sort.ANSWER:
+            self._answered(peer, guest, bytes(body))
+        else:
+            self._confirmed(peer, guest, bytes(body))
+
+    def _poked(self, peer: str, guest: _Guest, life: bytes) -> None:
+        with self._changed:
+            known = guest.session is not None and guest.session.life == life and guest.sure
+            offer = guest.opening.offer()
+        if not known:
+            self._send(peer, Sort.OFFER, offer)
+
+    def _offered(self, peer: str, guest: _Guest, offer: Mapping[str, bytes]) -> None:
+        key, life = offer["key"], offer["life"]
+        with self._changed:
+            if key not in guest.offers:
+                now = time.monotonic()
+                if now - guest.offered_at < OFFERS_APART:
+                    return  # a peer offers again and again
+                guest.offered_at = now
+                opening = self._open_to(peer)
+                guest.offers[key] = (opening, opening.proof(key, life))
+                while len(guest.offers) > MAX_OFFERS:
+                    del guest.offers[next(iter(guest.offers))]
+            proof = guest.offers[key][1]
+        self._send(peer, Sort.ANSWER, proof)
+
+    def _answered(self, peer: str, guest: _Guest, answer: bytes) -> None:
+        with self._changed:
+            if answer != guest.answer:
+                fields = unpack(answer, ("key", "life", "pem", "signature"))
+                session = guest.opening.session(answer)
+                guest.proof = guest.opening.proof(fields["key"], fields["life"])
+                guest.session, guest.answer, guest.sure = session, answer, False
+                guest.early, guest.early_bytes = [], 0
+                guest.opening = self._open_to(peer)
+            proof = guest.proof
+        self._send(peer, Sort.CONFIRM, proof)
+
+    def _confirmed(self, peer: str, guest: _Guest, proof: bytes) -> None:
+        key = unpack(proof, ("key", "life", "pem", "signature"))["key"]
+        with self._changed:
+            if key not in guest.offers:
+                raise WireError("session", f"{peer!r} confirms what was not offered")
+            session = guest.offers[key][0].session(proof)
+            if guest.session is None or guest.session.id != session.id:
+                guest.session, guest.early, guest.early_bytes = session, [], 0
+            # What was offered before is over.
+            for older in list(guest.offers):
+                if older == key:
+                    break
+                del guest.offers[older]
+            guest.sure = True
+            session = guest.session
+            self._changed.notify_all()
+        head = Header(Sort.STATE, session.id).pack()
+        self._transmit(peer, head + session.note(head, bytes(8)))
+
+    def knows(self, peer: str, session: bytes) -> bool:
+        guest = self._guests.get(peer)
+        return session != NO_SESSION and guest is not None and guest.session is not None and guest.session.id == session
+
+    def hear(self, peer: str, header: Header, body: memoryview, head: bytes, direct: bool) -> None:
+        """A first frame of a session shows that the peer has it; what is more is kept until the link is there."""
+        guest = self._guests[peer]
+        with self._changed:
+            if guest.session is None or guest.session.id != header.session:
+                return
+            if not direct and not guest.session.sealed:
+                raise WireError("frame", f"of {peer!r} came over a relay and is not sealed")
+            guest.sure = True
+            self._changed.notify_all()
+            link = self._link
+            if link is None and header.sort in NUMBERED and guest.early_bytes + len(body) <= MAX_EARLY:
+                guest.early.append((header, body, head))
+                guest.early_bytes += len(body) + (1 << 10)
+        if link is not None:
+            link.hear(peer, header, body, head)
+
+    def hand_over(self, link: FlareLink) -> None:
+        """From now on the link hears everything, beginning with what came early."""
+        with self._changed:
+            self._link = link
+            early = [(peer, *frame) for peer, guest in self._guests.items() for frame in guest.early]
+        for peer, header, body, head in early:
+            link.hear(peer, header, body, head)
+
+
+FIRST, LONGEST = 10.0, 300.0
+"""Seconds until the same is told once more: at first, and at most."""
+GRACE = 3.0
+"""Seconds without the serving member's connection until it counts as out of reach: it is dialled again meanwhile."""
+PROBE_S = 1.0
+
+Notify = Callable[[Mapping[str, Any]], None]
+
+
+class Waiting:
+    """Tells of one meeting and of what follows it; `connected` says whether the serving member's cell is."""
+
+    def __init__(
+        self,
+        me: str,
+        network: Network,
+        connected: Callable[[], bool],
+        notify: Notify,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._me, self._network, self._connected, self._notify = me, network, connected, notify
+        self._clock = clock
+        self._start = self._gone = clock()
+        self._key: tuple[str, ...] = ()
+        self._next = self._pause = 0.0
+
+    @property
+    def address(self) -> str:
+        """Where the serving member is dialled."""
+        return str(self._network.members[self._network.server].address)
+
+    def out_of_reach(self, peers: Sequence[str]) -> bool | None:
+        """Whether peers cannot be reached because the serving member cannot; None: that will be seen soon."""
+        server, now = self._network.server, self._clock()
+        if self._me == server or self._connected():
+            self._gone = now
+            return False
+        if not any(peer == server or self._network.relayed(self._me, peer) for peer in peers):
+            return False
+        return True if now - self._gone > GRACE else None
+
+    def absent(self, peers: Sequence[str]) -> None:
+        """These have not come yet."""
+        out = self.out_of_reach(peers)
+        if out:
+            self._unreachable()
+        elif out is False:
+            since = self._clock() - self._start
+            self._tell(("waiting", *peers), lambda: {"event": "waiting", "for": list(peers), "seconds": since})
+
+    def under_way(self, peers: Sequence[str]) -> None:
+        """All have come; what they say may still pass the serving member."""
+        out = self.out_of_reach(peers)
+        if out:
+            self._unreachable()
+        elif out is False and self._key[:1] == ("unreachable",):
+            self._key = ()
+            self._notify({"event": "reached", "member": self._network.server, "at": self.address})
+
+    def _unreachable(self) -> None:
+        self._tell(
+            ("unreachable",),
+            lambda: {
+                "event": "unreachable",
+                "member": self._network.server,
+                "at": self.address,
+                "why": not_reached(self.address, PROBE_S),
+                "seconds": self._clock() - self._gone,
+            },
+        )
+
+    def _tell(self, key: tuple[str, ...], event: Callable[[], Mapping[str, Any]]) -> None:
+        now = self._clock()
+        if key != self._key:
+            self._key, self._pause = key, FIRST
+        elif now < self._next:
+            return
+        else:
+            self._pause = min(LONGEST, 2 * self._pause)
+        self._next = now + self._pause
+        self._notify(event())
