@@ -22,7 +22,8 @@ from veracausa.errors import InputError
 from veracausa.federation import session_attempt as attempt
 from veracausa.federation.consent import Agreement, Terms
 from veracausa.federation.declared_messages import Declared
-from veracausa.federation.site_program import Prepared, party_program
+from veracausa.federation.programs import party_program
+from veracausa.federation.site_program import Prepared
 from veracausa.wire.link import parting_words
 
 TRAINING: dict[str, Any] = {

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from veracausa.discovery.engines.shares.plan import VALIDATOR
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.federation.columns import SiteColumns
+from veracausa.federation.declared_messages import MESSAGE, Declared
 from veracausa.federation.order import declared as declared_alignment
 from veracausa.federation.own_ids import OwnIds
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,43 +11,9 @@ from pydantic import ValidationError
 
 from veracausa.alignment import guessing
 from veracausa.alignment.settings import AlignmentSettings, OwnOptions
-from veracausa.config import load_job
 from veracausa.data.ids import normal_keys
-from veracausa.data.tables import TableFileOptions
 from veracausa.errors import InputError, RunError
 from veracausa.federation.members import first_problem
-from veracausa.federation.site_program import party_tree, read_file
-
-
-def check_own_data(folder: Path, me: str) -> None:
-    """Refuse a table whose ids, label or columns cannot be used in the agreed job. No model is built, nothing kept.
-
-    A party may join first and write later where its data lie. Then `run` is the first to look.
-    """
-    path = folder / "job.toml"
-    data = party_tree(folder).get("data", {})
-    if "path" not in data:
-        return
-    if tomllib.loads(read_file(path).decode()).get("kind") == "discovery":
-        _check_columns(folder, me)
-        return
-    job = load_job(path)
-    if me in (job.parties.active, *job.parties.passive) and isinstance(job.data, TableFileOptions):
-        from veracausa.federation.rows import SiteTable
-        from veracausa.federation.training_site import own_job
-
-        SiteTable(own_job(folder, me), me, folder).check()
-
-
-def _check_columns(folder: Path, me: str) -> None:
-    from veracausa.federation.columns import SiteColumns
-    from veracausa.federation.discovery_job import read_agreed
-    from veracausa.federation.discovery_site import own_table
-
-    job, method = read_agreed(folder / "job.toml")
-    if me in job.parties:
-        SiteColumns(job, method, own_table(folder), me, folder)
-
 
 ALIGNMENT = "alignment"
 """The table of party.toml. It is no part of a job: how rows are matched is settled before a job sees them."""

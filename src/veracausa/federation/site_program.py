@@ -178,24 +178,3 @@ def order_key(folder: Path, secret: bool) -> bytes | None:
         return own_secret(path, ORDER_KEY)
     write_whole(path, _AS_IN_TABLE)
     return None
-
-
-def party_program(folder: Path, me: str, secret: bool = True, allow_model: str | None = None) -> Prepared:
-    """The party `me` as its folder describes it, checked as far as it can be alone.
-
-    What it draws for itself, and the order of rows if it leads, follow from secrets of its own. Without `secret` they
-    follow from the job's seed and its file, which makes a run repeatable and hides neither: for simulations. A model
-    that is code runs only if `allow_model` or the folder's `party.toml` names the same one.
-    """
-    path = folder / "job.toml"
-    try:
-        kind = tomllib.loads(read_file(path).decode()).get("kind", "split")
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: is not valid TOML: {error}") from None
-    if kind == "discovery":
-        from veracausa.federation.discovery_site import DiscoverySite
-
-        return DiscoverySite(folder, me, secret)
-    from veracausa.federation.training_site import SplitSite
-
-    return SplitSite(folder, me, secret, allow_model or allowed_model(folder))

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import tomli_w
 
-from veracausa.federation.site_program import Prepared, party_program
+from veracausa.federation.programs import party_program
+from veracausa.federation.site_program import Prepared
 from veracausa.wire.link import Link
 from veracausa.wire.threads import run_threads, thread_links
 

@@ -13,7 +13,7 @@ import pytest
 from veracausa.errors import InputError
 from veracausa.federation.export_import import export, import_part
 from veracausa.federation.inference import SitePrediction
-from veracausa.federation.site_program import party_program
+from veracausa.federation.programs import party_program
 from veracausa.wire.threads import run_threads, thread_links
 
 COLUMNS = {"bank": ("y",), "lab": ("a", "b")}

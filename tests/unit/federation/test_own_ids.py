@@ -20,7 +20,7 @@ from veracausa.federation.inference import SitePrediction
 from veracausa.federation.members import WireLimits
 from veracausa.federation.own_ids import TooManyIds
 from veracausa.federation.party_file import party_toml
-from veracausa.federation.site_program import party_program
+from veracausa.federation.programs import party_program
 
 DAYS = [str(date(1920, 1, 1) + timedelta(days)) for days in range(36_525)]
 

@@ -16,7 +16,7 @@ from veracausa.discovery.engines.shares.plan import VALIDATOR
 from veracausa.errors import InputError, RunError
 from veracausa.federation.inference import SitePrediction
 from veracausa.federation.order import secret_order
-from veracausa.federation.site_program import party_program
+from veracausa.federation.programs import party_program
 from veracausa.runs.store import decode_tree
 from veracausa.wire.threads import run_threads, thread_links
 

@@ -42,7 +42,7 @@ def code_in(job: Path, allow_model: str | None) -> list[str]:
 def check_data(folder: Path, member: str, place: Path) -> None:
     """Look at the member's own data; `place` is what its folder will be called, for messages."""
     from veracausa.errors import InputError
-    from veracausa.federation.own_ids import check_own_data
+    from veracausa.federation.own_data import check_own_data
 
     try:
         check_own_data(folder, member)

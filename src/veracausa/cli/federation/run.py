@@ -54,8 +54,8 @@ def run(
 
 def _take_part(folder: Path, yes: bool, job_seed: bool, listen: str | None, allow_model: str | None) -> None:
     from veracausa.cli import console
+    from veracausa.federation.programs import party_program
     from veracausa.federation.session_attempt import Site, run_site
-    from veracausa.federation.site_program import party_program
 
     site = Site.read(folder, listen)
     prepared = party_program(folder, site.me, secret=not job_seed, allow_model=allow_model)
