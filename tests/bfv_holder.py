@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from veracausa.crypto.backends.base import Bytes
 from veracausa.crypto.backends.bfv import keys
 from veracausa.crypto.backends.bfv.ciphertexts import Residues, load, residues_of, scheme, unpack
-from veracausa.crypto.backends.bfv.keys import SecretKey
+from veracausa.crypto.backends.bfv.keys import BfvSecretKey
 from veracausa.crypto.backends.bfv.parameters import ALL, DEGREE, PRIMES, context
 from veracausa.crypto.ring import P, Ring
 from veracausa.crypto.toss import Toss
@@ -34,7 +34,7 @@ def centred(values: Integers, modulus: int) -> Integers:
 
 
 class CuriousHolder:
-    """Has its secret key in the open, which the product's `SecretKey` never has."""
+    """Has its secret key in the open, which the product's `BfvSecretKey` never has."""
 
     def __init__(self) -> None:
         self.toss, seen, read = Toss(os.urandom(32)), [], keys._ternary_of
@@ -44,7 +44,7 @@ class CuriousHolder:
             return read(secret)
 
         with mock.patch.object(keys, "_ternary_of", looked_at):
-            self.key = SecretKey(self.toss, "holder")
+            self.key = BfvSecretKey(self.toss, "holder")
         levels = len(PRIMES) + 1
         written = np.frombuffer(seen[0][-8 * levels * DEGREE :], dtype=np.uint64)
         self.secret = written.reshape(levels, DEGREE).astype(object)

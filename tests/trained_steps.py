@@ -9,9 +9,10 @@ import torch
 
 from veracausa.config import Job, load_job
 from veracausa.data.vertical import Part, PartyData, VerticalDataset
-from veracausa.runs.store import decode_tree, encode_tree
+from veracausa.events import Observer
+from veracausa.runs.store import deserialize_state, serialize_state
 from veracausa.training.split.program import Schema, make_party, share, unshare
-from veracausa.wire.launch import Launch, Notify
+from veracausa.wire.launch import Launch
 from veracausa.wire.link import Link
 
 
@@ -23,13 +24,13 @@ class TrainedSteps:
     jobs: list[tuple[Job, PartyData, Schema]]
     out: Path
 
-    def __call__(self, link: Link, notify: Notify) -> None:
+    def __call__(self, link: Link, notify: Observer) -> None:
         for number, (job, data, schema) in enumerate(self.jobs):
             for kinds in link.kinds.values():
                 kinds.clear()  # the next job declares its own
             party = make_party(job, unshare(data), schema)
             party.run(link)
-            (self.out / f"{number}-{self.name}").write_bytes(encode_tree(party.state()))
+            (self.out / f"{number}-{self.name}").write_bytes(serialize_state(party.state()))
 
 
 def train_all(jobs: list[tuple[Job, VerticalDataset]], link: str, out: Path) -> list[dict[str, dict]]:
@@ -42,7 +43,8 @@ def train_all(jobs: list[tuple[Job, VerticalDataset]], link: str, out: Path) -> 
     }
     Launch(link, timeout=60, cpu_threads=dict.fromkeys(names, 1)).run(programs)  # type: ignore[arg-type]
     return [
-        {name: decode_tree((out / f"{number}-{name}").read_bytes()) for name in names} for number in range(len(jobs))
+        {name: deserialize_state((out / f"{number}-{name}").read_bytes()) for name in names}
+        for number in range(len(jobs))
     ]
 
 

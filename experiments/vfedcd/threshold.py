@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from veracausa.data.causal.synthetic import SyntheticOptions, _mechanism, random_dag, synthetic
 from veracausa.discovery.columns import standardised
-from veracausa.discovery.engines.centralized import FloatModel
-from veracausa.discovery.engines.shares.plaintext_twin import discover_whole
+from veracausa.discovery.engines.centralized import CentralizedVFedCD
+from veracausa.discovery.engines.shares.plaintext_twin import discover_plaintext
 from veracausa.discovery.graphs import greedy_cut, topological_order
 from veracausa.discovery.methods.vfedcd import threshold as rules
 from veracausa.discovery.methods.vfedcd.settings import Settings
@@ -110,7 +110,7 @@ class Fitted:
     def __init__(self, values: Array, seed: int) -> None:
         train = round(TRAIN * len(values))
         self.d, self.held_out = values.shape[1], values[None, train:]
-        self.model = FloatModel(SETTINGS, self.d, np.random.default_rng(seed))
+        self.model = CentralizedVFedCD(SETTINGS, self.d, np.random.default_rng(seed))
         fit = self.model.fit(values[None, :train], self.held_out)
         self.allowed, self.compared = fit.allowed[0], float(fit.thresholds[0])
         self.strengths = np.where(self.allowed, fit.strengths[0], 0.0)
@@ -185,7 +185,7 @@ def twin(seed: int) -> None:
         dealt = np.array_split(values, parties, axis=1)
         columns = {f"party_{at}": part for at, part in enumerate(dealt)}
         names = [f"x{at}" for at in range(d)]
-        fit = discover_whole(columns, names, SETTINGS, train_rows=round(TRAIN * rows), seed=seed)
+        fit = discover_plaintext(columns, names, SETTINGS, train_rows=round(TRAIN * rows), seed=seed)
         graph = greedy_cut(np.where(fit.allowed, fit.strengths, 0.0), fit.threshold, None, ~fit.allowed)
         scores = graph_scores(truth, graph)
         line = {"table": kind, "attributes": d, "edges": edges, "rows": rows, "parties": parties, "seed": seed}

@@ -68,7 +68,7 @@ class Optimizer(Section):
     weight_decay: float = Field(0.0, ge=0)
 
 
-class Schedule(Section):
+class ScheduleOptions(Section):
     """The learning rate as a pure function of the step, so that a resume needs no state for it."""
 
     name: Literal["constant", "cosine", "step"] = "constant"
@@ -85,7 +85,7 @@ class Training(Section):
     batch_size: int = Field(256, ge=1)
     local_steps: int = Field(1, ge=1)
     optimizer: Optimizer = Optimizer()
-    schedule: Schedule = Schedule()
+    schedule: ScheduleOptions = ScheduleOptions()
     class_weights: Literal["none", "balanced"] | tuple[float, ...] = "none"
     evaluate_every: int = Field(1, ge=1)
     baselines: tuple[Baseline, ...] = ()
@@ -116,7 +116,7 @@ class Checkpoints(Section):
         return {max(1, round(share * steps)) for share in self.moments}
 
 
-class Transcript(Section):
+class TranscriptOptions(Section):
     """Whether the active party writes down what it receives, for attacks that come afterwards."""
 
     record: bool = False
@@ -157,7 +157,7 @@ class Job(Section):
     training: Training = Training()
     risk: Risk = Risk()
     checkpoints: Checkpoints = Checkpoints()
-    transcript: Transcript = Transcript()
+    transcript: TranscriptOptions = TranscriptOptions()
     runtime: Runtime = Runtime()
     defense: Defense = Field(default_factory=lambda: Options(name="none"))
     party: dict[str, PartyOwn] = {}

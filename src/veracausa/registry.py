@@ -67,6 +67,11 @@ class Registry(Generic[T]):
         self._discover()
         return sorted(self._entries)
 
+    def canonical(self, name: str) -> str:
+        """The registered spelling of `name`: earlier versions wrote some names with `-`."""
+        self._find(name)
+        return name if name in self._entries else name.replace("-", "_")
+
     def get(self, name: str) -> T:
         return self._find(name)[0]
 

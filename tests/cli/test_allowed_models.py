@@ -178,11 +178,11 @@ def test_a_part_is_tried_where_the_members_own_file_names_its_model(here, capsys
 
 def part(name: str, own: dict[str, Any] | None = None) -> Path:
     """A trained part whose job names this model."""
-    from veracausa.runs.store import encode_tree
+    from veracausa.runs.store import serialize_state
 
     job = {**TREE, "model": evil(name), "parties": {"active": "bank", "passive": ["lab"]}}
     model = {"classes": ["0", "1"], "shape": [1, 8, 4], "bottom": {}, "defense": {}, "preprocessing": None}
-    files = {"job.toml": tomli_w.dumps(job).encode(), "model.safetensors": encode_tree(model)}
+    files = {"job.toml": tomli_w.dumps(job).encode(), "model.safetensors": serialize_state(model)}
     manifest = {
         "party": "lab",
         "role": "passive",

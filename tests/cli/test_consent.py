@@ -23,7 +23,7 @@ from veracausa.federation import session_attempt as attempt
 from veracausa.federation.consent import Agreement, Terms
 from veracausa.federation.declared_messages import Declared
 from veracausa.federation.programs import party_program
-from veracausa.federation.site_program import Prepared
+from veracausa.federation.site_program import SiteProgram
 from veracausa.wire.link import parting_words
 
 TRAINING: dict[str, Any] = {
@@ -50,7 +50,7 @@ def small(shape, outputs):
 """
 
 
-def site(folder: Path, job: dict[str, Any], me: str = "lab", **own: Any) -> Prepared:
+def site(folder: Path, job: dict[str, Any], me: str = "lab", **own: Any) -> SiteProgram:
     folder.mkdir()
     (folder / "job.toml").write_text(tomli_w.dumps(job))
     (folder / "own.csv").write_text("id,age,y\n" + "".join(f"{n},{n * 7 % 11},{n % 2}\n" for n in range(20)))
@@ -59,7 +59,7 @@ def site(folder: Path, job: dict[str, Any], me: str = "lab", **own: Any) -> Prep
     return party_program(folder, me)
 
 
-def screen(prepared: Prepared, monkeypatch: pytest.MonkeyPatch, version: str = "0.1") -> str:
+def screen(prepared: SiteProgram, monkeypatch: pytest.MonkeyPatch, version: str = "0.1") -> str:
     """What is printed before the question."""
     printed = io.StringIO()
     monkeypatch.setattr(console.err, "_file", printed)  # `file` itself gives what stands for it now

@@ -7,7 +7,7 @@ import torch
 from trained_steps import TrainedSteps, image_data, job_for
 
 from veracausa.config import load_job
-from veracausa.runs.store import decode_tree
+from veracausa.runs.store import deserialize_state
 from veracausa.training.baselines import joint
 from veracausa.training.split.program import Schema
 from veracausa.wire.launch import Launch
@@ -36,7 +36,7 @@ def test_a_federation_on_a_gpu_is_the_joint_graph(graphs, model, precision, tmp_
     Launch("threads", 60, device="cuda").run(programs)
     reference = joint(job, data)
     reference.train()
-    top = decode_tree((tmp_path / "0-active").read_bytes())["top"]
+    top = deserialize_state((tmp_path / "0-active").read_bytes())["top"]
     # Kernels sum in an order of their own choosing, and bf16 keeps eight bits.
     tolerance = 2e-2 if precision == "bf16" else 1e-3
     for key, value in reference.model.top.state_dict().items():
@@ -61,7 +61,7 @@ def test_layers_of_a_defense_and_adapters_run_on_a_gpu(graphs, precision, tmp_pa
         (tmp_path / device).mkdir()
         programs = {n: TrainedSteps(n, [(job, data.parties[n], Schema.of(data))], tmp_path / device) for n in names}
         Launch("threads", 60, device=device).run(programs)
-        states = {n: decode_tree((tmp_path / device / f"0-{n}").read_bytes()) for n in names}
+        states = {n: deserialize_state((tmp_path / device / f"0-{n}").read_bytes()) for n in names}
         found[device] = {**states["active"]["adapters"], "bottom": states["passive_1"]["bottom"]}
     tolerance = 2e-2 if precision == "bf16" else 1e-3
     for part, weights in found["cpu"].items():

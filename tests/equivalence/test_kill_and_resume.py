@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from veracausa.runs.store import decode_tree, flatten
+from veracausa.runs.store import deserialize_state, flatten
 
 JOB = """
 name = "kill"
@@ -57,7 +57,7 @@ def weights(run: Path) -> dict[str, str]:
     for folder in sorted((run / "parties").iterdir()):
         last = max((folder / "checkpoints").glob("step-*.safetensors"))
         for path in (last, folder / "model.safetensors"):
-            tensors, _ = flatten(decode_tree(path.read_bytes()))
+            tensors, _ = flatten(deserialize_state(path.read_bytes()))
             digest = hashlib.sha256()
             for name, tensor in sorted(tensors.items()):
                 digest.update(name.encode() + tensor.numpy().tobytes())

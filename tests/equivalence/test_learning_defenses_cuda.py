@@ -7,7 +7,7 @@ import torch
 from trained_steps import TrainedSteps, image_data, job_for
 
 from veracausa.config import load_job
-from veracausa.runs.store import decode_tree, flatten
+from veracausa.runs.store import deserialize_state, flatten
 from veracausa.training.split.program import Schema
 from veracausa.wire.launch import Launch
 
@@ -38,7 +38,7 @@ def test_a_gpu_learns_what_a_cpu_does(name, precision, graphs, tmp_path, monkeyp
         (tmp_path / device).mkdir()
         programs = {n: TrainedSteps(n, [(job, data.parties[n], Schema.of(data))], tmp_path / device) for n in names}
         Launch("threads", 60, device=device).run(programs)
-        state = decode_tree((tmp_path / device / "0-passive_1").read_bytes())
+        state = deserialize_state((tmp_path / device / "0-passive_1").read_bytes())
         assert all(tensor.isfinite().all() for tensor in flatten(state)[0].values())
         bottoms[device] = state["bottom"]
     # Adam turns rounding into whole steps of the decoder, so a few of the bottom's steps differ: by little, and few do.

@@ -11,7 +11,7 @@ import veracausa
 from veracausa.config import load_job
 from veracausa.data.files import data_folder
 from veracausa.data.load import load
-from veracausa.runs.store import decode_tree
+from veracausa.runs.store import deserialize_state
 from veracausa.training.baselines import Centralised, joint
 
 pytestmark = pytest.mark.skipif(
@@ -46,7 +46,7 @@ def assert_equal(run: veracausa.Run, graph: Centralised) -> None:
     model: Any = graph.model
     parts = {"passive_1": model.bottoms["passive_1"], "passive_2": model.bottoms["passive_2"], "active": model.top}
     for party, module in parts.items():
-        saved = decode_tree((run.path / f"parties/{party}/model.safetensors").read_bytes())
+        saved = deserialize_state((run.path / f"parties/{party}/model.safetensors").read_bytes())
         weights = saved["top" if party == "active" else "bottom"]
         assert weights.keys() == module.state_dict().keys()
         for name, value in module.state_dict().items():

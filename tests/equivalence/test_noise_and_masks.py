@@ -10,7 +10,7 @@ import torch
 
 import veracausa
 from resumed import JOB, assert_resumes
-from veracausa.defenses.noise_sources import ByRow
+from veracausa.defenses.noise_sources import PerRowNoise
 from veracausa.testing.defense import check_defense
 
 pytestmark = pytest.mark.xdist_group("noise_and_masks")  # what its tests share is made once, not once a worker
@@ -118,6 +118,6 @@ def test_a_run_on_a_gpu_measures_itself(name, precision, tmp_path):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_rows_noise_is_the_same_on_a_gpu():
     x = torch.rand(32, 3, 8, 4, generator=torch.Generator().manual_seed(0))
-    here, there = ByRow(bytes(32), x), ByRow(bytes(32), x.cuda())
+    here, there = PerRowNoise(bytes(32), x), PerRowNoise(bytes(32), x.cuda())
     torch.testing.assert_close(here.normal(32, 100), there.normal(32, 100).cpu(), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(here.laplace(32, 100), there.laplace(32, 100).cpu(), rtol=1e-4, atol=1e-4)

@@ -11,7 +11,7 @@ from veracausa.attacks.methods.features.averaging import AveragingOptions
 from veracausa.attacks.methods.features.differencing import Differencing, DifferencingOptions
 from veracausa.attacks.methods.features.inverse import InverseOptions
 from veracausa.audit.samples import choose
-from veracausa.audit.scene import Scene
+from veracausa.audit.scene import AttackEvaluation
 from veracausa.audit.victim import Victim
 from veracausa.data.load import load
 from veracausa.training.split.program import Schema
@@ -44,7 +44,7 @@ def attacked(settings, folder) -> dict[str, float]:
     data = load(run.job)
     own, schema = data.parties["passive_1"], Schema.of(data)
     sample = choose(own, run.job.seed, 200, 300)
-    scene = Scene(run.job, data, Victim(run, own, schema), sample)
+    scene = AttackEvaluation(run.job, data, Victim(run, own, schema), sample)
     decoded = scene.attacked(InverseOptions(name="inverse", **SMALL), lambda event: None)
     averaged = scene.attacked(AveragingOptions(name="averaging", **SMALL), lambda event: None).leakage
     # At inference a row has no history of batches: this is what evaluations at three moments and the end show of it.

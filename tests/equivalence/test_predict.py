@@ -20,7 +20,7 @@ from veracausa.errors import InputError
 from veracausa.models.cut import build_bottom, build_top, join, payload_shape
 from veracausa.registry import Options
 from veracausa.runs.folder import Run
-from veracausa.runs.store import decode_tree
+from veracausa.runs.store import deserialize_state
 
 pytestmark = pytest.mark.xdist_group("predict")  # what its tests share is made once, not once a worker
 
@@ -96,7 +96,7 @@ def own_files(tmp_path_factory) -> Run:
 def by_hand(run: Run, files: dict[str, Path], order: list[str]) -> torch.Tensor:
     """Probabilities from the saved files alone: preprocessing, bottoms, join, top."""
     models = {
-        name: decode_tree((run.path / f"parties/{name}/model.safetensors").read_bytes())
+        name: deserialize_state((run.path / f"parties/{name}/model.safetensors").read_bytes())
         for name in ("clinic", "bank", "shop")
     }
     rng, payloads, shapes = torch.Generator(), [], []

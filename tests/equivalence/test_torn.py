@@ -17,7 +17,7 @@ from veracausa.cli import main as cli
 from veracausa.data.sources import datasets
 from veracausa.errors import InputError, RunError
 from veracausa.runs import store as store_module
-from veracausa.runs.store import Store, common_step, decode_tree, same
+from veracausa.runs.store import Store, common_step, deserialize_state, same
 
 OWN = "trained_steps:own_network"
 TREE = {
@@ -52,8 +52,8 @@ def outcome(run: Path) -> dict:
         folder = run / "parties" / party
         newest = max((folder / "checkpoints").glob("step-*.safetensors"))
         kept[party] = {
-            "model": decode_tree((folder / "model.safetensors").read_bytes()),
-            "checkpoint": without_clock(decode_tree(newest.read_bytes())["state"]),
+            "model": deserialize_state((folder / "model.safetensors").read_bytes()),
+            "checkpoint": without_clock(deserialize_state(newest.read_bytes())["state"]),
             "ledger": [line for line in ledger(run, party) if line["kind"] not in ("hello", "ready")],
         }
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veracausa.discovery.engines.shares.plaintext_twin import discover_whole
+from veracausa.discovery.engines.shares.plaintext_twin import discover_plaintext
 from veracausa.discovery.engines.shares.plan import Preparing
 from veracausa.discovery.engines.shares.run import FederatedFit, discover
 from veracausa.discovery.federated.agreement import compare, means
@@ -55,19 +55,19 @@ def test_what_shares_open_is_what_the_weights_themselves_give(
     more = {"seed": 3, "forbidden": forbidden, **more}
     shared = discover(columns, names, settings, timeout=60.0, **more)
     more.pop("shares", None)
-    assert _same(shared, discover_whole(columns, names, settings, **more))
-    assert not _same(shared, discover_whole(columns, names, settings, **{**more, "seed": 4}))
+    assert _same(shared, discover_plaintext(columns, names, settings, **more))
+    assert not _same(shared, discover_plaintext(columns, names, settings, **{**more, "seed": 4}))
 
 
 def test_the_search_is_kept_that_makes_training_rows_likeliest_and_each_has_weights_of_its_own() -> None:
     columns, names = _parties(2, 2)
     settings = SMALL.model_copy(update={"searches": SEVERAL})
-    several = discover_whole(columns, names, settings, seed=3)
+    several = discover_plaintext(columns, names, settings, seed=3)
     losses = [record["loss"] for record in several.history]
     last = np.cumsum([one.epochs + one.refit_epochs for one in settings.each])
     assert len(losses) == last[-1]
     assert several.search == np.argmin([losses[end - 1] for end in last])
-    twice = discover_whole(columns, names, SMALL.model_copy(update={"searches": (Search(), Search())}), seed=3)
+    twice = discover_plaintext(columns, names, SMALL.model_copy(update={"searches": (Search(), Search())}), seed=3)
     first, second = twice.history[:3], twice.history[3:]
     assert first == several.history[:3]
     assert [record["loss"] for record in first] != [record["loss"] for record in second]
@@ -86,7 +86,7 @@ def test_searches_go_on_after_a_kill_in_any_of_them(tmp_path: Path, at: int) -> 
     with pytest.raises(RunError):
         discover(columns, names, settings, **how, observer=kill)
     resumed = discover(columns, names, settings, **how, resume=True)
-    assert _same(resumed, discover_whole(columns, names, settings, seed=3))
+    assert _same(resumed, discover_plaintext(columns, names, settings, seed=3))
 
 
 @pytest.mark.slow
@@ -99,7 +99,7 @@ def test_an_encrypted_training_gives_the_integers_of_the_twin_also_after_a_resum
     columns, names = _parties(2, 1)
     searches = (Search(epochs=1), Search(growth=0.2))
     settings = SMALL.model_copy(update={"epochs": 1, "candidates": 2, "searches": searches})
-    twin = discover_whole(columns, names, settings, seed=3)
+    twin = discover_plaintext(columns, names, settings, seed=3)
     how: dict[str, Any] = {"encryption": encryption, "prepare": prepare, "timeout": 900.0, "checkpoint_every": 1}
 
     def kill(event: Mapping[str, Any]) -> None:

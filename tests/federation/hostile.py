@@ -24,7 +24,7 @@ from nvflare.fuel.utils import fobs
 
 from federation.certificates import Authority
 from federation.member import credentials, heard, listen_of, say, secret
-from veracausa.federation.members import Network
+from veracausa.federation.members import NetworkOptions
 from veracausa.wire import tls_driver
 
 tls_driver.register()
@@ -57,7 +57,7 @@ def framed(origin: str, to: str, payload: bytes | None, **changed: Any) -> Messa
 # ---- who wants in --------------------------------------------------------------------------------------------------
 
 
-def strangers(me: str, network: Network, folder: str, *words: str) -> None:
+def strangers(me: str, network: NetworkOptions, folder: str, *words: str) -> None:
     """Dial the server in every way that must fail, and once as it should be."""
     from veracausa.wire.tls_driver import url
 
@@ -140,7 +140,7 @@ def bad_messages(me: str, elsewhere: str) -> Iterator[tuple[str, dict[str, Any],
     yield "headers of another type", {key.ORIGIN: [1], key.CHANNEL: {"a": 1}}, frame
 
 
-def raw(me: str, network: Network, folder: str) -> None:
+def raw(me: str, network: NetworkOptions, folder: str) -> None:
     """A member's own cell, without our gate, sends what it likes to the server and through it to the others."""
     own = credentials(folder, me)
     address = str(network.members[network.server].address)
@@ -181,7 +181,7 @@ def raw(me: str, network: Network, folder: str) -> None:
     sys.stdin.readline()
 
 
-def beneath(me: str, network: Network, folder: str) -> None:
+def beneath(me: str, network: NetworkOptions, folder: str) -> None:
     """Bytes on a TLS connection of a member's, beneath the engine: each one on a connection of its own."""
     own = credentials(folder, me)
     host, port = str(network.members[network.server].address).split(":")
@@ -232,7 +232,7 @@ def beneath(me: str, network: Network, folder: str) -> None:
 # ---- a server that is not the server -------------------------------------------------------------------------------
 
 
-def false_server(me: str, network: Network, folder: str, kind: str, port: str) -> None:
+def false_server(me: str, network: NetworkOptions, folder: str, kind: str, port: str) -> None:
     """Listens where the server should."""
     address, right = f"localhost:{port}", credentials(folder, network.server)
     settings: dict[str, str] = right.for_flare()
@@ -263,7 +263,7 @@ def _listening(name: str, target: str, settings: dict[str, str]) -> CoreCell:
 # ---- a relay -------------------------------------------------------------------------------------------------------
 
 
-def relay(me: str, network: Network, folder: str, *words: str) -> None:
+def relay(me: str, network: NetworkOptions, folder: str, *words: str) -> None:
     """Serves as it should, and reads, changes, drops, doubles and replays what it carries; forges what it does not."""
     from veracausa.wire.flare.cell import FlareSite
 

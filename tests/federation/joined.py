@@ -11,12 +11,12 @@ from typing import Any
 import torch
 
 from federation.certificates import Authority
-from veracausa.federation.members import Member, Network, WireLimits
+from veracausa.federation.members import Member, NetworkOptions, WireLimits
 from veracausa.wire.credentials import Credentials
 from veracausa.wire.flare.cell import CHANNEL, TOPIC, FlareSite
-from veracausa.wire.flare.frames import HEADER, Header, Sort, parse
+from veracausa.wire.flare.frames import HEADER, FrameType, Header, parse
 from veracausa.wire.flare.link import FlareLink
-from veracausa.wire.flare.session import Identity, Opening, Session, new_life
+from veracausa.wire.flare.session import Opening, PeerIdentity, Session, new_life
 from veracausa.wire.message import Kind, TensorSpec
 
 FLOATS = Kind("floats", {"x": TensorSpec(torch.float32, (None,))})
@@ -27,12 +27,14 @@ Frame = tuple[str, str, bytes]
 """Who sends what to whom."""
 
 
-def identities(folder: Path, names: Sequence[str] = NAMES) -> dict[str, Identity]:
+def identities(folder: Path, names: Sequence[str] = NAMES) -> dict[str, PeerIdentity]:
     authority = Authority(folder)
-    return {name: Identity(name, authority.member(name)) for name in names}
+    return {name: PeerIdentity(name, authority.member(name)) for name in names}
 
 
-def pair(one: Identity, other: Identity, sealed: bool = True, purpose: bytes = b"test") -> tuple[Session, Session]:
+def pair(
+    one: PeerIdentity, other: PeerIdentity, sealed: bool = True, purpose: bytes = b"test"
+) -> tuple[Session, Session]:
     """The two ends of a fresh session."""
     first = Opening(one, other.name, purpose, sealed, new_life())
     second = Opening(other, one.name, purpose, sealed, new_life())
@@ -47,7 +49,7 @@ class Pipes:
 
     def __init__(
         self,
-        who: Mapping[str, Identity],
+        who: Mapping[str, PeerIdentity],
         sealed: bool = True,
         timeout: float = 20.0,
         max_body: int = 1 << 20,
@@ -99,17 +101,17 @@ class Pipes:
                 link.tick()
             self.deliver()
 
-    def forge(self, sender: str, receiver: str, sort: Sort, body: bytes, **head: int) -> Frame:
+    def forge(self, sender: str, receiver: str, sort: FrameType, body: bytes, **head: int) -> Frame:
         """A frame that `sender`'s program never sent, made with its keys."""
         session = self.sessions[sender][receiver]
         packed = Header(sort, session.id, **head).pack()
-        if sort in (Sort.STATE, Sort.PROBE):
+        if sort in (FrameType.STATE, FrameType.PROBE):
             return sender, receiver, packed + session.note(packed, body)
         if session.sealed:
             return sender, receiver, packed + session.seal(head.get("number", 0), packed, body)
         return sender, receiver, packed + body
 
-    def force(self, sender: str, receiver: str, sort: Sort, body: bytes) -> None:
+    def force(self, sender: str, receiver: str, sort: FrameType, body: bytes) -> None:
         """Send what the link would not, with the number that comes next."""
         self.links[sender]._out._numbered(receiver, sort, bytearray(HEADER.size) + body, wait=False)
 
@@ -120,7 +122,7 @@ class Sites:
     def __init__(self, folder: Path, names: Sequence[str] = NAMES, **wire: Any) -> None:
         self.authority = Authority(folder)
         members = {name: Member(address="localhost:1" if name == names[0] else None) for name in names}
-        self.network = Network(name="t", server=names[0], members=members, wire=WireLimits(**wire))
+        self.network = NetworkOptions(name="t", server=names[0], members=members, wire=WireLimits(**wire))
         self.credentials: dict[str, Credentials] = {name: self.authority.member(name) for name in names}
         self.sites: dict[str, FlareSite] = {}
         self.sent: list[Frame] = []
@@ -194,7 +196,7 @@ class _Cell:
     def stop(self) -> None: ...
 
 
-def two(who: dict[str, Identity], **options: float) -> Pipes:
+def two(who: dict[str, PeerIdentity], **options: float) -> Pipes:
     return Pipes({name: who[name] for name in ("bank", "lab")}, **options)  # type: ignore[arg-type]
 
 

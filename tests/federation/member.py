@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from veracausa.federation.members import Network, read_network
+from veracausa.federation.members import NetworkOptions, read_network
 from veracausa.wire.credentials import Credentials
 
 PARTIES = ("bank", "hospital", "lab")
@@ -50,7 +50,7 @@ def secret(name: str) -> Any:
     return torch.arange(20_000, dtype=torch.float32) * 0.37 + sum(name.encode())
 
 
-def honest(me: str, network: Network, folder: str, *words: str) -> None:
+def honest(me: str, network: NetworkOptions, folder: str, *words: str) -> None:
     """Exchange tensors with everybody, round after round, until the first party is told to finish."""
     import torch
 
@@ -91,7 +91,7 @@ def honest(me: str, network: Network, folder: str, *words: str) -> None:
             time.sleep(2)  # others still close
 
 
-def dial(me: str, network: Network, folder: str, *ports: str) -> None:
+def dial(me: str, network: NetworkOptions, folder: str, *ports: str) -> None:
     """Try servers at several ports, one after the other: does anybody come?"""
     from veracausa.errors import PeerLost
     from veracausa.wire.flare.cell import FlareSite

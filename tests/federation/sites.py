@@ -16,7 +16,7 @@ from typing import Any
 
 from federation.certificates import Authority
 from federation.fabric import Fabric, make_fabric
-from veracausa.federation.members import Member, Network, WireLimits
+from veracausa.federation.members import Member, NetworkOptions, WireLimits
 
 HERE = Path(__file__).parent
 PATIENCE = 400.0
@@ -101,7 +101,7 @@ class Loopback:
 class Federation:
     """Members with certificates of one authority, and who pretends to be one."""
 
-    def __init__(self, folder: Path, fabric: Fabric, network: Network) -> None:
+    def __init__(self, folder: Path, fabric: Fabric, network: NetworkOptions) -> None:
         self.folder, self.fabric, self.network = folder, fabric, network
         self.authority = Authority(folder / "authority")
         for name in network.members:
@@ -136,7 +136,7 @@ def federation(
     try:
         members = {"bank": Member(address=fabric.address), **{name: Member() for name in clients}}
         limits = WireLimits(**{"patience_s": 300.0, "chunk_kib": 64, **wire})
-        network = Network(name="t", server="bank", scheme=scheme, members=members, wire=limits)  # type: ignore[arg-type]
+        network = NetworkOptions(name="t", server="bank", scheme=scheme, members=members, wire=limits)  # type: ignore[arg-type]
         with Federation(folder, fabric, network) as made:
             yield made
     finally:

@@ -12,7 +12,7 @@ import pytest
 
 from federation.fabric import Proxy
 from federation.sites import Federation, Loopback, Site, federation
-from veracausa.federation.members import Member, Network, WireLimits
+from veracausa.federation.members import Member, NetworkOptions, WireLimits
 
 pytest.importorskip("nvflare")
 pytestmark = [pytest.mark.federation]
@@ -124,7 +124,7 @@ def test_what_is_not_sealed_never_takes_the_relay(tmp_path: Path, scheme: str) -
             "lab": Member(),
         }
         limits = WireLimits(patience_s=300.0, chunk_kib=64)
-        network = Network(name="t", server="bank", scheme=scheme, route="direct", members=members, wire=limits)  # type: ignore[arg-type]
+        network = NetworkOptions(name="t", server="bank", scheme=scheme, route="direct", members=members, wire=limits)  # type: ignore[arg-type]
         with Federation(tmp_path, Loopback(), network) as made:
             bank = made.start("bank", "relay", "reads")
             hospital = made.start("hospital", "honest", "without-bank", f"listen={proxy.listen}")

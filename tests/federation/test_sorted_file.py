@@ -15,7 +15,7 @@ import tomli_w
 from fabric import make_fabric
 from faults import Federation, found
 
-from veracausa.runs.store import decode_tree
+from veracausa.runs.store import deserialize_state
 
 pytestmark = [
     pytest.mark.federation,
@@ -75,7 +75,7 @@ def auc(work: Path, truth: dict[str, str]) -> tuple[float, float]:
     """How well a row's place in the lab's own alignment predicts the label; and what chance would be away from 0.5."""
     ids = pl.read_csv(work / "lab.csv")["id"].to_list()
     file = work / "lab" / "run" / "parties" / "lab" / "alignment.safetensors"
-    rows = decode_tree(file.read_bytes())["state"]["rows"]
+    rows = deserialize_state(file.read_bytes())["state"]["rows"]
     rows = rows["train"] if isinstance(rows, dict) else rows
     sick = np.array([truth[ids[row]] == "ill" for row in rows.tolist() if row >= 0])
     ones, zeros = int(sick.sum()), int((~sick).sum())

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
-from veracausa.alignment.program import FEW, Aligned, AlignmentProgram, Notify
+from veracausa.alignment.program import FEW, Aligned, AlignmentProgram
 from veracausa.alignment.settings import AlignmentSettings, OwnOptions
+from veracausa.events import Observer
 from veracausa.runs.machine import usable_cores
 from veracausa.wire.launch import Launch
 from veracausa.wire.link import Link
@@ -20,7 +21,7 @@ class _Party:
     def __init__(self, program: AlignmentProgram) -> None:
         self.program = program
 
-    def __call__(self, link: Link, notify: Notify) -> None:
+    def __call__(self, link: Link, notify: Observer) -> None:
         found = self.program(link, notify)
         notify(
             {

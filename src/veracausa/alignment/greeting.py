@@ -18,7 +18,7 @@ from veracausa.wire.message import shown
 
 
 @dataclass(frozen=True)
-class Session:
+class AlignmentSession:
     """What all parties know before the first id crosses."""
 
     domain: bytes
@@ -28,7 +28,7 @@ class Session:
 
 def greet(
     link: Link, settings: AlignmentSettings, ids: int, own: OwnOptions, expected: Mapping[str, int] | None = None
-) -> Session:
+) -> AlignmentSession:
     """Tell everybody, hear everybody, and refuse whoever means something else, or brings too many ids.
 
     `ids` are this party's own. `expected` says how many the others have announced before, where they have.
@@ -52,7 +52,7 @@ def greet(
         nonces[peer], counts[peer] = hello.tensors["nonce"].numpy().tobytes(), theirs
     # One honest nonce among them makes the label new, whatever the others chose.
     label = hashlib.sha256(agreed.encode() + b"".join(nonces[name] for name in settings.parties)).digest()
-    return Session(b"veracausa-align-curve25519_XMD:SHA-512_ELL2_NU_" + label, counts)
+    return AlignmentSession(b"veracausa-align-curve25519_XMD:SHA-512_ELL2_NU_" + label, counts)
 
 
 def _refuse(peer: str, theirs: int, ids: int, own: OwnOptions, met: bool) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,10 +19,9 @@ from veracausa.alignment.streams import COMMON, HELLO, MASKED, PLACES, POSITIONS
 from veracausa.alignment.workers import Workers
 from veracausa.data.ids import normal_keys
 from veracausa.errors import InputError, WireError
+from veracausa.events import Observer
 from veracausa.runs.machine import usable_cores
 from veracausa.wire.link import Link
-
-Notify = Callable[[Mapping[str, Any]], None]
 
 FEW = 4096
 """Exponentiations that are done before a process would have started."""
@@ -74,7 +72,7 @@ class AlignmentProgram:
         self.keys = normal_keys(ids, settings.rules, source)
         self.expected = expected
 
-    def __call__(self, link: Link, notify: Notify = lambda event: None) -> Aligned:
+    def __call__(self, link: Link, notify: Observer = lambda event: None) -> Aligned:
         self._check(link)
         others = [name for name in self.settings.parties if name != link.me]
         for peer in others:

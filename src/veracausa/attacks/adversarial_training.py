@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from veracausa.attacks.live.view import LiveAttack
-from veracausa.models.cuda_graph import captured, forget
+from veracausa.models.cuda_graph import capture, reset_optimizer_state
 from veracausa.models.dropout import bind_dropout
 from veracausa.seeding import drawing_from
 
 
-class SteppingAttack(LiveAttack):
+class AdversarialTrainingAttack(LiveAttack):
     """A live attack that trains several networks at once, a step an exchange; this is what a resume needs of it."""
 
     modules: Sequence[nn.Module]
@@ -46,7 +46,7 @@ class SteppingAttack(LiveAttack):
         self.step = None  # a captured step reads from the optimisers' old memory
 
 
-def built(make: Callable[[], nn.Module], rng: torch.Generator, device: torch.device) -> nn.Module:
+def build_module(make: Callable[[], nn.Module], rng: torch.Generator, device: torch.device) -> nn.Module:
     """A network with weights from `rng`, on the device, in train mode; on a CPU its dropout draws from `rng` too.
 
     On a GPU dropout keeps the device's own generator: no other can be part of a captured step without being named to
@@ -66,7 +66,7 @@ def adam(modules: Iterable[nn.Module], lr: float, device: torch.device) -> torch
     return torch.optim.Adam(weights, lr=lr, capturable=device.type == "cuda")
 
 
-def descend(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
+def sgd_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
     """One step down the loss; what it flows through on the way, such as the top model, gets no gradient."""
     optimizer.zero_grad(set_to_none=True)
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
@@ -81,16 +81,16 @@ def captured_training(
     optimizers: Sequence[torch.optim.Optimizer],
     also: Sequence[Tensor] = (),
 ) -> Callable[[], None]:
-    """The step as a graph on a GPU; networks and optimisers are afterwards as they were before its rehearsals."""
+    """The step as a graph on a GPU; networks and optimisers are afterwards as they were before its warm_up."""
     # A capture runs on a stream of its own; that its gradients then meet weights of the usual one is meant.
     torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
     keep = [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
     untouched = [optimizer for optimizer in optimizers if not optimizer.state]
     for optimizer in optimizers:  # those that come from a checkpoint
         keep += [value for state in optimizer.state.values() for value in state.values() if isinstance(value, Tensor)]
-    replay = captured(step, device, [*keep, *also])
+    replay = capture(step, device, [*keep, *also])
     for optimizer in untouched:
-        forget(optimizer)
+        reset_optimizer_state(optimizer)
     return replay
 
 
@@ -99,18 +99,18 @@ def precision(device: torch.device) -> torch.autocast:
     return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda", cache_enabled=False)
 
 
-def filled(values: Tensor, rows: int) -> Tensor:
+def pad_batch(values: Tensor, rows: int) -> Tensor:
     """Exactly so many rows: a short last batch is repeated, a long one cut."""
     if len(values) == rows:
         return values
     return values[torch.arange(rows, device=values.device) % len(values)]
 
 
-def genuine(logits: Tensor) -> Tensor:
+def real_loss(logits: Tensor) -> Tensor:
     """BCE towards "real"."""
     return F.binary_cross_entropy_with_logits(logits.float(), torch.ones_like(logits, dtype=torch.float32))
 
 
-def forged(logits: Tensor) -> Tensor:
+def fake_loss(logits: Tensor) -> Tensor:
     """BCE towards "fake"."""
     return F.binary_cross_entropy_with_logits(logits.float(), torch.zeros_like(logits, dtype=torch.float32))

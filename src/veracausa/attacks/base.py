@@ -11,13 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from veracausa.errors import InputError
+from veracausa.events import ProgressCallback
 from veracausa.registry import Options
 
 if TYPE_CHECKING:
     from veracausa.attacks.transcript import Transcript
     from veracausa.defenses.base import Defense
-
-Progress = Callable[[float], None]
 
 
 class Grant(Flag):
@@ -79,7 +78,7 @@ class AdversaryView:
     """Whether the defense is random, so that two payloads of one row differ."""
     redrawn: bool = False
     """Whether two calls of `oracle` differ: for noise that belongs to a row, too, since nobody knows the victims'."""
-    progress: Progress = field(default=lambda share: None)
+    progress: ProgressCallback = field(default=lambda share: None)
     oracle_at: Mapping[str, Callable[[], Tensor]] | None = None
     """As `oracle`, at moments of the training, by their names in the transcript, in order. With WEIGHTS and DEFENSE."""
 

@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from veracausa.attacks.adversarial_training import precision
-from veracausa.attacks.base import Progress
 from veracausa.errors import RunError
+from veracausa.events import ProgressCallback
 from veracausa.metrics.images import ssim
 from veracausa.metrics.ridge import PENALTIES, Ridge, best_penalty, fit_ridge
-from veracausa.models.cuda_graph import captured, forget
-from veracausa.models.input_scaling import Levelled
+from veracausa.models.cuda_graph import capture, reset_optimizer_state
+from veracausa.models.input_scaling import RobustInputScaling
 from veracausa.registry import Options
 
 _SSIM_WEIGHT = 0.1
@@ -89,7 +89,7 @@ def fit_decoder(
     rows: Tensor,
     options: FitOptions,
     rng: torch.Generator,
-    progress: Progress,
+    progress: ProgressCallback,
     fresh: Callable[[], Tensor] | None = None,
     known: Tensor | None = None,
 ) -> Fitted:
@@ -104,7 +104,7 @@ def fit_decoder(
     batch = batch_size(len(learnt), options.batch_size)
     steps_an_epoch = len(learnt) // batch
     steps = options.epochs * steps_an_epoch
-    if (level := Levelled.of(decoder)) is not None:
+    if (level := RobustInputScaling.of(decoder)) is not None:
         level.fit(payloads[learnt[:_LOOKED_AT].to(payloads.device)].to(device))
     kind = kept_as(payloads, device)
     told = None if known is None else known.to(device, torch.float32)
@@ -187,9 +187,9 @@ class _Step:
             decoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             # A capture runs on a stream of its own; that its gradients then meet weights of the usual one is meant.
             torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
-        self.run: Callable[[], None] | None = captured(self._step, device, list(decoder.buffers()))
+        self.run: Callable[[], None] | None = capture(self._step, device, list(decoder.buffers()))
         if on_gpu:
-            forget(self.optimizer)
+            reset_optimizer_state(self.optimizer)
 
     def __call__(self, chosen: Tensor, rate: float) -> None:
         assert self.run is not None

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from veracausa.models.decoders import strong_decoder
-from veracausa.models.input_scaling import Levelled
+from veracausa.models.input_scaling import RobustInputScaling
 
 _MOST_PLANES = 8
 
@@ -67,7 +67,7 @@ class LabelledDecoder(nn.Module):
         maps = len(payload) == 3 and len(row) == 3
         shape = tuple(payload) if maps else (math.prod(payload),)
         # The first module of its kind: the training fits it to the payloads, without the label.
-        self.level = Levelled(shape[0])
+        self.level = RobustInputScaling(shape[0])
         self.planes = (min(width, _MOST_PLANES), *shape[1:]) if maps else (width,)
         self.spread = nn.Linear(width, math.prod(self.planes)) if maps else nn.Identity()
         self.body = strong_decoder((shape[0] + self.planes[0], *shape[1:]), row, blocks, channels)

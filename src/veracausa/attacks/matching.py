@@ -12,18 +12,18 @@ from torch.nn import functional as F
 
 from veracausa.attacks.base import AdversaryView
 from veracausa.errors import InputError, RunError
-from veracausa.models.dry_pass import written
+from veracausa.models.dry_pass import shape_text
 
 _MOST_VALUES = 2**26
 _PULSE = 0.5
 
 
-def matchable(payload: Tensor, view: AdversaryView, attack: str) -> Tensor:
+def validate_payload(payload: Tensor, view: AdversaryView, attack: str) -> Tensor:
     """The payloads on the attacker's device, if they are the victim's and finite."""
     if tuple(payload.shape[1:]) != tuple(view.payload_shape):
         raise InputError(
-            f"attack {attack!r}: payloads of {written(payload.shape[1:])} do not come from {view.victim}, "
-            f"which sends {written(view.payload_shape)}"
+            f"attack {attack!r}: payloads of {shape_text(payload.shape[1:])} do not come from {view.victim}, "
+            f"which sends {shape_text(view.payload_shape)}"
         )
     if not payload.isfinite().all():
         raise InputError(f"attack {attack!r}: some payloads are not finite, and no row can be matched to them")
@@ -50,7 +50,7 @@ def adam(moved: Sequence[Tensor], lr: float) -> torch.optim.Adam:
     return torch.optim.Adam(moved, lr=lr, amsgrad=True, fused=True, capturable=moved[0].is_cuda)
 
 
-class Pulse:
+class ProgressReporter:
     """Counts steps, and says which share of all is done whenever half a second has passed."""
 
     def __init__(self, progress: Callable[[float], None], number: int, batches: int) -> None:
@@ -64,7 +64,7 @@ class Pulse:
             self.last = time.monotonic()
 
 
-class Tally:
+class FitStatistics:
     """How well payloads were matched, over all that were."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from veracausa.models.decoders import Resize, strong_decoder, upsampling_sizes
+from veracausa.models.decoders import ResizeTo, strong_decoder, upsampling_sizes
 
 _LEAK = 0.2
 _DROPPED = 0.4
@@ -174,10 +174,10 @@ def light_decoder(payload: Sequence[int], row: Sequence[int]) -> nn.Sequential:
     first, second = (64, 32) if channels >= _WIDE else (32, 16)
     layers: list[nn.Module] = []
     for size in upsampling_sizes((height, width), (row[1], row[2]))[1:]:
-        layers += [nn.Upsample(scale_factor=2, mode="nearest"), Resize(size)]
+        layers += [nn.Upsample(scale_factor=2, mode="nearest"), ResizeTo(size)]
         layers += _convolution(channels, channels)
     layers += [*_convolution(channels, first), *_convolution(first, second), nn.Conv2d(second, row[0], 3, padding=1)]
-    return nn.Sequential(*layers, Resize((row[1], row[2])), nn.Sigmoid())
+    return nn.Sequential(*layers, ResizeTo((row[1], row[2])), nn.Sigmoid())
 
 
 def _convolution(inputs: int, outputs: int) -> list[nn.Module]:

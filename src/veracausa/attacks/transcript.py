@@ -20,7 +20,7 @@ from torch import Tensor
 
 from veracausa.attacks.base import Exchange
 from veracausa.errors import InputError
-from veracausa.runs.atomic import write_whole
+from veracausa.runs.atomic import atomic_write
 
 __all__ = ["Head", "Transcript", "TranscriptWriter"]
 
@@ -70,7 +70,7 @@ class TranscriptWriter:
             tensors["labels"] = torch.cat(labels)
         for name in self.head.others:
             tensors[f"others/{name}"] = torch.cat([exchange.others[name] for exchange in self._waiting])
-        write_whole(self.path / f"part-{self.parts:05d}.safetensors", save(tensors))
+        atomic_write(self.path / f"part-{self.parts:05d}.safetensors", save(tensors))
         self.parts += 1
         self._waiting, self._bytes = [], 0
 
@@ -90,7 +90,7 @@ class TranscriptWriter:
 
     def _write_head(self, exchanges: int | None) -> None:
         self.head = self.head.model_copy(update={"exchanges": exchanges})
-        write_whole(self.path / HEAD, (self.head.model_dump_json(indent=2) + "\n").encode())
+        atomic_write(self.path / HEAD, (self.head.model_dump_json(indent=2) + "\n").encode())
 
     def _stored(self, payload: Tensor) -> Tensor:
         return payload.detach().to("cpu", DTYPES[self.head.dtype], copy=True).contiguous()

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from veracausa.runs.atomic import write_whole
+from veracausa.runs.atomic import atomic_write
 
 MOST_BYTES = 8 << 20
 _SHOWN = 12
@@ -37,7 +37,7 @@ class Gallery:
         """As one safetensors file that a report reads without torch."""
         path.parent.mkdir(parents=True, exist_ok=True)
         tensors = {name: value.contiguous() for name, value in vars(self).items()}
-        write_whole(path, save(tensors))
+        atomic_write(path, save(tensors))
 
     def write_sheet(self, path: Path) -> None:
         """Originals above, what the attack made of them below, as a PNG; from the best read to the worst."""

@@ -9,11 +9,11 @@ from typing import Any
 from veracausa.attacks import attacks as registered
 from veracausa.attacks.labels.returned import GradientsReturned
 from veracausa.audit.run import audit_run
-from veracausa.audit.scene import Observer
 from veracausa.audit.settings import REMEMBERING, SNAPSHOTS, attack_options, check_grants, quick_overrides
 from veracausa.audit.twin import check_twin, defended_by, undefended
 from veracausa.config import Job, load_job
 from veracausa.errors import InputError
+from veracausa.events import Observer
 from veracausa.models import require_allowed
 from veracausa.report.audit_twin import FOLDER
 from veracausa.runs.folder import Run

@@ -20,11 +20,11 @@ from veracausa.audit.label_score import score_labels
 from veracausa.data.load import load
 from veracausa.data.vertical import VerticalDataset
 from veracausa.errors import InputError
-from veracausa.models.dry_pass import evaluating
+from veracausa.models.dry_pass import eval_mode
 from veracausa.registry import Options
 from veracausa.runs.folder import Run
 from veracausa.training.checkpoints import restore_passive
-from veracausa.training.placement import rows_of
+from veracausa.training.placement import fetch_rows
 from veracausa.training.split.passive import PassiveParty
 from veracausa.training.split.program import Schema
 
@@ -115,9 +115,9 @@ def _features(party: PassiveParty, held: Tensor, count: int) -> Tensor:
     Its own undefended output: nobody defends itself against itself. Large maps are pooled to bound the memory.
     """
     parts = []
-    with evaluating(party.bottom), torch.no_grad():
+    with eval_mode(party.bottom), torch.no_grad():
         for ids in torch.split(held, party.job.training.batch_size):
-            output = party.bottom(rows_of(party.parts["train"], ids, party.job.runtime)).float()
+            output = party.bottom(fetch_rows(party.parts["train"], ids, party.job.runtime)).float()
             if output.ndim == 4:
                 height, width = (min(side, _LARGEST_MAP) for side in output.shape[2:])
                 output = F.adaptive_avg_pool2d(output, (height, width))

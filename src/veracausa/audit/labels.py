@@ -9,8 +9,8 @@ from typing import Any
 from veracausa.attacks.labels.returned import gradients_folder
 from veracausa.audit.gate import percent
 from veracausa.audit.label_inference import KNOWN, infer_labels
-from veracausa.audit.scene import Observer
 from veracausa.data.vertical import VerticalDataset
+from veracausa.events import Observer
 from veracausa.runs.folder import Run, write_json
 
 _FILE = "label_attacks.json"

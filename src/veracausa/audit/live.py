@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from veracausa.audit.live_training import restored, run_live
 from veracausa.audit.samples import choose
-from veracausa.audit.scene import Observer, Outcome, Scene
+from veracausa.audit.scene import AttackEvaluation, AttackOutcome
 from veracausa.audit.victim import Victim
 from veracausa.data.vertical import VerticalDataset
+from veracausa.events import Observer
 from veracausa.registry import Options
 from veracausa.runs.folder import Run
 from veracausa.training.split.program import Schema
@@ -22,7 +23,7 @@ def attacked_live(
     auxiliary: int,
     victims: int,
     observer: Observer,
-) -> Outcome:
+) -> AttackOutcome:
     """What the attack read of `party` in a training of the run's job that it sat in on, kept under `live/`.
 
     Such a training is resumed where it broke off, and not repeated where it is finished.
@@ -43,7 +44,7 @@ def attacked_live(
     attack = restored(watched, options.name, party)
     data = dataset.parties[party]
     sample = choose(data, job.seed, auxiliary, victims)
-    scene = Scene(job, dataset, Victim(watched, data, Schema.of(dataset)), sample)
+    scene = AttackEvaluation(job, dataset, Victim(watched, data, Schema.of(dataset)), sample)
     outcome = scene.read(attack, options, observer)
     # It learnt while the victim trained, so that is its time, too.
     return replace(outcome, seconds=outcome.seconds + float(watched.summary.get("seconds", 0.0)))

@@ -9,18 +9,19 @@ from typing import Any
 
 from veracausa.attacks import attacks
 from veracausa.attacks.base import Attack, Grant
-from veracausa.attacks.live.knowledge import Knowledge
+from veracausa.attacks.live.knowledge import AdversaryKnowledge
 from veracausa.attacks.live.view import LiveAttack
-from veracausa.attacks.live.watcher import Attacking, Carried
+from veracausa.attacks.live.watcher import AttackHookFactory, AttackState
 from veracausa.config import Job, load_job
 from veracausa.data.load import load
 from veracausa.data.vertical import VerticalDataset
 from veracausa.errors import InputError
+from veracausa.events import Observer
 from veracausa.models import require_allowed
 from veracausa.registry import Options
 from veracausa.runs import folder
 from veracausa.runs.folder import Run, write_json
-from veracausa.training.train import Observer, check_models, first_difference, train
+from veracausa.training.train import check_models, first_difference, train
 
 _SETTINGS, _PREPARED, _STATE = "live.json", "prepared.safetensors", "state.safetensors"
 
@@ -47,8 +48,8 @@ def run_live(
     if not resume:
         folder.check_free(path)
     dataset = load(settings)
-    knowledge = Knowledge.of(settings, dataset, victim, auxiliary, victims)
-    makers = [Attacking(knowledge, options, path.absolute() / "attacks" / options.name) for options in chosen]
+    knowledge = AdversaryKnowledge.of(settings, dataset, victim, auxiliary, victims)
+    makers = [AttackHookFactory(knowledge, options, path.absolute() / "attacks" / options.name) for options in chosen]
     for maker in makers:  # refused before anything is written, if at all
         maker.attack(None)
     if not (path / "config.toml").exists():
@@ -81,8 +82,8 @@ def restored(run: Run, attack_name: str, victim: str) -> Attack:
         raise InputError(f"{run.path}: the training that {attack_name!r} watched is not finished; resume it")
     options = attacks.options(attack_name).model_validate(about["options"])
     job = run.job
-    knowledge = Knowledge.of(job, load(job), victim, about["auxiliary"], about["victims"])
-    carried = Attacking(knowledge, options, place).attack(None)
+    knowledge = AdversaryKnowledge.of(job, load(job), victim, about["auxiliary"], about["victims"])
+    carried = AttackHookFactory(knowledge, options, place).attack(None)
     carried.load(place / _STATE)
     return carried.attack
 
@@ -111,7 +112,7 @@ def _remember(path: Path, about: dict[str, Any]) -> None:
         write_json(path, about)
 
 
-def _prepare(maker: Attacking, observer: Observer) -> None:
+def _prepare(maker: AttackHookFactory, observer: Observer) -> None:
     """What comes before the first exchange, once, here: the parties' time-out must not run meanwhile."""
     if (maker.folder / _PREPARED).is_file():
         return
@@ -121,8 +122,8 @@ def _prepare(maker: Attacking, observer: Observer) -> None:
     carried.save(maker.folder / _PREPARED)
 
 
-def _conclude(maker: Attacking, observer: Observer) -> None:
-    carried: Carried = maker.attack(None, lambda share: observer(_event(maker, share)))
+def _conclude(maker: AttackHookFactory, observer: Observer) -> None:
+    carried: AttackState = maker.attack(None, lambda share: observer(_event(maker, share)))
     if carried.load(maker.folder / _STATE)["concluded"]:
         return
     if isinstance(carried.attack, LiveAttack):
@@ -132,7 +133,7 @@ def _conclude(maker: Attacking, observer: Observer) -> None:
     write_json(maker.folder / "notes.json", {**carried.attack.notes(), "history": history})
 
 
-def _event(maker: Attacking, share: float) -> dict[str, Any]:
+def _event(maker: AttackHookFactory, share: float) -> dict[str, Any]:
     return {"event": "attack", "attack": maker.options.name, "party": maker.knowledge.victim, "share": share}
 
 

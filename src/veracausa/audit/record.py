@@ -16,18 +16,18 @@ from veracausa.attacks.base import Grant
 from veracausa.audit import gate, twin
 from veracausa.audit.labels import label_entries, label_verdict
 from veracausa.audit.markdown import audit_table
-from veracausa.audit.scene import Outcome
+from veracausa.audit.scene import AttackOutcome
 from veracausa.audit.settings import attack_class
 from veracausa.audit.usefulness import kept_usefulness
 from veracausa.data.vertical import Split
 from veracausa.metrics.images import ssim_window
 from veracausa.registry import Options
 from veracausa.report.audit_coverage import headline_of, widest
-from veracausa.runs.atomic import write_whole
+from veracausa.runs.atomic import atomic_write
 from veracausa.runs.folder import Run, write_json
 
 
-def write_attack(run: Run, options: Options, asked: Mapping[str, Any], outcomes: Sequence[Outcome]) -> None:
+def write_attack(run: Run, options: Options, asked: Mapping[str, Any], outcomes: Sequence[AttackOutcome]) -> None:
     """Keep one finished attack; `asked` is what tells whether the same is asked for again."""
     folder = run.path / "attacks" / options.name
     folder.mkdir(parents=True, exist_ok=True)
@@ -81,11 +81,11 @@ def gather(run: Run) -> dict[str, Any]:
         added["causal_cosine"] = {**kept, **({"undefended": without} if without else {})}
     _gather_samples(run, list(entries))
     write_json(run.path / "summary.json", {**summary, **added})
-    write_whole(run.path / "audit.md", audit_table(run.path.name, added, summary).encode())
+    atomic_write(run.path / "audit.md", audit_table(run.path.name, added, summary).encode())
     return added
 
 
-def attack_summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def attack_summary(outcomes: Sequence[AttackOutcome]) -> dict[str, Any]:
     """One attack's entry: its headline, the most that was read of any party at any moment; and every party's part."""
     parties = {outcome.party: _party_summary(outcome) for outcome in outcomes if outcome.moment == 1}
     if len(parties) < len(outcomes):
@@ -96,23 +96,23 @@ def attack_summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     return {**headline_of(parties), "seconds": sum(outcome.seconds for outcome in outcomes), "parties": parties}
 
 
-def _read_best(outcomes: Sequence[Outcome]) -> list[Outcome]:
+def _read_best(outcomes: Sequence[AttackOutcome]) -> list[AttackOutcome]:
     """Of each party the outcome that read most: an attacker shows the best it ever had."""
-    best: dict[str, Outcome] = {}
+    best: dict[str, AttackOutcome] = {}
     for outcome in sorted(outcomes, key=lambda outcome: -outcome.moment):
         if outcome.party not in best or outcome.leakage > best[outcome.party].leakage:
             best[outcome.party] = outcome
     return list(best.values())
 
 
-def _granted(options: Options, outcomes: Sequence[Outcome]) -> Grant:
+def _granted(options: Options, outcomes: Sequence[AttackOutcome]) -> Grant:
     """What the attack was given: all that it needs, and of what it can do without what it had."""
     attack = attack_class(options.name)
     told = any(outcome.notes.get("labels_told") for outcome in outcomes)
     return attack.needs | attack.uses if told else attack.needs
 
 
-def _moment_summary(outcome: Outcome) -> dict[str, Any]:
+def _moment_summary(outcome: AttackOutcome) -> dict[str, Any]:
     entry: dict[str, Any] = {"moment": outcome.moment}
     if outcome.step is not None:
         entry["step"] = outcome.step
@@ -122,13 +122,13 @@ def _moment_summary(outcome: Outcome) -> dict[str, Any]:
     return entry
 
 
-def _scores(outcome: Outcome, split: Split) -> dict[str, Any]:
+def _scores(outcome: AttackOutcome, split: Split) -> dict[str, Any]:
     measured = outcome.measured[split]
     kept = {name: measured.others[name] for name in ("advantage", "columns", "best") if name in measured.others}
     return {**measured.scores, "blind": measured.blind, "samples": len(outcome.victims[split]), **kept}
 
 
-def _party_summary(outcome: Outcome) -> dict[str, Any]:
+def _party_summary(outcome: AttackOutcome) -> dict[str, Any]:
     entry: dict[str, Any] = {}
     for split, measured in outcome.measured.items():
         entry[split] = {**measured.scores, "blind": measured.blind, "samples": len(outcome.victims[split])}
@@ -165,7 +165,7 @@ def _read(path: Path) -> dict[str, Any] | None:
     return kept if isinstance(kept, dict) else None
 
 
-def _write_samples(path: Path, attack: str, outcomes: Sequence[Outcome]) -> None:
+def _write_samples(path: Path, attack: str, outcomes: Sequence[AttackOutcome]) -> None:
     """A row a victim, where polars is at hand."""
     try:
         import polars as pl
@@ -182,7 +182,7 @@ def _write_samples(path: Path, attack: str, outcomes: Sequence[Outcome]) -> None
             frames.append(pl.DataFrame(columns))
     file = io.BytesIO()
     pl.concat(frames, how="diagonal").write_parquet(file)
-    write_whole(path, file.getvalue())
+    atomic_write(path, file.getvalue())
 
 
 def _gather_samples(run: Run, names: Sequence[str]) -> None:
@@ -195,4 +195,4 @@ def _gather_samples(run: Run, names: Sequence[str]) -> None:
     if frames:
         file = io.BytesIO()
         pl.concat(frames, how="diagonal").write_parquet(file)
-        write_whole(run.path / "samples.parquet", file.getvalue())
+        atomic_write(run.path / "samples.parquet", file.getvalue())

@@ -11,7 +11,7 @@ from veracausa.audit.live import attacked_live
 from veracausa.audit.own_site import data_of, is_own_site, parties_here
 from veracausa.audit.record import finished_attack, gather, write_attack
 from veracausa.audit.samples import choose
-from veracausa.audit.scene import Observer, Outcome, Scene
+from veracausa.audit.scene import AttackEvaluation, AttackOutcome
 from veracausa.audit.settings import OVER_TRAINING, attack_class, attack_options, check_grants
 from veracausa.audit.twin import check_twin, defended_by, twin_of
 from veracausa.audit.usefulness import measure_usefulness
@@ -19,6 +19,7 @@ from veracausa.audit.victim import Victim
 from veracausa.config import Job
 from veracausa.data.vertical import VerticalDataset
 from veracausa.errors import InputError
+from veracausa.events import Observer
 from veracausa.models import require_allowed
 from veracausa.registry import Options, did_you_mean
 from veracausa.report.audit_twin import point_at_twin
@@ -110,7 +111,7 @@ def _attack_all(
         wanted = _wanted(asked, own)
         if resume and finished_attack(run, name, wanted):
             continue
-        outcomes: list[Outcome] = []
+        outcomes: list[AttackOutcome] = []
         for party in asked["parties"]:
             if attack_class(name).live:
                 outcomes.append(attacked_live(run, dataset, own, party, asked["auxiliary"], asked["victims"], observer))
@@ -118,7 +119,7 @@ def _attack_all(
             data = dataset.parties[party]
             sample = choose(data, job.seed, asked["auxiliary"], asked["victims"])
             for moment, step in _moments(run, party, name):
-                scene = Scene(job, dataset, Victim(run, data, schema, step), sample, moment)
+                scene = AttackEvaluation(job, dataset, Victim(run, data, schema, step), sample, moment)
                 outcomes.append(scene.attacked(own, observer, asked["double"] and step is None))
         write_attack(run, own, wanted, outcomes)
         gather(run)  # what is finished stays, whatever happens to the next

@@ -22,11 +22,11 @@ from veracausa.audit.table_rows import example_rows
 from veracausa.audit.victim import Pool, Victim
 from veracausa.config import Job
 from veracausa.data.vertical import PartyData, Split, VerticalDataset
+from veracausa.events import Observer
 from veracausa.metrics.leakage import blind_guesses, blind_mse
 from veracausa.registry import Options
 from veracausa.runs.store import Store
 
-Observer = Callable[[Mapping[str, Any]], None]
 MOST_DRAWS, MOST_DRAWS_BY_BATCH = 32, 4
 ENOUGH = 0.02
 """Twice the epochs may move the leakage by less than this, or the attack was too weak."""
@@ -37,7 +37,7 @@ _DECODES = Grant.AUXILIARY | Grant.WEIGHTS
 
 
 @dataclass(frozen=True)
-class Outcome:
+class AttackOutcome:
     """What one attack read from one party at one moment of its training."""
 
     party: str
@@ -69,7 +69,7 @@ class Outcome:
         return abs(self.strength[-1]["leakage"] - self.strength[-2]["leakage"]) < ENOUGH
 
 
-class Scene:
+class AttackEvaluation:
     """One victim, its rows, and what an attacker can say of them without payloads."""
 
     def __init__(self, job: Job, dataset: VerticalDataset, victim: Victim, sample: Sample, moment: float = 1.0) -> None:
@@ -79,7 +79,7 @@ class Scene:
         fitted = None if victim.pixels else victim.data.preprocessing
         self.groups, self.columns = column_groups(fitted), column_titles(fitted)
 
-    def attacked(self, options: Options, observer: Observer, double: bool = False) -> Outcome:
+    def attacked(self, options: Options, observer: Observer, double: bool = False) -> AttackOutcome:
         """The attack at its settings; with `double`, again and again with twice the epochs until it settles."""
         best = last = self._once(options, observer)
         epochs = getattr(options, "epochs", None)
@@ -93,13 +93,13 @@ class Scene:
             best = max(best, last, key=lambda outcome: outcome.leakage)
             if abs(last.leakage - before.leakage) < ENOUGH:
                 break
-        return Outcome(**{**vars(best), "strength": strength})
+        return AttackOutcome(**{**vars(best), "strength": strength})
 
-    def _once(self, options: Options, observer: Observer) -> Outcome:
+    def _once(self, options: Options, observer: Observer) -> AttackOutcome:
         attack: Attack = attacks.get(options.name)(options)
         return self.read(attack, options, observer, begin=True)
 
-    def read(self, attack: Attack, options: Options, observer: Observer, begin: bool = False) -> Outcome:
+    def read(self, attack: Attack, options: Options, observer: Observer, begin: bool = False) -> AttackOutcome:
         """What the attack makes of its victims' payloads; one that has watched the training needs not `begin`."""
         started = time.perf_counter()
         victim = self.victim
@@ -137,7 +137,7 @@ class Scene:
             elif split == "train":
                 rows = example_rows(victim.data.preprocessing, positions, truth, guess, found.samples["mse"])
             measured[split] = found
-        return Outcome(
+        return AttackOutcome(
             victim.name,
             self.moment,
             positions_of,

@@ -13,10 +13,10 @@ from veracausa.audit.victim import Victim
 from veracausa.data.vertical import VerticalDataset
 from veracausa.metrics.causal_proxy import NEIGHBOURS, causal_cosine, pooled
 from veracausa.models.cut import build_bottom, build_top, join, payload_shape
-from veracausa.models.dry_pass import evaluating
+from veracausa.models.dry_pass import eval_mode
 from veracausa.runs.folder import Run, write_json
 from veracausa.training.checkpoints import saved_model
-from veracausa.training.placement import placed, precision_context, rows_of
+from veracausa.training.placement import fetch_rows, precision_context, to_device
 from veracausa.training.split.halves import Adapters
 from veracausa.training.split.program import Schema
 
@@ -76,10 +76,10 @@ class Whole:
         if active.shape:
             bottom = build_bottom(self.job.model, active.shape, schema.outputs, rng)
             own = [payload_shape(bottom, active.shape)]
-            self.bottom = placed(bottom, self.job.runtime, self.device)
+            self.bottom = to_device(bottom, self.job.runtime, self.device)
             self.bottom.load_state_dict(kept["bottom"])
         top = build_top(self.job.model, [*own, *expected.values()], self.join, schema.outputs, rng)
-        self.top = placed(top, self.job.runtime, self.device)
+        self.top = to_device(top, self.job.runtime, self.device)
         self.top.load_state_dict(kept["top"])
         self.adapters = Adapters(self.job, shapes, expected, self.device, rng)
         self.adapters.load_state(kept)
@@ -104,11 +104,11 @@ class Whole:
             own = {name: self._bottom(victim, ids) for name, victim in self.victims.items()}
             inputs = self.adapters.predicted(own)
             if self.bottom is not None:
-                with evaluating(self.bottom):
-                    inputs.insert(0, self.bottom(rows_of(self.active, ids, self.job.runtime)))
+                with eval_mode(self.bottom):
+                    inputs.insert(0, self.bottom(fetch_rows(self.active, ids, self.job.runtime)))
             values = join(inputs, self.join)
             depths = [pooled(values).float()]
-            with evaluating(self.top):
+            with eval_mode(self.top):
                 for number, unit in enumerate(self.top.children()):
                     values = unit(values)
                     if number in self.stages:
@@ -117,6 +117,6 @@ class Whole:
 
     def _bottom(self, victim: Victim, ids: Tensor) -> Tensor:
         bottom = victim.party.bottom
-        with evaluating(bottom):
-            sent: Tensor = bottom(rows_of(victim.party.parts["test"], ids, self.job.runtime))
+        with eval_mode(bottom):
+            sent: Tensor = bottom(fetch_rows(victim.party.parts["test"], ids, self.job.runtime))
         return sent

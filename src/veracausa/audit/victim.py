@@ -15,7 +15,7 @@ from veracausa.defenses.risk_map import Transmit
 from veracausa.errors import RunError
 from veracausa.runs.folder import Run
 from veracausa.training.checkpoints import restore_passive
-from veracausa.training.placement import placed, rows_of
+from veracausa.training.placement import fetch_rows, to_device
 from veracausa.training.split.halves import build_defended, make_defense
 from veracausa.training.split.program import Schema
 
@@ -76,7 +76,7 @@ class Victim:
         """An untrained bottom model of the victim's architecture, the layers of its defense among them."""
         job = self.party.job
         built = build_defended(job, self.name, self.data.shape, self.schema.outputs, rng, columns=self.data.columns)
-        return placed(built.module, job.runtime, self.device)
+        return to_device(built.module, job.runtime, self.device)
 
     def own_defense(self, model: nn.Module, optimizer: torch.optim.Optimizer, rng: torch.Generator) -> Defense:
         """The victim's defense with its settings, unprepared, on a model of the attacker's own."""
@@ -100,7 +100,7 @@ class Victim:
     def _map(self) -> Transmit:
         split, held = self._some()
         ids = held[: self.batch]
-        return self.party.defense.white_box(rows_of(self.party.parts[split], ids, self.party.job.runtime), ids)
+        return self.party.defense.white_box(fetch_rows(self.party.parts[split], ids, self.party.job.runtime), ids)
 
     @cached_property
     def random(self) -> bool:
@@ -148,7 +148,7 @@ class Victim:
         return drawn[order.argsort().to(drawn.device)]
 
     def _sent(self, split: Split, ids: Tensor) -> Tensor:
-        rows = rows_of(self.party.parts[split], ids, self.party.job.runtime)
+        rows = fetch_rows(self.party.parts[split], ids, self.party.job.runtime)
         # As it crosses: in the wire's own type, which may be coarser.
         payload = self.party.defense.infer(rows, ids).to(self.party.dtype).float()
         if not payload.isfinite().all():

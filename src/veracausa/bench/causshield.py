@@ -17,7 +17,7 @@ from veracausa.data.vertical import VerticalDataset
 from veracausa.defenses import defenses
 from veracausa.defenses.causshield import CausShield
 from veracausa.defenses.causshield.adaptation import Adaptation
-from veracausa.training.placement import choose_device, rows_of
+from veracausa.training.placement import choose_device, fetch_rows
 from veracausa.training.split.passive import PassiveParty
 from veracausa.training.split.program import Schema
 
@@ -104,7 +104,7 @@ def _phases(job: Job, dataset: VerticalDataset, repeats: int) -> list[Row]:
     assert isinstance(shield, CausShield)
     shield.prepare(party.parts["train"])
     ids = torch.arange(job.training.batch_size)
-    x = rows_of(party.parts["train"], ids, job.runtime)
+    x = fetch_rows(party.parts["train"], ids, job.runtime)
     payload, context = shield.forward(x, ids, 0)
     gradient = torch.randn_like(payload)
     shield.backward(context, gradient)

@@ -15,7 +15,7 @@ from veracausa.config import Job, load_job
 from veracausa.data.vertical import PartyData, VerticalDataset
 from veracausa.defenses import defenses
 from veracausa.errors import InputError
-from veracausa.training.placement import rows_of
+from veracausa.training.placement import fetch_rows
 from veracausa.training.split.passive import PassiveParty
 from veracausa.training.split.program import Schema
 
@@ -224,7 +224,7 @@ class _Exchange:
         settle(self.device)
         self.prepared = time.perf_counter() - started
         self.ids = torch.arange(min(batch, len(data.train)))
-        self.x = rows_of(party.parts["train"], self.ids, job.runtime)
+        self.x = fetch_rows(party.parts["train"], self.ids, job.runtime)
         self.gradient = torch.full((len(self.ids), *party.shape), 1e-4, device=self.device)
 
     def once(self) -> tuple[float, float]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from veracausa.bench.rows import Row, alternate, median
 from veracausa.data.causal_parties import block_sizes
-from veracausa.discovery.engines.centralized import FloatModel
+from veracausa.discovery.engines.centralized import CentralizedVFedCD
 from veracausa.discovery.engines.shares.run import FederatedFit, discover
 from veracausa.discovery.methods.vfedcd.settings import Settings
 
@@ -116,7 +116,7 @@ def growth_row(case: Case, repeats: int) -> Row:
         return max(seconds[LONG] - seconds[SHORT], 1e-9) / ((LONG - SHORT) * steps)
 
     def in_one_place() -> float:
-        model = FloatModel(settings(IN_ONE_PLACE), case.d, np.random.default_rng(0))
+        model = CentralizedVFedCD(settings(IN_ONE_PLACE), case.d, np.random.default_rng(0))
         started = time.perf_counter()
         model.fit(values[None], values[None, :0])
         return (time.perf_counter() - started) / (IN_ONE_PLACE * steps)

@@ -17,6 +17,7 @@ from veracausa.config import Job, load_job
 from veracausa.data.load import load
 from veracausa.data.vertical import Part, PartyData, VerticalDataset
 from veracausa.errors import InputError
+from veracausa.events import Observer
 from veracausa.registry import did_you_mean
 from veracausa.training.baselines import joint
 from veracausa.training.placement import choose_device
@@ -24,7 +25,7 @@ from veracausa.training.split.active import ActiveParty
 from veracausa.training.split.passive import PassiveParty
 from veracausa.training.split.program import Schema, make_party, share, unshare
 from veracausa.training.train import check_models, cpu_threads
-from veracausa.wire.launch import Launch, Notify
+from veracausa.wire.launch import Launch
 from veracausa.wire.ledger import Ledger
 from veracausa.wire.link import Link
 
@@ -149,7 +150,7 @@ class _Timed:
     ledgers: Path
     warm_up: int
 
-    def __call__(self, link: Link, notify: Notify) -> None:
+    def __call__(self, link: Link, notify: Observer) -> None:
         link.ledger = Ledger(self.ledgers / f"{self.data.name}.jsonl")
         party = make_party(self.job, unshare(self.data), self.schema)
         if isinstance(party, PassiveParty):

@@ -53,9 +53,9 @@ def scalar_rates(bits: int = KEY_BITS) -> ScalarRates | None:
 def _by_gmpy2(bits: int, values: list[int]) -> ScalarRates:
     from gmpy2 import powmod
 
-    from veracausa.crypto.backends.paillier.keys import SecretKey
+    from veracausa.crypto.backends.paillier.keys import PaillierSecretKey
 
-    secret = SecretKey(bits)
+    secret = PaillierSecretKey(bits)
     public = secret.public
     encrypted = [secret.encrypt(value) for value in values[:4]]
     return ScalarRates(

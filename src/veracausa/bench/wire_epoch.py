@@ -18,7 +18,7 @@ from veracausa.bench.wire_stations import HOST, Station, free_port, running, wai
 from veracausa.config import Job, load_job
 from veracausa.data.load import load
 from veracausa.data.vertical import VerticalDataset
-from veracausa.federation.members import Network
+from veracausa.federation.members import NetworkOptions
 from veracausa.runs import folder
 from veracausa.training.split.program import PartyProgram, Schema, share
 from veracausa.training.train import check_models, cpu_threads
@@ -82,7 +82,9 @@ def _across_sites(job: Job, dataset: VerticalDataset, scratch: Path, scheme: str
     identities = make_identities(scratch / "identities", tuple(dataset.parties))
     members: dict[str, dict[str, str]] = {name: {} for name in dataset.parties}
     members[dataset.active] = {"address": f"{HOST}:{free_port()}"}
-    net = Network.model_validate({"name": "bench", "server": dataset.active, "scheme": scheme, "members": members})
+    net = NetworkOptions.model_validate(
+        {"name": "bench", "server": dataset.active, "scheme": scheme, "members": members}
+    )
     programs = _programs(job, dataset, scratch / "sites", True)
     names = sorted(programs, key=lambda name: name != dataset.active)
     with running(*(_site(net, programs[name], identities[name]) for name in names), apart=False) as way:
@@ -90,11 +92,11 @@ def _across_sites(job: Job, dataset: VerticalDataset, scratch: Path, scheme: str
         return way.together()[0]
 
 
-def _site(net: Network, program: PartyProgram, credentials: Credentials) -> Station:
+def _site(net: NetworkOptions, program: PartyProgram, credentials: Credentials) -> Station:
     return partial(_take_part, net, program, credentials)
 
 
-def _take_part(net: Network, program: PartyProgram, credentials: Credentials, pipe: Connection) -> None:
+def _take_part(net: NetworkOptions, program: PartyProgram, credentials: Credentials, pipe: Connection) -> None:
     from veracausa.wire.flare.cell import FlareSite
     from veracausa.wire.threads import share_one_heap
 

@@ -27,7 +27,7 @@ from veracausa.bench.wire_stations import (
     timed,
     wait_for_port,
 )
-from veracausa.federation.members import Network
+from veracausa.federation.members import NetworkOptions
 from veracausa.wire.credentials import Credentials
 
 RELAY, ASKS, ANSWERS = "relay", "a", "b"
@@ -181,9 +181,9 @@ def ways(scheme: str, identities: Mapping[str, Credentials]) -> Iterator[dict[st
         yield opened
 
 
-def network(scheme: str, route: str, end_to_end: str) -> Network:
+def network(scheme: str, route: str, end_to_end: str) -> NetworkOptions:
     """Three members on this machine; only with `route` direct a is told where b listens."""
-    return Network.model_validate(
+    return NetworkOptions.model_validate(
         {
             "name": "bench",
             "server": RELAY,
@@ -202,12 +202,12 @@ def network(scheme: str, route: str, end_to_end: str) -> Network:
 # ---- one member's process --------------------------------------------------------------------------------------------
 
 
-def station(net: Network, me: str, credentials: Credentials, peer: str) -> Station:
+def station(net: NetworkOptions, me: str, credentials: Credentials, peer: str) -> Station:
     """A member's process: `a` asks the peer, the peer answers, the server relays."""
     return partial(_station, net, me, credentials, peer)
 
 
-def _station(net: Network, me: str, credentials: Credentials, peer: str, pipe: Connection) -> None:
+def _station(net: NetworkOptions, me: str, credentials: Credentials, peer: str, pipe: Connection) -> None:
     from veracausa.wire.flare.cell import FlareSite
     from veracausa.wire.threads import share_one_heap
 

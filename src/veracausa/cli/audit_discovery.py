@@ -28,8 +28,7 @@ def audit_a_discovery(
     from veracausa.discovery.job import read_job
 
     job = read_job(what / "config.toml" if what.is_dir() else what)
-    for name in names:
-        feature_attacks.get(name)
+    names = [feature_attacks.canonical(name) for name in names]
     method, options, settings = sorted_settings(given, names or feature_attacks.names())
     if quick:
         settings = {name: {**QUICK.get(name, {}), **settings.get(name, {})} for name in (*QUICK, *settings)}

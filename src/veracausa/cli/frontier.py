@@ -65,7 +65,7 @@ def frontier(
     from veracausa.config import load_job
     from veracausa.defenses import defenses as registered
     from veracausa.experiments.frontier.budget import Budget, seconds_of
-    from veracausa.experiments.frontier.recommend import SCORES, Wish
+    from veracausa.experiments.frontier.recommend import SCORES, Constraint
     from veracausa.models import require_allowed
 
     if sum(wanted is not None for wanted in (accuracy, leakage, at_least)) > 1:
@@ -114,7 +114,7 @@ def frontier(
             observer=progress,
         )
     least = accuracy if accuracy is not None else at_least
-    wish = Wish(least, leakage, score=swept.score) if least is not None or leakage is not None else None
+    wish = Constraint(least, leakage, score=swept.score) if least is not None or leakage is not None else None
     found = Frontier(swept, wish, quick)
     page = write_frontier(found, folder)
     if as_json:

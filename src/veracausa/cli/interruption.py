@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from veracausa.errors import Interrupted
-
-Observer = Callable[[Mapping[str, Any]], None]
+from veracausa.events import Observer
 
 
 class GoOn:

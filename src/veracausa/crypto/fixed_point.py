@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veracausa.arrays import Array
 from veracausa.crypto import ring
 from veracausa.crypto.ring import Ring, Small
 from veracausa.errors import InputError, RunError
-
-Array = NDArray[np.float64]
 
 VALUE_BITS = 7
 """Fractional bits of data values."""

@@ -50,7 +50,7 @@ class Masks(ABC):
     def uniform(self, *shape: int) -> Ring: ...
 
 
-class Draws(ABC):
+class RandomSource(ABC):
     """One party's randomness."""
 
     @abstractmethod
@@ -62,7 +62,7 @@ class Draws(ABC):
         """For what is random but no secret of a share: initial decoders, rounding."""
 
 
-class SecureDraws(Draws, Masks):
+class SecureDraws(RandomSource, Masks):
     """From the operating system. Nothing is ever drawn twice, whatever it is for."""
 
     def masks(self, *purpose: str | int) -> Masks:
@@ -84,7 +84,7 @@ class SecureDraws(Draws, Masks):
         return words & ((1 << BITS) - 1)
 
 
-class InsecureSeededDraws(Draws):
+class InsecureSeededDraws(RandomSource):
     """From a seed: who knows it knows every mask. For simulations, which then repeat bit by bit."""
 
     def __init__(self, seed: int, party: str) -> None:
@@ -107,5 +107,5 @@ class _SeededMasks(Masks):
         return self._rng.integers(0, P, shape, dtype=np.int64)
 
 
-def make_draws(seed: int | None, party: str) -> Draws:
+def make_draws(seed: int | None, party: str) -> RandomSource:
     return SecureDraws() if seed is None else InsecureSeededDraws(seed, party)

@@ -14,13 +14,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from veracausa.arrays import Array, Mask
 from veracausa.crypto import ring
 from veracausa.crypto.ring import Ring
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 FORWARD_BITS = 12
 NORM_BITS = 4

@@ -115,7 +115,7 @@ def _by_batch(values: Ring, rows: Sequence[int]) -> list[Ring]:
     return np.split(values, np.cumsum(rows)[:-1])
 
 
-class Once(Generic[T]):
+class OneTimePool(Generic[T]):
     """Hands out what was made for a batch, and never again: a mask that hides two numbers tells their difference."""
 
     def __init__(self, what: str, batches: Sequence[int], made: Sequence[T]) -> None:

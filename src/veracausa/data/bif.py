@@ -29,7 +29,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Network:
+class BayesianNetwork:
     nodes: Mapping[str, Node]
 
     @property
@@ -60,7 +60,7 @@ class Network:
         return drawn
 
 
-def read_bif(path: Path) -> Network:
+def read_bif(path: Path) -> BayesianNetwork:
     """The network in a BIF file; what is wrong in it is named."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -79,7 +79,7 @@ def read_bif(path: Path) -> Network:
     if not states or without:
         lacking = f"variable {without[0]!r} has no probabilities" if without else "it holds no variables"
         raise InputError(f"{path}: {lacking}; it is no whole BIF file")
-    network = Network({name: nodes[name] for name in states})
+    network = BayesianNetwork({name: nodes[name] for name in states})
     if topological_order(network.adjacency()) is None:
         raise InputError(f"{path}: the network has a cycle; repair the file")
     return network

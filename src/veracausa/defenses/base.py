@@ -11,15 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from veracausa.defenses.risk_map import NotDifferentiable, RiskMap, Transmit
-from veracausa.models.dry_pass import evaluating
+from veracausa.events import ProgressCallback
+from veracausa.models.dry_pass import eval_mode
 from veracausa.registry import Options
 
 if TYPE_CHECKING:
     from veracausa.data.vertical import Part
-
-
-Progress = Callable[[float], None]
-"""Hears which share of a long work is done, 0 to 1, every second or so: it is also the party's sign of life."""
 
 
 def unheard(share: float) -> None:
@@ -78,7 +75,7 @@ class Defense:
         self.bottom, self.optimizer, self.rng = bottom, optimizer, rng
         self.run_bottom = runner or bottom
 
-    def prepare(self, data: Part, progress: Progress = unheard) -> None:
+    def prepare(self, data: Part, progress: ProgressCallback = unheard) -> None:
         """Work done once, before the first exchange, on the party's own training rows."""
 
     def prepared(self) -> dict[str, Any]:
@@ -132,7 +129,7 @@ class Defense:
 
     def infer(self, x: Tensor, ids: Tensor) -> Tensor:
         """The payload at test time; changes no state."""
-        with evaluating(self.bottom), torch.no_grad():
+        with eval_mode(self.bottom), torch.no_grad():
             return self.protect(self.run_bottom(x), x, ids)
 
     def transmitted(self, x: Tensor, ids: Tensor) -> Tensor:
@@ -140,7 +137,7 @@ class Defense:
 
         Its gradient may be a stand-in, straight through a rounding say: an attacker who has the weights descends on it.
         """
-        with evaluating(self.bottom):
+        with eval_mode(self.bottom):
             return self.protect(self.bottom(x), x, ids)
 
     def white_box(self, x: Tensor, ids: Tensor) -> Transmit:

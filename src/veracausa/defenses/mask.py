@@ -9,7 +9,7 @@ from torch import Tensor
 
 from veracausa.defenses.base import Context, Defense
 from veracausa.defenses.risk_map import NotDifferentiable
-from veracausa.models.dry_pass import evaluating
+from veracausa.models.dry_pass import eval_mode
 
 
 @dataclass
@@ -51,7 +51,7 @@ class MaskDefense(Defense):
 
     def diagnose(self, x: Tensor, ids: Tensor) -> dict[str, float]:
         """How much of these rows' payloads is not zero, and how much of the representation's power that carries."""
-        with evaluating(self.bottom), torch.no_grad():
+        with eval_mode(self.bottom), torch.no_grad():
             r = self.bottom(x)
             sent = self.protect(r, x, ids).float()
         power = r.float().square().flatten(1).sum(1)

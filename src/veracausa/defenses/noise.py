@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from veracausa.crypto.randomness import KEY, subkey
 from veracausa.defenses.base import Context, Defense
-from veracausa.defenses.noise_sources import ByRow, Draws, Fresh
+from veracausa.defenses.noise_sources import FreshNoise, NoiseSource, PerRowNoise
 from veracausa.errors import InputError
 from veracausa.registry import Options
 
@@ -50,7 +50,7 @@ class NoiseDefense(Defense):
         """Of the random directions that something is estimated by: always the same ones."""
         return int.from_bytes(subkey(self.row_key, "directions")[:7], "big")
 
-    def noise(self, r: Tensor, x: Tensor, draws: Draws) -> Tensor:
+    def noise(self, r: Tensor, x: Tensor, draws: NoiseSource) -> Tensor:
         """What is added to the payloads `r` of rows `x`."""
         raise NotImplementedError
 
@@ -95,20 +95,20 @@ class NoiseDefense(Defense):
             )
         self.row_key, self.drawn = bytes.fromhex(state["row_key"]), state["drawn"]
 
-    def _noisy(self, payload: Tensor, x: Tensor, draws: Draws) -> Tensor:
+    def _noisy(self, payload: Tensor, x: Tensor, draws: NoiseSource) -> Tensor:
         with torch.no_grad():
             return payload + self.noise(payload, x, draws).to(payload.dtype)
 
-    def _training_draws(self, x: Tensor) -> Draws:
+    def _training_draws(self, x: Tensor) -> NoiseSource:
         if not self.random:
-            return ByRow(self.row_key, x)
+            return PerRowNoise(self.row_key, x)
         self.drawn += 1
-        return Fresh(subkey(self._fresh_key, self.drawn), x.device)
+        return FreshNoise(subkey(self._fresh_key, self.drawn), x.device)
 
-    def _inference_draws(self, x: Tensor) -> Draws:
+    def _inference_draws(self, x: Tensor) -> NoiseSource:
         if self._asked is not None:
-            return Fresh(_key(self._asked), x.device)
-        return ByRow(self.row_key, x)
+            return FreshNoise(_key(self._asked), x.device)
+        return PerRowNoise(self.row_key, x)
 
 
 def _key(rng: torch.Generator) -> bytes:

@@ -21,7 +21,7 @@ from veracausa.defenses.base import Defense
 from veracausa.defenses.sensitivity import jacobian_of
 
 
-class Draws(Protocol):
+class NoiseSource(Protocol):
     """Noise for a batch; `shape` begins with the rows."""
 
     def normal(self, *shape: int) -> Tensor: ...
@@ -30,7 +30,7 @@ class Draws(Protocol):
         """Laplace(0, 1): standard deviation √2."""
 
 
-class Fresh:
+class FreshNoise:
     """New noise at each call, from one key."""
 
     def __init__(self, key: bytes, device: torch.device) -> None:
@@ -45,7 +45,7 @@ class Fresh:
         return _laplace(self._stream.words(math.prod(shape)), self.device).reshape(shape)
 
 
-class ByRow:
+class PerRowNoise:
     """The same noise whenever the same row comes, whatever rows are beside it: a function of the key and the row."""
 
     def __init__(self, key: bytes, x: Tensor) -> None:
@@ -85,10 +85,10 @@ def _laplace(words: NDArray[np.uint32], device: torch.device) -> Tensor:
     return signed.abs().mul_(2.0**-31).log_() * signed.sign()
 
 
-class Spread(Protocol):
+class NoiseCovariance(Protocol):
     """Noise ε with mean 0 for n rows of m values."""
 
-    def draw(self, draws: Draws) -> Tensor:
+    def draw(self, draws: NoiseSource) -> Tensor:
         """(n, m) ε."""
 
     def power(self, u: Tensor) -> Tensor:
@@ -101,20 +101,20 @@ class Diagonal:
     def __init__(self, deviations: Tensor) -> None:
         self.deviations = deviations
 
-    def draw(self, draws: Draws) -> Tensor:
+    def draw(self, draws: NoiseSource) -> Tensor:
         return self.deviations * draws.normal(*self.deviations.shape)
 
     def power(self, u: Tensor) -> Tensor:
         return (u * self.deviations.to(u.dtype)).square().sum(-1)
 
 
-class Factors:
+class FactoredCovariance:
     """Covariance F Fᵀ, F (n, m, k)."""
 
     def __init__(self, factors: Tensor) -> None:
         self.factors = factors
 
-    def draw(self, draws: Draws) -> Tensor:
+    def draw(self, draws: NoiseSource) -> Tensor:
         w = draws.normal(len(self.factors), self.factors.shape[2])
         return torch.einsum("nmk,nk->nm", self.factors, w)
 
@@ -122,13 +122,13 @@ class Factors:
         return torch.einsum("cnm,nmk->cnk", u, self.factors.to(u.dtype)).square().sum(-1)
 
 
-class Products:
+class ProductCovariance:
     """Covariance J Jᵀ, of a defense's bottom at the rows `x`, by one product with J or Jᵀ."""
 
     def __init__(self, defense: Defense, x: Tensor, r: Tensor) -> None:
         self.defense, self.x, self.r = defense, x, r
 
-    def draw(self, draws: Draws) -> Tensor:
+    def draw(self, draws: NoiseSource) -> Tensor:
         w = draws.normal(*self.x.shape).flatten(1).to(self.x.dtype)
         with jacobian_of(self.defense, self.x, self.r) as jacobian:
             return jacobian.jv(w.unsqueeze(0))[0].float()
@@ -138,7 +138,7 @@ class Products:
             return jacobian.jtu(u.to(self.r.dtype)).to(u.dtype).square().sum(-1)
 
 
-class Signed(Products):
+class SignedCovariance(ProductCovariance):
     """The diagonal of J Jᵀ by one product: each value of J w is normal with its own variance, and a sign of its own
     takes the correlations away. Not independent, since all magnitudes come from one w; `deviations` are for `power`."""
 
@@ -146,7 +146,7 @@ class Signed(Products):
         super().__init__(defense, x, r)
         self.deviations = deviations
 
-    def draw(self, draws: Draws) -> Tensor:
+    def draw(self, draws: NoiseSource) -> Tensor:
         along = super().draw(draws)
         return along * draws.normal(*along.shape).sign()
 

@@ -16,12 +16,13 @@ from torch.nn import functional as F
 from veracausa import seeding
 from veracausa.data.images import ImageOptions, Images
 from veracausa.data.sources import datasets
-from veracausa.defenses.base import Progress, unheard
+from veracausa.defenses.base import unheard
 from veracausa.defenses.score_net import score_net
 from veracausa.errors import InputError
+from veracausa.events import ProgressCallback
 from veracausa.metrics.images import ssim
 from veracausa.models.decoders import conv_decoder, residual_decoder, table_decoder
-from veracausa.models.dry_pass import evaluating, written
+from veracausa.models.dry_pass import eval_mode, shape_text
 
 Strength = Literal["weak", "medium", "strong"]
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -44,7 +45,7 @@ def decoder_of(strength: Strength, payload: tuple[int, ...], row: tuple[int, ...
 
 def payload_of(bottom: nn.Module, row: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of what the bottom gives for one row."""
-    with evaluating(bottom), torch.no_grad():
+    with eval_mode(bottom), torch.no_grad():
         return tuple(bottom(torch.zeros(1, *row, device=device_of(bottom))).shape[1:])
 
 
@@ -113,7 +114,7 @@ class ProxyAdversary:
 
     def ask(self, payload: Tensor) -> Tensor:
         """What `read` gives in eval mode; changes nothing."""
-        with evaluating(self.decoder), torch.no_grad():
+        with eval_mode(self.decoder), torch.no_grad():
             return self.read(payload)
 
     def state(self) -> dict[str, Any]:
@@ -135,7 +136,7 @@ _STEPS_AHEAD = 16
 
 
 @dataclass(frozen=True)
-class Reading:
+class DecoderReading:
     """How the bottom is kept from being read: δ, the score that costs nothing, the decoder's steps and its rate."""
 
     strength: float
@@ -185,7 +186,8 @@ def check_fits(picture: tuple[int, int, int], row: tuple[int, ...], where: str) 
     channels, height, width = picture
     if channels != row[0] or row[1] > height or row[2] > width:
         raise InputError(
-            f"{where} has pictures of {written(picture)}, which hold no strip of {written(row)} as the party's rows "
+            f"{where} has pictures of {shape_text(picture)}, which hold no strip of {shape_text(row)} "
+            "as the party's rows "
             "are; name a source with as many channels and pictures at least as large"
         )
 
@@ -195,14 +197,14 @@ def train_expert(
     rows: Tensor,
     labels: Tensor,
     classes: int,
-    reading: Reading,
+    reading: DecoderReading,
     *,
     epochs: int,
     batch_size: int,
     lr: float,
     seed: int,
     precision: Precision = nullcontext,
-    progress: Progress = unheard,
+    progress: ProgressCallback = unheard,
 ) -> Expert:
     """Train a copy of the bottom with a head of its own on labelled pixels (uint8), against a strong decoder.
 

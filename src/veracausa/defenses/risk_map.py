@@ -41,7 +41,7 @@ class NotDifferentiable:
 
 
 @dataclass(frozen=True)
-class Proof:
+class RiskMapProof:
     """How closely a risk map has to be what is sent."""
 
     values: float
@@ -57,9 +57,9 @@ class Proof:
     """The largest factor between the noise that is stated and the noise that is sent."""
 
 
-STRICT = Proof(values=1e-3, slope=0.05, steps=(1e-3, 3e-4), draws=64)
+STRICT = RiskMapProof(values=1e-3, slope=0.05, steps=(1e-3, 3e-4), draws=64)
 """For a small model on a CPU: what `check_defense` asks for."""
-ROUGH = Proof(values=0.05, slope=0.3, steps=(3e-2, 1e-2, 3e-3), draws=16, directions=3, noise=3.0)
+ROUGH = RiskMapProof(values=0.05, slope=0.3, steps=(3e-2, 1e-2, 3e-3), draws=16, directions=3, noise=3.0)
 """For any model in any precision: what the risk meter itself asks for before it gives a number."""
 
 
@@ -67,7 +67,7 @@ ASIDE = 0.1
 """How far from a row its slope is compared, in standard deviations of a row's values."""
 
 
-def fault(defense: Defense, found: RiskMap, x: Tensor, ids: Tensor, proof: Proof) -> str:
+def fault(defense: Defense, found: RiskMap, x: Tensor, ids: Tensor, proof: RiskMapProof) -> str:
     """Why the map is not what the defense sends for the rows `x` together, in a sentence; empty where it is.
 
     Three things are compared: the map's values with what `infer` sends, or with its mean where there is noise; the
@@ -87,7 +87,9 @@ def differs(payload: Tensor, sent: Tensor, tolerance: float) -> bool:
     return not apart <= tolerance * size + 1e-6 * math.sqrt(payload.numel())
 
 
-def _values_fault(defense: Defense, payload: Tensor, noise: Power | None, x: Tensor, ids: Tensor, proof: Proof) -> str:
+def _values_fault(
+    defense: Defense, payload: Tensor, noise: Power | None, x: Tensor, ids: Tensor, proof: RiskMapProof
+) -> str:
     if noise is None:
         if differs(payload, defense.infer(x, ids).float(), proof.values):
             return "its risk map gives other values than what is sent, and states no noise that would explain it"
@@ -111,7 +113,7 @@ def _values_fault(defense: Defense, payload: Tensor, noise: Power | None, x: Ten
     return ""
 
 
-def _slope_fault(found: RiskMap, x: Tensor, ids: Tensor, payload: Tensor, proof: Proof) -> str:
+def _slope_fault(found: RiskMap, x: Tensor, ids: Tensor, payload: Tensor, proof: RiskMapProof) -> str:
     def transmit(rows: Tensor) -> Tensor:
         return found.transmit(rows, ids)
 

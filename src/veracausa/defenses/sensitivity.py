@@ -13,7 +13,7 @@ from torch import Tensor
 from veracausa import seeding
 from veracausa.defenses.base import Defense
 from veracausa.metrics.jacobian import RowJacobian, estimated_row_norms, exact_row_norms
-from veracausa.models.dry_pass import evaluating
+from veracausa.models.dry_pass import eval_mode
 from veracausa.registry import Options
 
 _ROWS = 1024
@@ -34,7 +34,7 @@ class SensitivityOptions(Options):
 def jacobian_of(defense: Defense, x: Tensor, r: Tensor) -> Iterator[RowJacobian]:
     """The Jacobians of the bottom at rows `x`, whose output is like `r`; in eval mode, so that rows stay apart."""
     precision = getattr(defense.run_bottom, "precision", nullcontext)
-    with evaluating(defense.bottom), precision():
+    with eval_mode(defense.bottom), precision():
         yield RowJacobian(defense.bottom, x, _ROWS, like=r)
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from veracausa.arrays import Array
 
 POSITIVE = 1e-6
 """Added to every entry: the dominant eigenvalue of a positive matrix is simple (Perron)."""

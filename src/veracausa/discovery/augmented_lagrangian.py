@@ -9,7 +9,7 @@ from typing import TypeVar
 State = TypeVar("State")
 
 
-class OutOfTime(Exception):
+class TimeLimitReached(Exception):
     """Leaves a minimiser, which knows no clock."""
 
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
+from veracausa.arrays import Array, Mask
 from veracausa.data.causal import edges_between
-from veracausa.discovery.columns import Collinear, Missing, Prepared, Unusable, prepare
+from veracausa.discovery.columns import Collinear, Missing, PreparedColumns, Unusable, prepare
 from veracausa.discovery.graphs import as_adjacency, constraints, cut, smallest_acyclic_threshold
 from veracausa.errors import InputError
 from veracausa.metrics.graphs import graph_scores
@@ -22,8 +22,6 @@ from veracausa.registry import did_you_mean
 if TYPE_CHECKING:
     import networkx
 
-Array = NDArray[np.float64]
-Adjacency = NDArray[np.bool_]
 Threshold = float | Literal["acyclic"]
 Timer = Literal["wall", "processor"]
 
@@ -76,13 +74,13 @@ class CausalDiscovery(BaseEstimator):  # type: ignore[misc]
         self.threshold_ = least
         """The threshold that was used."""
         result = cut(self.strengths_, least, must, never)
-        self.adjacency_matrix_: Adjacency = result.adjacency
-        self.thresholded_: Adjacency = result.before
+        self.adjacency_matrix_: Mask = result.adjacency
+        self.thresholded_: Mask = result.before
         """The graph before cycles were broken, and whether it was a DAG."""
         self.thresholded_is_dag_ = result.was_acyclic
         return self
 
-    def learn(self, data: Prepared, time_is_up: Callable[[], bool]) -> Array:
+    def learn(self, data: PreparedColumns, time_is_up: Callable[[], bool]) -> Array:
         """The strength of every edge, (d, d) with row = cause; to be overridden."""
         raise NotImplementedError
 
@@ -163,7 +161,7 @@ def _is_numeric(column: Any) -> bool:
     return True
 
 
-def as_edges(edges: Any, names: Sequence[str], what: str) -> Adjacency | None:
+def as_edges(edges: Any, names: Sequence[str], what: str) -> Mask | None:
     """Edges as a (d, d) matrix: from such an array or frame, a networkx graph, or pairs of names or positions."""
     if edges is None:
         return None

@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from veracausa.discovery.engines.centralized import FloatModel, fit_and_keep
+from veracausa.arrays import Array, Mask
+from veracausa.discovery.engines.centralized import CentralizedVFedCD, fit_and_keep
 from veracausa.discovery.graphs import greedy_cut
 from veracausa.discovery.methods.vfedcd.searches import Searches
 from veracausa.discovery.methods.vfedcd.settings import Settings
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -35,10 +32,10 @@ class Rows:
         train, held_out = (rows[rng.integers(0, len(rows), len(rows))] for rows in (self.train, self.held_out))
         return Rows(train, held_out, self.names, self.binary, self.required, self.forbidden)
 
-    def model(self, rng: np.random.Generator, replicates: int = 1) -> Callable[[Settings], FloatModel]:
+    def model(self, rng: np.random.Generator, replicates: int = 1) -> Callable[[Settings], CentralizedVFedCD]:
         """Makes models of these columns, with weights drawn anew each time."""
         known = {"binary": self.binary, "required": self.required, "forbidden": self.forbidden}
-        return lambda settings: FloatModel(settings, len(self.names), rng, replicates=replicates, **known)
+        return lambda settings: CentralizedVFedCD(settings, len(self.names), rng, replicates=replicates, **known)
 
     def ordered(self, order: list[int]) -> Rows:
         """The same columns in another order."""

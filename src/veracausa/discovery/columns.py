@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from veracausa.arrays import Array
 from veracausa.errors import InputError
 
-Array = NDArray[np.float64]
 Missing = Literal["median", "drop", "refuse"]
 Unusable = Literal["drop", "refuse"]
 Collinear = Literal["keep", "drop", "refuse"]
@@ -25,7 +25,7 @@ COLLINEAR = 1e-6
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedColumns:
     """Columns to fit, and which they were."""
 
     values: Array
@@ -82,7 +82,7 @@ def prepare(
     constant: Unusable = "drop",
     collinear: Collinear = "keep",
     train_rows: int | None = None,
-) -> Prepared:
+) -> PreparedColumns:
     """Columns ready to fit; scales come from the first `train_rows` rows."""
     table = np.array(values, dtype=np.float64)
     if np.isinf(table).any():
@@ -126,7 +126,7 @@ def prepare(
     if standardise:
         table, mean, scale = standardised(table, train_rows)
     chosen = tuple(int(at) for at in kept)
-    return Prepared(
+    return PreparedColumns(
         table, tuple(names[at] for at in chosen), chosen, tuple(kind == 2 for kind in kinds), mean, scale, notes
     )
 

@@ -6,16 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veracausa.arrays import Mask
 from veracausa.discovery.base import as_edges
 from veracausa.discovery.graphs import is_acyclic
 from veracausa.errors import InputError
 
-Adjacency = NDArray[np.bool_]
 
-
-def edge_constraints(required: Any, forbidden: Any, names: Sequence[str]) -> tuple[Adjacency, Adjacency]:
+def edge_constraints(required: Any, forbidden: Any, names: Sequence[str]) -> tuple[Mask, Mask]:
     """Both as (d, d) booleans; an edge in both, and required edges in a circle, are refused by name."""
     none = np.zeros((len(names), len(names)), dtype=bool)
     must, never = (
@@ -32,7 +30,7 @@ def edge_constraints(required: Any, forbidden: Any, names: Sequence[str]) -> tup
     return must, never
 
 
-def _circle(edges: Adjacency) -> list[int]:
+def _circle(edges: Mask) -> list[int]:
     """A way back to its own start, in a graph that has one."""
     left = edges.copy()
     while True:  # who has no effect any more lies on no cycle

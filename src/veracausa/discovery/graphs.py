@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from veracausa.arrays import Mask
 from veracausa.errors import InputError
 
-Adjacency = NDArray[np.bool_]
 
-
-def as_adjacency(matrix: ArrayLike, name: str = "adjacency") -> Adjacency:
+def as_adjacency(matrix: ArrayLike, name: str = "adjacency") -> Mask:
     """A square matrix as booleans: True where an entry is not zero."""
     square = np.asarray(matrix)
     if square.ndim != 2 or square.shape[0] != square.shape[1]:
@@ -41,7 +40,7 @@ def is_acyclic(adjacency: ArrayLike) -> bool:
     return topological_order(adjacency) is not None
 
 
-def thresholded(strength: ArrayLike, threshold: float) -> Adjacency:
+def thresholded(strength: ArrayLike, threshold: float) -> Mask:
     """The edges at least as strong as the threshold, before any cycle is broken; never the diagonal."""
     strong = np.abs(np.asarray(strength, dtype=float))
     edges = np.asarray((strong >= threshold) & (strong > 0))
@@ -68,8 +67,8 @@ def smallest_acyclic_threshold(strength: ArrayLike) -> float:
 class Cut:
     """A DAG cut out of strengths, beside what it was cut from."""
 
-    adjacency: Adjacency
-    before: Adjacency
+    adjacency: Mask
+    before: Mask
     """The edges above the threshold, before the constraints and before any cycle was broken."""
     was_acyclic: bool
     """Whether `before` was a DAG already."""
@@ -91,7 +90,7 @@ def greedy_cut(
     threshold: float,
     required: ArrayLike | None = None,
     forbidden: ArrayLike | None = None,
-) -> Adjacency:
+) -> Mask:
     """The edges from the strongest down to the threshold, leaving out each that would close a cycle.
 
     Required edges come first, whatever their strength; forbidden ones never come. Equally strong edges are taken in
@@ -120,7 +119,7 @@ def greedy_cut(
     return adjacency
 
 
-def constraints(d: int, required: ArrayLike | None, forbidden: ArrayLike | None) -> tuple[Adjacency, Adjacency]:
+def constraints(d: int, required: ArrayLike | None, forbidden: ArrayLike | None) -> tuple[Mask, Mask]:
     """Both sets of edges as (d, d) booleans, refused where they contradict each other or themselves."""
     none = np.zeros((d, d), dtype=bool)
     must = none if required is None else as_adjacency(required, "required")

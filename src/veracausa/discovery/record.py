@@ -22,7 +22,7 @@ from veracausa.discovery.methods.vfedcd.diagnostics import FIGURES
 from veracausa.discovery.methods.vfedcd.estimator import ONE_PARTY
 from veracausa.metrics.graphs import graph_scores
 from veracausa.runs import folder
-from veracausa.runs.atomic import safe, write_whole
+from veracausa.runs.atomic import atomic_write, safe
 from veracausa.runs.machine import describe_machine
 
 Parties = dict[str, tuple[str, ...]]
@@ -40,19 +40,19 @@ def write_found(
     held = parties or {ONE_PARTY: names}
     confidence = getattr(method, "confidence_", None)
     rows = edge_rows(method.adjacency_matrix_, method.strengths_, confidence, names, held)
-    write_whole(path / "edges.csv", _csv(COLUMNS, ([row[column] for column in COLUMNS] for row in rows)))
+    atomic_write(path / "edges.csv", _csv(COLUMNS, ([row[column] for column in COLUMNS] for row in rows)))
     strengths = ([name, *map(float, row)] for name, row in zip(names, method.strengths_, strict=True))
-    write_whole(path / "strengths.csv", _csv(("cause", *names), strengths))
+    atomic_write(path / "strengths.csv", _csv(("cause", *names), strengths))
     for party, told in revealed(rows, tuple(parties), getattr(method, "reveal", "all")).items():
         (path / "parties" / party).mkdir(parents=True, exist_ok=True)
         table = _csv(COLUMNS, ([row[column] for column in COLUMNS] for row in told))
-        write_whole(path / "parties" / party / "edges.csv", table)
+        atomic_write(path / "parties" / party / "edges.csv", table)
     graph = method.causal_graph_
     buffer = io.BytesIO()
     networkx.write_graphml(graph, buffer)
-    write_whole(path / "graph.graphml", buffer.getvalue())
+    atomic_write(path / "graph.graphml", buffer.getvalue())
     lines = [{"event": "epoch", "epoch": at + 1, **row} for at, row in enumerate(method.history_)]
-    write_whole(path / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines).encode())
+    atomic_write(path / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines).encode())
     engine = getattr(method, "engine_", "one place")
     environment = {"veracausa": __version__, **describe_machine(cuda=False), "engine": engine, "seed": job.seed}
     folder.write_json(path / "environment.json", environment)

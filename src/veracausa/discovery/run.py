@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -23,15 +23,15 @@ from veracausa.discovery.methods import build, methods
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.discovery.record import Parties, write_found
 from veracausa.errors import InputError, VeracausaError
+from veracausa.events import Observer
 from veracausa.registry import Options, did_you_mean
 from veracausa.runs import folder
-from veracausa.runs.atomic import as_written, write_whole
+from veracausa.runs.atomic import as_written, atomic_write
 from veracausa.runs.folder import Run
 
 if TYPE_CHECKING:
     import networkx
 
-Observer = Callable[[Mapping[str, Any]], None]
 
 FEDERATION = "federation"
 """The folder of what the parties themselves write: ledgers and checkpoints."""
@@ -136,7 +136,7 @@ def run_job(
     fresh = not path.exists()
     if not resume:
         folder.make(path)
-    write_whole(path / "config.toml", job.to_toml().encode())
+    atomic_write(path / "config.toml", job.to_toml().encode())
     run = DiscoveryRun(path)
     try:
         with folder.locked(path):

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from veracausa.audit.live import attacked_live
 from veracausa.audit.samples import Sample, choose
-from veracausa.audit.scene import Outcome, Scene
+from veracausa.audit.scene import AttackEvaluation, AttackOutcome
 from veracausa.audit.usefulness import kept_usefulness, measure_usefulness
 from veracausa.audit.victim import Victim
 from veracausa.data.load import load
 from veracausa.data.vertical import VerticalDataset
 from veracausa.errors import RunError
 from veracausa.experiments.experiment import COSINE
-from veracausa.experiments.plan import Cell, Reading
+from veracausa.experiments.plan import Cell, ResolvedAttack
 from veracausa.metrics.advantage import Advantage
 from veracausa.report.audit_coverage import headline_of
 from veracausa.runs import folder
@@ -46,7 +46,7 @@ def read(cell: Cell, cells: Cells) -> tuple[dict[str, Any], bytes | None]:
         kept = kept_usefulness(run)
         cosines = {name: {"mean": kept[name]} for name in ("centred", "uncentred", "to_clean") if name in kept}
         return {"scores": cosines, "notes": kept}, None
-    read_at: list[list[Outcome]] = []
+    read_at: list[list[AttackOutcome]] = []
     """Of every party at every snapshot the outcomes, one a set of victims."""
     for party in reading.parties or cell.job.parties.passive:
         if reading.live:
@@ -71,7 +71,7 @@ def read(cell: Cell, cells: Cells) -> tuple[dict[str, Any], bytes | None]:
     return found, _pictures(worst[0], dataset)
 
 
-def _snapshots(run: Run, reading: Reading, party: str) -> list[tuple[float, int | None]]:
+def _snapshots(run: Run, reading: ResolvedAttack, party: str) -> list[tuple[float, int | None]]:
     """The wanted shares of the training as (share, step), where the run kept the model; the end last."""
     steps = int(run.summary.get("rounds", 0))
     wanted = {max(1, round(share * steps)) for share in reading.snapshots}
@@ -79,12 +79,12 @@ def _snapshots(run: Run, reading: Reading, party: str) -> list[tuple[float, int 
     return [*((step / steps, step) for step in kept), (1.0, None)]
 
 
-def leaked(outcomes: list[Outcome]) -> float:
+def leaked(outcomes: list[AttackOutcome]) -> float:
     """The leakage of several sets of victims: their errors are added up, and the sum is clipped at 0."""
     return outcomes[0].leakage if len(outcomes) == 1 else max(0.0, advantage_of(outcomes).share)
 
 
-def advantage_of(outcomes: list[Outcome]) -> Advantage:
+def advantage_of(outcomes: list[AttackOutcome]) -> Advantage:
     """The advantage over the blind guess of several sets of victims as of one."""
     told = [Advantage(**outcome.measured["train"].others["advantage"]) for outcome in outcomes]
     if len(told) == 1:
@@ -101,7 +101,7 @@ def advantage_of(outcomes: list[Outcome]) -> Advantage:
     return Advantage(share, math.hypot(*known) if len(known) == len(errors) else None, sum(one.rows for one in told))
 
 
-def _parties(read_at: list[list[Outcome]]) -> dict[str, dict[str, Any]]:
+def _parties(read_at: list[list[AttackOutcome]]) -> dict[str, dict[str, Any]]:
     """By party what was read at the end, and at every snapshot where there are several."""
     parties: dict[str, dict[str, Any]] = {}
     for outcomes in read_at:
@@ -127,8 +127,8 @@ def _run(cell: Cell, cells: Cells) -> Run:
 
 
 def _outcomes(
-    run: Run, dataset: VerticalDataset, reading: Reading, party: str, moment: float, step: int | None
-) -> Iterator[Outcome]:
+    run: Run, dataset: VerticalDataset, reading: ResolvedAttack, party: str, moment: float, step: int | None
+) -> Iterator[AttackOutcome]:
     job, data, schema = run.job, dataset.parties[party], Schema.of(dataset)
     victim = Victim(run, data, schema, step)
     count = _EVERYBODY if reading.per_class else reading.victims
@@ -139,10 +139,10 @@ def _outcomes(
         most = getattr(options, "batch_size", None) if reading.sets else None
         for positions in torch.split(chosen.victims["train"], most or max(1, len(chosen.victims["train"]))):
             given = replace(chosen, victims={**chosen.victims, "train": positions})
-            yield Scene(job, dataset, victim, given, moment).attacked(options, lambda event: None)
+            yield AttackEvaluation(job, dataset, victim, given, moment).attacked(options, lambda event: None)
 
 
-def _sets(sample: Sample, labels: Tensor | None, reading: Reading) -> list[Sample]:
+def _sets(sample: Sample, labels: Tensor | None, reading: ResolvedAttack) -> list[Sample]:
     if reading.per_class is None or labels is None:
         return [sample]
     train = sample.victims["train"]
@@ -157,7 +157,7 @@ def _labels(dataset: VerticalDataset) -> Tensor | None:
     return None if labels is None or labels.is_floating_point() else labels
 
 
-def _scores(outcomes: list[Outcome]) -> dict[str, dict[str, float]]:
+def _scores(outcomes: list[AttackOutcome]) -> dict[str, dict[str, float]]:
     """Score -> mean, and its spread over images; over sets, where several were attacked."""
     if len(outcomes) > 1:
         each = [_scores([outcome]) for outcome in outcomes]
@@ -189,7 +189,7 @@ def _means(tables: list[Mapping[str, float]]) -> dict[str, float]:
     return {name: fmean(table[name] for table in tables) for name in tables[0]}
 
 
-def _pictures(outcome: Outcome, dataset: VerticalDataset) -> bytes | None:
+def _pictures(outcome: AttackOutcome, dataset: VerticalDataset) -> bytes | None:
     """Some victims with their classes, what was made of them, and the blind guess."""
     from safetensors.torch import save
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from veracausa.experiments.discovery.cells import DiscoveryCell, discover
 from veracausa.experiments.plan import AnyCell, Cell
-from veracausa.runs.atomic import write_whole
+from veracausa.runs.atomic import atomic_write
 from veracausa.runs.folder import Run, write_json
 from veracausa.runs.record import invre, number
 
@@ -45,7 +45,7 @@ class Cells:
         """Write down what a cell found; the JSON last, because it says that the cell is finished."""
         self._json(cell).parent.mkdir(parents=True, exist_ok=True)
         if pictures is not None:
-            write_whole(self.pictures(cell), pictures)
+            atomic_write(self.pictures(cell), pictures)
         write_json(self._json(cell), {"settings": cell.settings, **found})
 
     def pictures(self, cell: AnyCell) -> Path:

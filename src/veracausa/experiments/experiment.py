@@ -26,11 +26,11 @@ Published = float | tuple[float, float]
 """A printed value, or value and spread."""
 
 
-class Section(BaseModel):
+class ExperimentSection(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class Fallback(Section):
+class Fallback(ExperimentSection):
     """What to run beside a panel where an attack fails though nothing is defended: there it cannot judge a defense."""
 
     attack: str
@@ -38,7 +38,7 @@ class Fallback(Section):
     job: dict[str, Any]
 
 
-class Panel(Section):
+class Panel(ExperimentSection):
     """One data set (or cut) of the figure: part (a), part (b)."""
 
     label: str
@@ -51,14 +51,14 @@ class Panel(Section):
     """Whether its job has the last word, with what the scale wants everywhere laid over it already."""
 
 
-class Row(Section):
+class TableRow(ExperimentSection):
     """A defense with its settings, as one line of a table or of a legend."""
 
     label: str
     defense: dict[str, Any]
 
 
-class AttackSpec(Section):
+class AttackSpec(ExperimentSection):
     """How an attack is run; figures that say the same share what it found."""
 
     settings: dict[str, Any] = {}
@@ -75,7 +75,7 @@ class AttackSpec(Section):
     """Laid over the job of the training that an attack sits in on."""
 
 
-class Axis(Section):
+class Axis(ExperimentSection):
     """A setting that is moved: the depth of the cut, the overlap of ids."""
 
     setting: str
@@ -83,7 +83,7 @@ class Axis(Section):
     values: tuple[float, ...] = Field(min_length=1)
 
 
-class Figure(Section):
+class FigureSpec(ExperimentSection):
     """What is drawn: of which columns, and how."""
 
     kind: Literal["scatter", "bars", "lines", "curves", "pictures", "times", "graph"]
@@ -94,7 +94,7 @@ class Figure(Section):
     """A dashed line: from where on the paper calls a defense successful."""
 
 
-class Bench(Section):
+class Bench(ExperimentSection):
     """A figure of times: of every defense, on a ResNet-18 cut at 6, as `veracausa bench causshield` takes them."""
 
     repeats: int | None = Field(None, ge=1)
@@ -107,7 +107,7 @@ class Bench(Section):
     """Noise in place of pictures, small batches, one repeat: to see that it runs."""
 
 
-class Experiment(Section):
+class Experiment(ExperimentSection):
     """One published table or figure at one scale."""
 
     name: str
@@ -119,7 +119,7 @@ class Experiment(Section):
     """What the paper shows there, in our words."""
     columns: tuple[str, ...] = ()
     """`accuracy`, `loss`, `invre`, or `ATTACK.SCORE`."""
-    figures: tuple[Figure, ...] = ()
+    figures: tuple[FigureSpec, ...] = ()
     show: tuple[str, ...] = ()
     """The panels that are run."""
     rows: tuple[str, ...] = ()
@@ -132,7 +132,7 @@ class Experiment(Section):
     axis: Axis | None = None
     fallback: Fallback | None = None
     panels: dict[str, Panel] = {}
-    defenses: dict[str, Row] = {}
+    defenses: dict[str, TableRow] = {}
     attacks: dict[str, AttackSpec] = {}
     published: dict[str, dict[str, dict[str, Published]]] = {}
     """Panel -> row -> column -> what the paper prints; what it only draws is not here."""
@@ -161,15 +161,15 @@ class Experiment(Section):
         """The panel's variant for an attack that fails there, by name, and the experiment that has it."""
         assert self.fallback is not None
         name, own = f"{panel}-variant", self.panels[panel]
-        job = laid_over(laid_over(own.job, self.always), self.fallback.job)
+        job = deep_merge(deep_merge(own.job, self.always), self.fallback.job)
         label = f"{own.label}, {self.fallback.label}"
         variant = own.model_copy(update={"job": job, "label": label, "rows": self.rows_of(panel), "last": True})
         return name, self.model_copy(update={"panels": {**self.panels, name: variant}})
 
     def job_of(self, panel: str) -> dict[str, Any]:
         """The job of a panel, what the scale wants everywhere laid over it."""
-        job = laid_over(self.job, self.panels[panel].job)
-        return job if self.panels[panel].last else laid_over(job, self.always)
+        job = deep_merge(self.job, self.panels[panel].job)
+        return job if self.panels[panel].last else deep_merge(job, self.always)
 
     def rows_of(self, panel: str) -> tuple[str, ...]:
         """The panel's rows, the undefended one first: every figure is read beside it."""
@@ -250,8 +250,8 @@ def resolve(
         raise InputError(f"{where}: no scale is named {scale!r}{did_you_mean(scale, scales)}")
     whole: dict[str, Any] = {}
     for layer in layers:  # what a file says is stronger than what the one below it says of a scale
-        whole = laid_over(whole, {key: value for key, value in layer.items() if key not in ("scales", "extends")})
-        whole = laid_over(whole, layer.get("scales", {}).get(scale, {}))
+        whole = deep_merge(whole, {key: value for key, value in layer.items() if key not in ("scales", "extends")})
+        whole = deep_merge(whole, layer.get("scales", {}).get(scale, {}))
     if "methods" in whole:
         from veracausa.experiments.discovery.experiment import validated
 
@@ -265,14 +265,14 @@ def resolve(
         raise InputError(f"{where}: {f'{place}: ' if place else ''}{message}") from None
 
 
-def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def deep_merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """`above` over `below`, table by table; a table of another `name` replaces the whole table, as in a job."""
     if "name" in above and "name" in below and above["name"] != below["name"]:
         return dict(above)
     merged = dict(below)
     for key, value in above.items():
         both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-        merged[key] = laid_over(merged[key], value) if both else value
+        merged[key] = deep_merge(merged[key], value) if both else value
     return merged
 
 

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from veracausa.experiments.discovery.experiment import DiscoveryExperiment
-from veracausa.experiments.experiment import Experiment, Figure
+from veracausa.experiments.experiment import Experiment, FigureSpec
 from veracausa.experiments.table import NOT_WORKING, SHARES, PanelTable, Value, column_name, parted
 from veracausa.report.figures import PAGE, Ink, bare, plain, svg_text
 
@@ -68,7 +68,7 @@ def drawings_of(experiment: Experiment | DiscoveryExperiment, tables: Sequence[P
     return found
 
 
-def _drawing(experiment: Experiment | DiscoveryExperiment, figure: Figure, table: PanelTable) -> Drawing | None:
+def _drawing(experiment: Experiment | DiscoveryExperiment, figure: FigureSpec, table: PanelTable) -> Drawing | None:
     title = f"{figure.title or column_name(figure.y)}, {table.label}"
     if figure.kind == "scatter" and (marks := _points(figure, table)):
         size = (WIDTH, 3.5 + _legend_height([mark.label for mark in marks]))
@@ -94,7 +94,7 @@ class _Mark:
     paper: tuple[float, float] | None = None
 
 
-def _points(figure: Figure, table: PanelTable) -> list[_Mark]:
+def _points(figure: FigureSpec, table: PanelTable) -> list[_Mark]:
     marks = []
     for line in table.lines:
         x, y = line.values.get(figure.x), line.values.get(figure.y)
@@ -104,7 +104,7 @@ def _points(figure: Figure, table: PanelTable) -> list[_Mark]:
     return marks
 
 
-def _bars(figure: Figure, table: PanelTable) -> list[_Mark]:
+def _bars(figure: FigureSpec, table: PanelTable) -> list[_Mark]:
     marks = []
     for line in table.lines:
         value = line.values.get(figure.y)
@@ -130,7 +130,7 @@ class _Point:
     spread: float | None = None
 
 
-def _lines(figure: Figure, table: PanelTable) -> dict[str, list[_Point]]:
+def _lines(figure: FigureSpec, table: PanelTable) -> dict[str, list[_Point]]:
     """A line a row; where a cell is not finished it is broken, so that nothing is drawn that was not measured."""
     curves: dict[str, list[_Point]] = {}
     for line in table.lines:
@@ -141,13 +141,13 @@ def _lines(figure: Figure, table: PanelTable) -> dict[str, list[_Point]]:
     return {label: points for label, points in curves.items() if any(math.isfinite(point.y) for point in points)}
 
 
-def _curves(figure: Figure, table: PanelTable) -> dict[str, list[_Point]]:
+def _curves(figure: FigureSpec, table: PanelTable) -> dict[str, list[_Point]]:
     labels = {line.row: line.label for line in table.lines}
     scores = {labels[row]: of[figure.y] for row, of in table.curves.items() if figure.y in of}
     return {label: [_Point(*point) for point in points] for label, points in scores.items()}
 
 
-def _scatter(axes: Axes, ink: Ink, title: str, figure: Figure, marks: Sequence[_Mark]) -> None:
+def _scatter(axes: Axes, ink: Ink, title: str, figure: FigureSpec, marks: Sequence[_Mark]) -> None:
     _frame(axes, ink, title)
     for number, mark in enumerate(marks):
         colour, shape = ink.series[number % len(ink.series)], MARKERS[number // len(ink.series) % len(MARKERS)]
@@ -164,7 +164,7 @@ def _scatter(axes: Axes, ink: Ink, title: str, figure: Figure, marks: Sequence[_
     _legend(axes, ink, len(marks), 0.17)
 
 
-def _draw_bars(axes: Axes, ink: Ink, title: str, figure: Figure, marks: Sequence[_Mark]) -> None:
+def _draw_bars(axes: Axes, ink: Ink, title: str, figure: FigureSpec, marks: Sequence[_Mark]) -> None:
     _frame(axes, ink, title)
     axes.spines["bottom"].set_visible(False)
     places = range(len(marks))
@@ -192,7 +192,7 @@ def _draw_lines(
     axes: Axes,
     ink: Ink,
     title: str,
-    figure: Figure,
+    figure: FigureSpec,
     curves: Mapping[str, Sequence[_Point]],
     across: str,
 ) -> None:

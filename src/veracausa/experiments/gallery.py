@@ -10,14 +10,14 @@ from matplotlib.axes import Axes
 from veracausa.experiments.cells import Cells
 from veracausa.experiments.experiment import Experiment
 from veracausa.experiments.figures import Drawing
-from veracausa.experiments.plan import Point
+from veracausa.experiments.plan import GridPoint
 from veracausa.experiments.table import ATTACKS
 from veracausa.report.figures import Ink, plain
 
 MOST = 10
 
 
-def galleries(experiment: Experiment, points: Sequence[Point], cells: Cells) -> list[Drawing]:
+def galleries(experiment: Experiment, points: Sequence[GridPoint], cells: Cells) -> list[Drawing]:
     """A gallery for each panel and each attack that kept pictures, of the first seed."""
     found = []
     for panel in dict.fromkeys(point.panel for point in points):
@@ -36,7 +36,7 @@ def galleries(experiment: Experiment, points: Sequence[Point], cells: Cells) -> 
     return found
 
 
-def _load(cells: Cells, point: Point, attack: str) -> Mapping[str, Any] | None:
+def _load(cells: Cells, point: GridPoint, attack: str) -> Mapping[str, Any] | None:
     path = cells.pictures(point.readings[attack])
     if not path.is_file():
         return None

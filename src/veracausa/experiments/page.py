@@ -15,7 +15,7 @@ from veracausa.experiments.discovery.experiment import DiscoveryExperiment
 from veracausa.experiments.experiment import COSINE, Experiment
 from veracausa.experiments.figures import Drawing, drawings_of, write_figure
 from veracausa.experiments.gallery import galleries
-from veracausa.experiments.plan import Point
+from veracausa.experiments.plan import GridPoint
 from veracausa.experiments.schedule import Progress
 from veracausa.experiments.table import (
     ATTACKS,
@@ -29,7 +29,7 @@ from veracausa.experiments.table import (
     records,
 )
 from veracausa.report.run_page import render, write_page
-from veracausa.runs.atomic import write_whole
+from veracausa.runs.atomic import atomic_write
 
 OF_SCALE = {
     "smoke": "Scale smoke: a minute on a CPU with bundled data, to see that everything runs. Its numbers mean nothing.",
@@ -42,7 +42,7 @@ PAPER = "CausShield (Jiang, Gao, Chen, Fu, 2026)"
 
 def write_results(
     experiment: Experiment,
-    grid: Sequence[Point],
+    grid: Sequence[GridPoint],
     tables: Sequence[PanelTable],
     cells: Cells,
     progress: Progress,
@@ -54,14 +54,14 @@ def write_results(
     if any(figure.kind == "pictures" for figure in experiment.figures):
         drawings += galleries(experiment, grid, cells)
     found = records(experiment, tables)
-    write_whole(out / "table.csv", as_csv(found).encode())
-    write_whole(out / "table.parquet", as_parquet(found))
+    atomic_write(out / "table.csv", as_csv(found).encode())
+    atomic_write(out / "table.parquet", as_parquet(found))
     notes = footnotes(experiment, tables, progress)
     shown = [shown_texts(experiment, table) for table in tables]
-    write_whole(out / "table.md", markdown(experiment, shown, notes, progress).encode())
+    atomic_write(out / "table.md", markdown(experiment, shown, notes, progress).encode())
     write_settings(experiment, grid, out)
     machines = _machines(grid, cells)
-    write_whole(out / "environment.json", (json.dumps(machines, indent=2) + "\n").encode())
+    atomic_write(out / "environment.json", (json.dumps(machines, indent=2) + "\n").encode())
     write_pages(experiment, shown, drawings, notes, machines, progress, out)
 
 
@@ -78,8 +78,8 @@ def write_pages(
     """The figure as SVG and PNG, and the page that holds it all."""
     if drawings:
         svg, png = write_figure(drawings)
-        write_whole(out / "figure.svg", svg)
-        write_whole(out / "figure.png", png)
+        atomic_write(out / "figure.svg", svg)
+        atomic_write(out / "figure.png", png)
     page = render(
         "reproduction.html.j2",
         experiment=experiment,
@@ -193,19 +193,19 @@ def state_of(progress: Progress) -> str:
     return f"{', '.join(said)}."
 
 
-def write_settings(experiment: Experiment, grid: Sequence[Point], out: Path) -> None:
+def write_settings(experiment: Experiment, grid: Sequence[GridPoint], out: Path) -> None:
     """The experiment as resolved, and the job of every row: each can be trained again on its own."""
     import tomli_w
 
     tree = json.loads(experiment.model_dump_json(exclude_none=True))
-    write_whole(out / "experiment.toml", tomli_w.dumps(tree).encode())
+    atomic_write(out / "experiment.toml", tomli_w.dumps(tree).encode())
     folder = out / "configs"
     folder.mkdir(exist_ok=True)
     for point in grid:
         if point.seed == 0:
             name = "-".join([point.panel, point.row, *([f"{point.at:g}"] if point.at is not None else [])])
             job = point.training.job.model_copy(update={"name": name})
-            write_whole(folder / f"{name}.toml", job.to_toml().encode())
+            atomic_write(folder / f"{name}.toml", job.to_toml().encode())
     places = [
         {
             "panel": point.panel,
@@ -217,7 +217,7 @@ def write_settings(experiment: Experiment, grid: Sequence[Point], out: Path) -> 
         }
         for point in grid
     ]
-    write_whole(out / "cells.json", (json.dumps(places, indent=1) + "\n").encode())
+    atomic_write(out / "cells.json", (json.dumps(places, indent=1) + "\n").encode())
 
 
 def shown_texts(experiment: Experiment, table: PanelTable) -> dict[str, Any]:
@@ -231,7 +231,7 @@ def shown_texts(experiment: Experiment, table: PanelTable) -> dict[str, Any]:
     }
 
 
-def _machines(grid: Sequence[Point], cells: Cells) -> list[dict[str, Any]]:
+def _machines(grid: Sequence[GridPoint], cells: Cells) -> list[dict[str, Any]]:
     """The machines that the trainings ran on, each once."""
     found: dict[str, dict[str, Any]] = {}
     for point in grid:

@@ -16,12 +16,12 @@ from veracausa.audit.settings import OVER_TRAINING
 from veracausa.config import Job, load_job
 from veracausa.errors import InputError
 from veracausa.experiments.discovery.cells import DiscoveryCell
-from veracausa.experiments.experiment import COSINE, AttackSpec, Experiment, laid_over
+from veracausa.experiments.experiment import COSINE, AttackSpec, Experiment, deep_merge
 from veracausa.registry import Options
 
 
 @dataclass(frozen=True)
-class Reading:
+class ResolvedAttack:
     """An attack as it is asked for, every setting resolved."""
 
     name: str
@@ -49,7 +49,7 @@ class Cell:
     """One training, or one attack on it."""
 
     job: Job
-    reading: Reading | None = None
+    reading: ResolvedAttack | None = None
 
     @cached_property
     def settings(self) -> dict[str, Any]:
@@ -83,7 +83,7 @@ AnyCell = Cell | DiscoveryCell
 
 
 @dataclass(frozen=True)
-class Point:
+class GridPoint:
     """One place of the grid: a row of a panel, at one value of the axis, with one seed."""
 
     panel: str
@@ -98,7 +98,7 @@ class Point:
         return [self.training, *self.readings.values()]
 
 
-def points(experiment: Experiment, panels: Sequence[str], overrides: Sequence[str] = ()) -> Iterator[Point]:
+def points(experiment: Experiment, panels: Sequence[str], overrides: Sequence[str] = ()) -> Iterator[GridPoint]:
     """All places of these panels; `overrides` (`a.b=c`) are laid over every job."""
     for panel in panels:
         for row in experiment.rows_of(panel):
@@ -106,7 +106,7 @@ def points(experiment: Experiment, panels: Sequence[str], overrides: Sequence[st
                 for seed in range(experiment.seeds_of.get(row, experiment.seeds)):
                     tree = job_tree(experiment, panel, row, at, seed)
                     where = f"{experiment.name}, {experiment.defenses[row].label}"
-                    yield Point(
+                    yield GridPoint(
                         panel,
                         row,
                         at,
@@ -127,13 +127,13 @@ def job_tree(experiment: Experiment, panel: str, row: str, at: float | None, see
         node: dict[str, Any] = {last: int(at) if float(at).is_integer() and last == "cut" else at}
         for part in reversed(path):
             node = {part: node}
-        tree = laid_over(tree, node)
+        tree = deep_merge(tree, node)
     return tree
 
 
 def _reading(name: str, spec: AttackSpec, tree: dict[str, Any], overrides: Sequence[str], where: str) -> Cell:
     if name == COSINE:
-        reading = Reading(COSINE, {}, spec.auxiliary, spec.victims, spec.parties, None, False)
+        reading = ResolvedAttack(COSINE, {}, spec.auxiliary, spec.victims, spec.parties, None, False)
         return Cell(_job(tree, overrides, where), reading)
     try:
         options = attacks.options(name).model_validate({"name": name, **spec.settings})
@@ -141,7 +141,7 @@ def _reading(name: str, spec: AttackSpec, tree: dict[str, Any], overrides: Seque
         problem = error.errors(include_url=False)[0]
         place = ".".join(("attacks", name, "settings", *map(str, problem["loc"])))
         raise InputError(f"{where}: {place}: {problem['msg']}") from None
-    reading = Reading(
+    reading = ResolvedAttack(
         name,
         options.model_dump(mode="json"),
         spec.auxiliary,
@@ -151,7 +151,7 @@ def _reading(name: str, spec: AttackSpec, tree: dict[str, Any], overrides: Seque
         spec.sets,
         spec.snapshots if name in OVER_TRAINING else (),
     )
-    return Cell(_job(laid_over(tree, spec.job), overrides, where), reading)
+    return Cell(_job(deep_merge(tree, spec.job), overrides, where), reading)
 
 
 def _job(tree: dict[str, Any], overrides: Sequence[str], where: str) -> Job:

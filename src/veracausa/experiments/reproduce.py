@@ -14,8 +14,8 @@ from veracausa.experiments.discovery.experiment import DiscoveryExperiment
 from veracausa.experiments.discovery.reproduce import DiscoveryReproduction, reproduce_discovery
 from veracausa.experiments.experiment import Experiment, load_experiment
 from veracausa.experiments.page import shown_texts, write_results
-from veracausa.experiments.plan import Cell, Point, points
-from veracausa.experiments.schedule import Progress, Tell, Workers, run_cells
+from veracausa.experiments.plan import Cell, GridPoint, points
+from veracausa.experiments.schedule import CellWorkers, Progress, Tell, run_cells
 from veracausa.experiments.table import PanelTable, gather, works
 from veracausa.registry import did_you_mean
 
@@ -28,7 +28,7 @@ class Reproduction:
 
     experiment: Experiment
     out: Path
-    grid: list[Point]
+    grid: list[GridPoint]
     progress: Progress
     tables: list[PanelTable]
 
@@ -65,7 +65,7 @@ def reproduce_all(
     """
     store = Cells(Path(cells))
     found, graphs = list[Reproduction](), dict[str, DiscoveryReproduction]()
-    with Workers(workers) as pool:
+    with CellWorkers(workers) as pool:
         for name in names:
             experiment = load_experiment(name, scale)
             place = Path(out) if out is not None else Path("results") / experiment.name / scale
@@ -110,7 +110,7 @@ def _cells(found: Iterable[Reproduction]) -> list[Cell]:
     return [cell for each in found for point in each.grid for cell in point.cells]
 
 
-def _failing(experiment: Experiment, grid: Sequence[Point], store: Cells) -> list[str]:
+def _failing(experiment: Experiment, grid: Sequence[GridPoint], store: Cells) -> list[str]:
     """The panels where the attack reads nothing though nothing is defended: another cut must show what it can do."""
     if experiment.fallback is None or experiment.axis is not None:  # an axis shows more than one cut already
         return []

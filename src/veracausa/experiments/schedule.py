@@ -54,14 +54,14 @@ class Progress:
 Tell = Callable[[AnyCell, float, Progress], None]
 
 
-class Workers:
+class CellWorkers:
     """As many processes as cells may run in at once, started when the first are needed; one: this process itself."""
 
     def __init__(self, count: int | None = None) -> None:
         self.count = count or default_workers()
         self._pool: ProcessPoolExecutor | None = None
 
-    def __enter__(self) -> Workers:
+    def __enter__(self) -> CellWorkers:
         return self
 
     def __exit__(self, *failure: object) -> None:
@@ -84,7 +84,9 @@ def default_workers() -> int:
     return 1 if torch.cuda.is_available() else min(MOST_WORKERS, usable_cores())
 
 
-def run_cells(wanted: Iterable[AnyCell], cells: Cells, workers: Workers, until: float | None, tell: Tell) -> Progress:
+def run_cells(
+    wanted: Iterable[AnyCell], cells: Cells, workers: CellWorkers, until: float | None, tell: Tell
+) -> Progress:
     """Run all that is not finished; `until` is the time (`time.monotonic`) after which no cell is begun."""
     unique = {cell.key: cell for cell in wanted}
     todo = [cell for cell in _in_order(unique.values()) if not cells.finished(cell)]
@@ -117,7 +119,7 @@ def _in_order(cells: Iterable[AnyCell]) -> Iterator[AnyCell]:
 
 
 def _in_parallel(
-    todo: list[AnyCell], cells: Cells, workers: Workers, until: float | None, progress: Progress, tell: Tell
+    todo: list[AnyCell], cells: Cells, workers: CellWorkers, until: float | None, progress: Progress, tell: Tell
 ) -> None:
     waiting = list(todo)
     running: dict[Future[float], AnyCell] = {}

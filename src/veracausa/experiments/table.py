@@ -13,7 +13,7 @@ from veracausa.audit.gate import WORKS_FROM
 from veracausa.experiments.attacked import Attacked
 from veracausa.experiments.cells import Cells
 from veracausa.experiments.experiment import Experiment
-from veracausa.experiments.plan import Cell, Point
+from veracausa.experiments.plan import Cell, GridPoint
 from veracausa.metrics.advantage import lower_bound
 from veracausa.runs.atomic import safe
 
@@ -87,11 +87,11 @@ class PanelTable:
 
 
 def gather(
-    experiment: Experiment, points: Sequence[Point], cells: Cells, why_not: Mapping[str, str]
+    experiment: Experiment, points: Sequence[GridPoint], cells: Cells, why_not: Mapping[str, str]
 ) -> list[PanelTable]:
     """All panels with what is finished; `why_not` says of a cell's key why it has no result."""
     tables: dict[str, PanelTable] = {}
-    by_place: dict[tuple[str, str, float | None], list[Point]] = {}
+    by_place: dict[tuple[str, str, float | None], list[GridPoint]] = {}
     for point in points:
         by_place.setdefault((point.panel, point.row, point.at), []).append(point)
     for (panel, row, at), seeds in by_place.items():
@@ -116,7 +116,7 @@ def gather(
     return list(tables.values())
 
 
-def works(undefended: Sequence[Point], attack: str, cells: Cells) -> bool | None:
+def works(undefended: Sequence[GridPoint], attack: str, cells: Cells) -> bool | None:
     """Whether the attack beats the blind guess in every seed where nothing is defended; None where nobody tried."""
     found = [cells.result(point.readings[attack]) for point in undefended if attack in point.readings]
     passed = [_passes(result) for result in found if result and "leakage" in result["scores"]]
@@ -139,8 +139,8 @@ def _value(
     panel: str,
     row: str,
     column: str,
-    seeds: Sequence[Point],
-    undefended: Sequence[Point],
+    seeds: Sequence[GridPoint],
+    undefended: Sequence[GridPoint],
     cells: Cells,
     why_not: Mapping[str, str],
 ) -> Value:
@@ -168,7 +168,7 @@ def _value(
     )
 
 
-def _trivial(experiment: Experiment, point: Point, cells: Cells) -> dict[str, dict[str, float]]:
+def _trivial(experiment: Experiment, point: GridPoint, cells: Cells) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     for column in experiment.columns:
         source, score = parted(column)

@@ -15,7 +15,7 @@ from veracausa.experiments.figures import bars_of_times, milliseconds
 from veracausa.experiments.page import markdown, write_pages, write_settings
 from veracausa.experiments.schedule import Progress, late
 from veracausa.experiments.table import as_csv, as_parquet
-from veracausa.runs.atomic import write_whole
+from veracausa.runs.atomic import atomic_write
 from veracausa.runs.folder import write_json
 
 DEFENSE = "defense "
@@ -73,8 +73,8 @@ def _quickly(bench: Bench) -> list[BenchRow]:
 def _write(experiment: Experiment, rows: Sequence[dict[str, Any]], machine: dict[str, Any], out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     beside = [row for row in rows if row["case"].startswith((DEFENSE, "once: "))]
-    write_whole(out / "table.csv", as_csv(rows_of(beside)).encode())
-    write_whole(out / "table.parquet", as_parquet(rows_of(beside)))
+    atomic_write(out / "table.csv", as_csv(time_rows(beside)).encode())
+    atomic_write(out / "table.parquet", as_parquet(time_rows(beside)))
     where = machine["device"] if machine["device"] != "cpu" else machine["cpu"]
     shown = {
         "label": f"One passive party, on {where}",
@@ -84,9 +84,9 @@ def _write(experiment: Experiment, rows: Sequence[dict[str, Any]], machine: dict
         "guesses": 0,
     }
     progress = Progress(1, 1)
-    write_whole(out / "table.md", markdown(experiment, [shown], experiment.footnotes, progress).encode())
+    atomic_write(out / "table.md", markdown(experiment, [shown], experiment.footnotes, progress).encode())
     write_settings(experiment, (), out)
-    write_whole(out / "environment.json", (json.dumps([machine], indent=2) + "\n").encode())
+    atomic_write(out / "environment.json", (json.dumps([machine], indent=2) + "\n").encode())
     exchanges = [row for row in beside if row["case"].startswith(DEFENSE)]
     drawn = {_label(row): row["seconds"] - row["against_seconds"] for row in exchanges}
     ordered = dict(sorted(drawn.items(), key=lambda item: item[1]))
@@ -94,7 +94,7 @@ def _write(experiment: Experiment, rows: Sequence[dict[str, Any]], machine: dict
     write_pages(experiment, [shown], drawings, experiment.footnotes, [machine], progress, out)
 
 
-def rows_of(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def time_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows with what a defense adds, for machines."""
     names = ("case", "seconds", "against", "against_seconds", "ratio")
     return [

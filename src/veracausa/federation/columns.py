@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from veracausa.arrays import Array, Mask
 from veracausa.data.causal.table import _numbers
 from veracausa.data.files import given_path
 from veracausa.data.ids import TableFile
@@ -31,9 +31,6 @@ from veracausa.registry import did_you_mean
 from veracausa.training.split.protocol import MAX_ROWS
 from veracausa.wire.link import Link
 from veracausa.wire.message import Kind, Message, TensorSpec
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 MAX_COLUMNS = 4096
 MAX_NAME = 256

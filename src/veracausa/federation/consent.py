@@ -27,7 +27,7 @@ from veracausa.escaping import escaped
 from veracausa.federation.declared_messages import Declared
 from veracausa.federation.own_ids import Counts
 from veracausa.registry import Options
-from veracausa.runs.atomic import write_whole
+from veracausa.runs.atomic import atomic_write
 from veracausa.training.split.protocol import MAX_ROWS
 from veracausa.wire.link import Link
 from veracausa.wire.message import Kind, TensorSpec, shown
@@ -161,7 +161,7 @@ def difference(mine: bytes, theirs: bytes) -> str:
     return f"here {shown(here.strip())!r}, there {shown(there.strip())!r}"
 
 
-class Memory:
+class ConsentStore:
     """What was agreed before, in the party's own folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -193,7 +193,7 @@ class Memory:
             "fingerprints": dict(agreement.fingerprints),
             "ids": {agreement.me: agreement.own.ids, **agreement.ids},
         }
-        write_whole(self._path, json.dumps(self.known, indent=1).encode())
+        atomic_write(self._path, json.dumps(self.known, indent=1).encode())
 
     def check(self, agreement: Agreement) -> None:
         """Refuse a run that goes on with another job, and a party that came back with other data or another key."""
@@ -209,16 +209,16 @@ class Memory:
             **{n: t.data for n, t in agreement.others.items()},
         }.items():
             if self.known["data"].get(name, digest) != digest:
-                raise Returned(name, "with other data or settings of its own than before")
+                raise PartnerChanged(name, "with other data or settings of its own than before")
         for name, ids in {agreement.me: agreement.own.ids, **agreement.ids}.items():
             if tuple(self.known.get("ids", {}).get(name, ids)) != ids:
-                raise Returned(name, "with another number of ids than was agreed to")
+                raise PartnerChanged(name, "with another number of ids than was agreed to")
         for name, fingerprint in agreement.fingerprints.items():
             if self.known["fingerprints"].get(name, fingerprint) != fingerprint:
-                raise Returned(name, "with another certificate than the one that was agreed to")
+                raise PartnerChanged(name, "with another certificate than the one that was agreed to")
 
 
-class Returned(RunError):
+class PartnerChanged(RunError):
     """A party came back as somebody else."""
 
     def __init__(self, name: str, how: str) -> None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veracausa.arrays import Array, Mask
 from veracausa.data.causal import CausalData, edges_between
 from veracausa.discovery.bootstrap import chosen_graph
 from veracausa.discovery.engines.shares.plan import VALIDATOR
@@ -25,9 +25,6 @@ from veracausa.federation.columns import all_names
 
 if TYPE_CHECKING:
     from veracausa.federation.discovery_site import DiscoverySite
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 
 @dataclass

@@ -10,21 +10,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from veracausa.alignment.settings import AlignmentSettings, OwnOptions
+from veracausa.arrays import Array
 from veracausa.crypto import fixed_point
 from veracausa.data.tables import OwnTable
 from veracausa.discovery.bootstrap import Rows
 from veracausa.discovery.constraints import edge_constraints
 from veracausa.discovery.engines.mpc.run import StrongProgram, plan_of
 from veracausa.discovery.engines.shares.plan import VALIDATOR, Plan
-from veracausa.discovery.engines.shares.run import PartyProgram, make_plan
+from veracausa.discovery.engines.shares.run import ShareProgram, make_plan
 from veracausa.discovery.privacy import options as output
 from veracausa.discovery.privacy.check import chosen, stated
 from veracausa.discovery.run import DiscoveryRun
 from veracausa.errors import InputError, VeracausaError, WireError
+from veracausa.events import Observer
 from veracausa.federation.columns import Attributes, SiteColumns, all_names, exchange
 from veracausa.federation.consent import UNENCRYPTED, described_discovery
 from veracausa.federation.discovery_job import own_discovery
@@ -33,14 +34,11 @@ from veracausa.federation.discovery_result import Result, write_result
 from veracausa.federation.members import first_problem
 from veracausa.federation.order import agree_on_kept, noting, rows_in_order
 from veracausa.federation.own_ids import ALIGNMENT, IdFile, OwnIds, own_options
-from veracausa.federation.site_program import OPEN_ORDER, Prepared, order_key, party_tree
+from veracausa.federation.site_program import OPEN_ORDER, SiteProgram, order_key, party_tree
 from veracausa.runs import folder as folders
-from veracausa.runs.atomic import write_whole
-from veracausa.wire.launch import Notify
+from veracausa.runs.atomic import atomic_write
 from veracausa.wire.link import Link
 from veracausa.wire.message import Kind
-
-Array = NDArray[np.float64]
 
 ORDER = Kind("order seed", {}, {"seed": int})
 """Validator to party: what the order of the rows in batches follows from."""
@@ -50,7 +48,7 @@ MOST_LIVES = 1 << 20
 _HOW = ("encryption", "validator", "local_steps", "shares", "prepare")
 
 
-class DiscoverySite(Prepared):
+class DiscoverySite(SiteProgram):
     """One member of a discovery; the one named `validator` looks at the graph and holds no column.
 
     With `secret`, the first party orders rows by a secret of its own; without, they lie as in its file.
@@ -80,7 +78,7 @@ class DiscoverySite(Prepared):
         if config.is_file() and config.read_bytes() != described:
             raise InputError(f"{self.path}: was begun with another job; remove it to begin anew")
         self.path.mkdir(parents=True, exist_ok=True)
-        write_whole(config, described)
+        atomic_write(config, described)
         self._open_store(3, () if self.columns is None else (self.columns.own_bytes(),))
         self._key: bytes | None = None
         if me == self.parties[0] and self.ids is not None:
@@ -91,7 +89,7 @@ class DiscoverySite(Prepared):
         self.said: dict[str, Attributes] = {}
         self.notes: tuple[str, ...] = ()
 
-    def align(self, link: Link, notify: Notify) -> None:
+    def align(self, link: Link, notify: Observer) -> None:
         self._record_alignment(link)
         own = None
         if self.columns is not None:
@@ -168,9 +166,9 @@ class DiscoverySite(Prepared):
         self._write_plan(before | described | {"order_seed": plan.order_seed})
 
     def _write_plan(self, described: Mapping[str, Any]) -> None:
-        write_whole(self._plan_path, json.dumps(described).encode())
+        atomic_write(self._plan_path, json.dumps(described).encode())
 
-    def run(self, link: Link, notify: Notify, start_step: int | None) -> None:
+    def run(self, link: Link, notify: Observer, start_step: int | None) -> None:
         assert self.plan is not None, "align comes first"
         if self.method.strong and start_step is not None:
             raise InputError("strong: such a discovery keeps no checkpoints; begin it anew")
@@ -227,7 +225,7 @@ class DiscoverySite(Prepared):
         assert self.rows is not None
         return np.concatenate([self.rows.train, self.rows.held_out])
 
-    def _program(self, start: int | None, life: int) -> PartyProgram | StrongProgram:
+    def _program(self, start: int | None, life: int) -> ShareProgram | StrongProgram:
         plan, seed = self.plan, self.noise["seed"]
         assert plan is not None
         inside = np.ix_(self.kept, self.kept)
@@ -236,7 +234,7 @@ class DiscoverySite(Prepared):
         if self.method.strong:
             return StrongProgram(plan, self.me, values, allowed, must, seed)
         binary = None if self.rows is None else self.rows.binary
-        return PartyProgram(plan, self.me, values, binary, allowed, must, seed, self.path, start, life)
+        return ShareProgram(plan, self.me, values, binary, allowed, must, seed, self.path, start, life)
 
     def _tell(self, link: Link, result: Result) -> Array | None:
         """The strong mode opens the graph to the validator alone, which then tells the others."""

@@ -26,9 +26,9 @@ from veracausa.federation.members import first_problem
 from veracausa.federation.site_program import RUN, SEED, SEED_BYTES, allowed_model, own_secret
 from veracausa.models import require_allowed
 from veracausa.runs import folder as folders
-from veracausa.runs.atomic import write_whole
+from veracausa.runs.atomic import atomic_write
 from veracausa.runs.folder import Run
-from veracausa.runs.store import Store, decode_tree
+from veracausa.runs.store import Store, deserialize_state
 from veracausa.training.checkpoints import saved_model
 from veracausa.training.split.halves import build_defended
 
@@ -137,16 +137,16 @@ def import_part(file: Path, folder: Path, allow_model: str | None = None) -> Man
     for private in (folder, run):
         private.mkdir(mode=0o700, exist_ok=True)
         private.chmod(0o700)
-    write_whole(folder / JOB, contents[JOB])
+    atomic_write(folder / JOB, contents[JOB])
     if not (folder / "party.toml").exists():
-        write_whole(folder / "party.toml", tomli_w.dumps(manifest.own).encode())
+        atomic_write(folder / "party.toml", tomli_w.dumps(manifest.own).encode())
     folders.create(run, job, {manifest.party: manifest.role})
     store = Store(run, manifest.party, job.checkpoints.keep)
     if manifest.secret_seed:
         own_secret(store.folder / SEED, SEED_BYTES)
     if PREPARED in contents:
-        write_whole(store.prepared_path, contents[PREPARED])
-    write_whole(store.folder / MODEL, contents[MODEL])
+        atomic_write(store.prepared_path, contents[PREPARED])
+    atomic_write(store.folder / MODEL, contents[MODEL])
     folders.set_status(run, state="done", epochs=job.training.epochs, imported=_digest(contents[MODEL]))
     for path in (folder / JOB, folder / "party.toml", *run.rglob("*")):
         path.chmod(0o700 if path.is_dir() else 0o600)
@@ -193,9 +193,9 @@ def _checked(file: Path, manifest: Manifest, contents: Mapping[str, bytes], allo
     try:
         job = load_job({**tree, "party": {manifest.party: manifest.own}}, allow_model=allow_model)
         require_allowed(job.model)
-        model = decode_tree(contents[MODEL])
+        model = deserialize_state(contents[MODEL])
         if PREPARED in contents:
-            decode_tree(contents[PREPARED])
+            deserialize_state(contents[PREPARED])
     except (InputError, RunError) as error:
         raise InputError(f"{file}: {error}") from None
     expected = "active" if manifest.party == job.parties.active else "passive"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from veracausa.errors import InputError
-from veracausa.runs.atomic import write_whole
+from veracausa.runs.atomic import atomic_write
 from veracausa.wire.credentials import check_dates, read_certificate, read_key
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def sign(authority: Authority, request: bytes, member: str, hosts: Sequence[str]
         .add_extension(names, critical=False)
     )
     certificate = _pem(builder.sign(root_key, _sha256()))  # type: ignore[arg-type]
-    write_whole(authority.issued(member), certificate)
+    atomic_write(authority.issued(member), certificate)
     return certificate
 
 

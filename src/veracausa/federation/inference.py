@@ -17,7 +17,8 @@ from veracausa.data.split_tables import file_of
 from veracausa.data.tables import TableOptions, own_table
 from veracausa.data.vertical import PartyData, VerticalDataset
 from veracausa.errors import InputError
-from veracausa.federation.consent import Memory
+from veracausa.events import Observer
+from veracausa.federation.consent import ConsentStore
 from veracausa.federation.export_import import SiteRun
 from veracausa.federation.order import rows_in_order
 from veracausa.federation.own_ids import IdFile, own_options
@@ -27,7 +28,6 @@ from veracausa.models import require_allowed
 from veracausa.training.checkpoints import check_shape, saved_model
 from veracausa.training.predict import Predictions, Serving, named
 from veracausa.training.split.program import Schema
-from veracausa.wire.launch import Notify
 from veracausa.wire.ledger import Ledger
 from veracausa.wire.link import Link
 
@@ -65,7 +65,7 @@ class SitePrediction:
             # Every site has the same new pictures, and takes its own part of them.
             self.dataset = load_new(self.job, data, {}, tuple(self.model["classes"]))
 
-    def __call__(self, link: Link, notify: Notify) -> Predictions | None:
+    def __call__(self, link: Link, notify: Observer) -> Predictions | None:
         """Predict together; the predictions at the active party, None at the others."""
         data, schema = self._rows(link, notify)
         check_shape(self.me, data, self.model)
@@ -95,14 +95,14 @@ class SitePrediction:
         """With few new rows, a partner may still bring its whole table: as large a one as could be trained with."""
         own = own_options(party_tree(self.folder), self.folder)
         assert self.table is not None
-        trained = Memory(self.folder).announced(self.me)
+        trained = ConsentStore(self.folder).announced(self.me)
         return own.model_copy(update={"max_ids": own.limit(max(len(self.table.ids), trained))})
 
     def _key(self) -> bytes | None:
         """What the active party orders new rows by: as its run does."""
         return order_key(self.run.path / "parties" / self.me, self.run.secret) if self.active else None
 
-    def _rows(self, link: Link, notify: Notify) -> tuple[PartyData, Schema]:
+    def _rows(self, link: Link, notify: Observer) -> tuple[PartyData, Schema]:
         if self.site is not None:
             self.site.align(link, notify)
             assert self.site.data is not None

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from veracausa.errors import InputError
-from veracausa.runs.atomic import write_whole
+from veracausa.runs.atomic import atomic_write
 
 LIMIT = 2**20
 """Bytes of one file inside; they are settings and certificates."""
@@ -24,7 +24,7 @@ def write_parcel(path: Path, files: Mapping[str, bytes]) -> None:
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as parcel:
         for name, content in files.items():
             parcel.writestr(zipfile.ZipInfo(name), content)
-    write_whole(path, packed.getvalue())
+    atomic_write(path, packed.getvalue())
 
 
 def read_parcel(path: Path, names: Collection[str], kind: str) -> dict[str, bytes]:

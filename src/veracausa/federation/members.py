@@ -65,7 +65,7 @@ class WireLimits(_Strict):
     """Whether direct connections are encrypted once more inside TLS; what a relay carries always is."""
 
 
-class Network(_Strict):
+class NetworkOptions(_Strict):
     """What all members know of each other."""
 
     name: str
@@ -96,7 +96,7 @@ class Network(_Strict):
         return members
 
     @model_validator(mode="after")
-    def _reachable(self) -> Network:
+    def _reachable(self) -> NetworkOptions:
         if self.server not in self.members:
             raise ValueError(f"server {self.server!r} is not among the members")
         if self.members[self.server].address is None:
@@ -140,10 +140,10 @@ def wire_limits(settings: Sequence[str]) -> WireLimits:
         ) from None
 
 
-def read_network(path: Path) -> Network:
+def read_network(path: Path) -> NetworkOptions:
     """The federation that a file describes."""
     try:
-        return Network.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        return NetworkOptions.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; `veracausa federation init` or `join` makes it") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

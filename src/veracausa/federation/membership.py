@@ -26,8 +26,8 @@ from veracausa.federation.identity import (
     sign,
 )
 from veracausa.federation.invitation import read_parcel, write_parcel
-from veracausa.federation.members import Network, first_problem, read_network
-from veracausa.runs.atomic import write_whole
+from veracausa.federation.members import NetworkOptions, first_problem, read_network
+from veracausa.runs.atomic import atomic_write
 from veracausa.wire.credentials import (
     FILE,
     Credentials,
@@ -87,7 +87,7 @@ def describe(
     members: Sequence[str] = (),
     scheme: str = "tcp",
     route: str = "relayed",
-) -> Network:
+) -> NetworkOptions:
     """The federation of a job's parties and its server; `NAME@host:port` gives a member an address."""
     addresses: dict[str, str | None] = dict.fromkeys(parties)
     own, at, _ = server.partition("@")
@@ -107,14 +107,14 @@ def describe(
         "members": {member: {"address": address} for member, address in addresses.items()},
     }
     try:
-        network = Network.model_validate(described)
+        network = NetworkOptions.model_validate(described)
     except ValidationError as error:
         raise InputError(f"federation: {first_problem(error)}") from None
     check_names(network)
     return network
 
 
-def check_names(network: Network) -> None:
+def check_names(network: NetworkOptions) -> None:
     """Refuse names that a certificate cannot tell apart."""
     for member, about in network.members.items():
         host = (about.address or "").rpartition(":")[0].lower()
@@ -139,7 +139,7 @@ def parties_of(job: Path) -> tuple[str, ...]:
     return (parties.active, *parties.passive)
 
 
-def found(folder: Path, network: Network, job: Path, days: int = ROOT_DAYS) -> Authority:
+def found(folder: Path, network: NetworkOptions, job: Path, days: int = ROOT_DAYS) -> Authority:
     """Fill a new folder with the agreed files, the authority, and the invitation for the members."""
     (folder / "federation.toml").write_text(network.to_toml(), encoding="utf-8")
     (folder / "job.toml").write_bytes(job.read_bytes())
@@ -301,7 +301,7 @@ def ask(folder: Path, member: str) -> Joined:
     note = Note(version=2, member=member, federation=network.name, sha256=hashes(invited(folder, root)))
     files = dict(zip(REQUEST, (_to_toml(note), csr), strict=True))
     write_parcel(folder / f"{member}.request.zip", files)
-    write_whole(folder / "identity" / "request.csr", csr)
+    atomic_write(folder / "identity" / "request.csr", csr)
     return Joined(fingerprint(read_certificate(root)), request_fingerprint(files))
 
 
@@ -321,7 +321,7 @@ def accept(folder: Path, parcel: Path) -> Credentials:
                 f"{parcel}: is of another root than the invitation; ask the coordinator which one is right"
             )
         Credentials(own.root, given["certificate.pem"], own.key).check(_asked_name(asked))
-    write_whole(own.certificate, files["certificate.pem"])
+    atomic_write(own.certificate, files["certificate.pem"])
     return own
 
 

@@ -19,10 +19,10 @@ from veracausa.alignment.curve import POINT
 from veracausa.alignment.program import AlignmentProgram
 from veracausa.alignment.settings import AlignmentSettings
 from veracausa.errors import InputError, WireError
+from veracausa.events import Observer
 from veracausa.federation.declared_messages import MESSAGE, Declared
 from veracausa.federation.own_ids import IdFile
 from veracausa.training.split.protocol import MAX_ROWS
-from veracausa.wire.launch import Notify
 from veracausa.wire.link import Link
 from veracausa.wire.message import Kind, TensorSpec
 
@@ -66,7 +66,7 @@ def agree_on_kept(link: Link, parties: Sequence[str], kept: bytes) -> tuple[bool
 
 
 def rows_in_order(
-    brought: IdFile, settings: AlignmentSettings, link: Link, notify: Notify, key: bytes | None
+    brought: IdFile, settings: AlignmentSettings, link: Link, notify: Observer, key: bytes | None
 ) -> Tensor:
     """The own row at each place of the order that all take; -1 where this party has none.
 
@@ -101,7 +101,7 @@ def rows_in_order(
     return rows
 
 
-def noting(notify: Notify, warned: list[str]) -> Notify:
+def noting(notify: Observer, warned: list[str]) -> Observer:
     """Passes events on, and notes what is warned of: a page should say it, too."""
 
     def hear(event: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 
 from veracausa.errors import InputError
-from veracausa.federation.site_program import Prepared, allowed_model, read_file
+from veracausa.federation.site_program import SiteProgram, allowed_model, read_file
 
 """The run folder of a site, inside its own."""
 SEED, SEED_BYTES = "seed", 32
@@ -14,7 +14,7 @@ SEED, SEED_BYTES = "seed", 32
 """The file of the secret that a leader orders common rows by, or of these words where they lie as in its table."""
 
 
-def party_program(folder: Path, me: str, secret: bool = True, allow_model: str | None = None) -> Prepared:
+def party_program(folder: Path, me: str, secret: bool = True, allow_model: str | None = None) -> SiteProgram:
     """The party `me` as its folder describes it, checked as far as it can be alone.
 
     What it draws for itself, and the order of rows if it leads, follow from secrets of its own. Without `secret` they

@@ -25,12 +25,12 @@ from veracausa.data.split_tables import Drawn, Labels, PartyRows, draw_splits, f
 from veracausa.data.tables import Holding, TableFileOptions, own_table
 from veracausa.data.vertical import SPLITS, PartyData, Split
 from veracausa.errors import InputError, WireError
+from veracausa.events import Observer
 from veracausa.federation.declared_messages import MESSAGE, Declared
 from veracausa.federation.order import noting, rows_in_order
 from veracausa.federation.own_ids import IdFile, OwnIds
 from veracausa.training.split.program import Schema
 from veracausa.training.split.protocol import MAX_ROWS
-from veracausa.wire.launch import Notify
 from veracausa.wire.link import Link
 from veracausa.wire.message import Kind, TensorSpec
 
@@ -49,7 +49,7 @@ everybody has, and are therefore kept."""
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundRows:
     """What alignment told a party: the row of its own file at each position (-1: none), and what is predicted."""
 
     rows: Mapping[Split, Tensor]
@@ -61,7 +61,7 @@ class Found:
         return {"rows": dict(self.rows), "task": self.task, "outputs": self.outputs, "notes": list(self.notes)}
 
     @classmethod
-    def of_state(cls, state: Mapping[str, Any]) -> Found:
+    def of_state(cls, state: Mapping[str, Any]) -> FoundRows:
         return cls(state["rows"], state["task"], state["outputs"], tuple(state["notes"]))
 
 
@@ -93,7 +93,7 @@ class SiteTable:
     def _files(self) -> list[TableFile]:
         return [self.holding.train, *([self.holding.test] if self.holding.test is not None else [])]
 
-    def find(self, link: Link, notify: Notify, key: bytes | None) -> Found:
+    def find(self, link: Link, notify: Observer, key: bytes | None) -> FoundRows:
         """Which rows train, validate and test, agreed with the others over the link; no id leaves.
 
         `key` is the active party's secret that rows are ordered by, None at the others.
@@ -114,9 +114,9 @@ class SiteTable:
 
         agreed, notes = keep_common(drawn, self.options, everywhere)
         found = {split: rows[split][at] for split, at in agreed.items()}
-        return Found(found, task, outputs, (*warned, *self._overlap(places), *notes))
+        return FoundRows(found, task, outputs, (*warned, *self._overlap(places), *notes))
 
-    def data(self, found: Found) -> tuple[PartyData, Schema, tuple[str, ...]]:
+    def data(self, found: FoundRows) -> tuple[PartyData, Schema, tuple[str, ...]]:
         """The party's rows as the programs take them, what it knows of the rest, and notes for a reader."""
         labels = self.labels.at(found.rows) if self.labels is not None else None
         data = PartyRows(self.me, self.holding, found.rows, self.job, self.options.label).data(self.columns, labels)
@@ -173,7 +173,7 @@ class SiteTable:
             raise InputError("party.toml: data.test_path: the active party has no test file; leave it out")
         return task, outputs, bool(tests)
 
-    def _align(self, link: Link, split: Split, notify: Notify, key: bytes | None) -> Tensor:
+    def _align(self, link: Link, split: Split, notify: Observer, key: bytes | None) -> Tensor:
         return rows_in_order(self.ids.brought(int(split == "test")), self.ids.settings, link, notify, key)
 
     def _common(self, link: Link, drawn: Drawn, rows: Mapping[Split, Tensor]) -> dict[Split, Tensor]:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from veracausa import __version__
 from veracausa.errors import InputError, PeerLost, RunError, VeracausaError, WireError
-from veracausa.federation.consent import Agreement, Memory, Terms, consent, exchange
-from veracausa.federation.members import Network, is_address, read_network
-from veracausa.federation.site_program import Prepared
+from veracausa.events import Observer
+from veracausa.federation.consent import Agreement, ConsentStore, Terms, consent, exchange
+from veracausa.federation.members import NetworkOptions, is_address, read_network
+from veracausa.federation.site_program import SiteProgram
 from veracausa.federation.status import Status
 from veracausa.runs.folder import locked
 from veracausa.wire.credentials import Credentials
@@ -22,7 +22,6 @@ from veracausa.wire.flare.cell import FlareSite
 from veracausa.wire.flare.link import FlareLink
 from veracausa.wire.link import Link, parting_words
 
-Notify = Callable[[Mapping[str, Any]], None]
 Approve = Callable[[Agreement], bool]
 """Shows a person what is agreed, and brings back the answer; may take as long as the person does."""
 LINGER = 20.0
@@ -36,7 +35,7 @@ class Site:
     """One member's folder."""
 
     folder: Path
-    network: Network
+    network: NetworkOptions
     credentials: Credentials
     listen: str | None = None
     """Where to open the port, if the others reach it by another address."""
@@ -59,9 +58,9 @@ class Site:
         return self.credentials.common_name
 
 
-def run_site(site: Site, prepared: Prepared, approve: Approve, notify: Notify = lambda event: None) -> None:
+def run_site(site: Site, prepared: SiteProgram, approve: Approve, notify: Observer = lambda event: None) -> None:
     """Take part until the job is done; after a fault wait for whoever was lost, and go on from a common checkpoint."""
-    memory = Memory(site.folder)
+    memory = ConsentStore(site.folder)
     limits = site.network.wire
     with (
         locked(prepared.path),
@@ -93,7 +92,9 @@ def run_site(site: Site, prepared: Prepared, approve: Approve, notify: Notify = 
         raise RunError(f"gave up after {limits.attempts} attempts; the last one: {lost}")
 
 
-def _once(link: FlareLink, prepared: Prepared, site: Site, memory: Memory, approve: Approve, notify: Notify) -> None:
+def _once(
+    link: FlareLink, prepared: SiteProgram, site: Site, memory: ConsentStore, approve: Approve, notify: Observer
+) -> None:
     agreement = settle(link, prepared, site, memory, approve, notify)
     prepared.align(link, notify)
     start = agreement.start
@@ -102,7 +103,7 @@ def _once(link: FlareLink, prepared: Prepared, site: Site, memory: Memory, appro
 
 
 def settle(
-    link: FlareLink, prepared: Prepared, site: Site, memory: Memory, approve: Approve, notify: Notify
+    link: FlareLink, prepared: SiteProgram, site: Site, memory: ConsentStore, approve: Approve, notify: Observer
 ) -> Agreement:
     """What all parties have said yes to."""
     terms = Terms(
@@ -163,7 +164,9 @@ def _leave(link: FlareLink, site: Site, cell: FlareSite) -> None:
 
 
 @contextmanager
-def connected(site: Site, peers: tuple[str, ...], purpose: str, notify: Notify = lambda event: None) -> Iterator[Link]:
+def connected(
+    site: Site, peers: tuple[str, ...], purpose: str, notify: Observer = lambda event: None
+) -> Iterator[Link]:
     """A link to the peers for one thing other than the run itself, such as predicting."""
     with FlareSite(site.me, site.network, site.credentials, site.listen) as cell:
         link = cell.connect(peers, purpose, notify=notify)
@@ -175,7 +178,7 @@ def connected(site: Site, peers: tuple[str, ...], purpose: str, notify: Notify =
         _leave(link, site, cell)
 
 
-def serve(site: Site, notify: Notify = lambda event: None, until: threading.Event | None = None) -> None:
+def serve(site: Site, notify: Observer = lambda event: None, until: threading.Event | None = None) -> None:
     """Relay what the others send each other, and take part in nothing, until told to stop."""
     if site.me != site.network.server:
         raise InputError(

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from veracausa.errors import InputError, RunError
+from veracausa.events import Observer
 from veracausa.federation.declared_messages import Declared
 from veracausa.federation.order import NOTHING, ORDER_KEY
 from veracausa.federation.own_ids import ALIGNMENT, OwnIds
-from veracausa.runs.atomic import write_whole
+from veracausa.runs.atomic import atomic_write
 from veracausa.runs.folder import refuse_links
-from veracausa.runs.store import Store, decode_tree, encode_tree
-from veracausa.wire.launch import Notify
+from veracausa.runs.store import Store, deserialize_state, serialize_state
 from veracausa.wire.ledger import Ledger
 from veracausa.wire.link import Link
 
@@ -37,7 +37,7 @@ OPEN_ORDER = (
 _SALT = 32
 
 
-class Prepared(ABC):
+class SiteProgram(ABC):
     """One party at its own site. Its folder holds `job.toml`, which all agreed on, and `party.toml`, its own.
 
     Whoever starts it holds the lock of its run folder, calls `align` once on every new link, and then `run`.
@@ -75,11 +75,11 @@ class Prepared(ABC):
         return self.store.folder / "alignment.safetensors"
 
     @abstractmethod
-    def align(self, link: Link, notify: Notify) -> None:
+    def align(self, link: Link, notify: Observer) -> None:
         """Agree with the others on common rows, or on the ones that were agreed on before."""
 
     @abstractmethod
-    def run(self, link: Link, notify: Notify, start_step: int | None) -> None:
+    def run(self, link: Link, notify: Observer, start_step: int | None) -> None:
         """Take part to the end, from the checkpoint of `start_step`; None: from the beginning."""
 
     def _record_alignment(self, link: Link) -> None:
@@ -91,7 +91,7 @@ class Prepared(ABC):
         if not self._kept_path.is_file():
             return NOTHING, None
         try:
-            kept = decode_tree(self._kept_path.read_bytes())
+            kept = deserialize_state(self._kept_path.read_bytes())
             if kept["data"] == self.data_digest:
                 return bytes.fromhex(kept["fingerprint"]), kept["state"]
         except (RunError, KeyError, ValueError):  # torn: there will be another
@@ -100,7 +100,7 @@ class Prepared(ABC):
 
     def _keep(self, fingerprint: bytes, state: Mapping[str, Any]) -> None:
         kept = {"fingerprint": fingerprint.hex(), "data": self.data_digest, "state": dict(state)}
-        write_whole(self._kept_path, encode_tree(kept))
+        atomic_write(self._kept_path, serialize_state(kept))
 
 
 def party_tree(folder: Path) -> dict[str, Any]:
@@ -176,5 +176,5 @@ def order_key(folder: Path, secret: bool) -> bytes | None:
         )
     if secret:
         return own_secret(path, ORDER_KEY)
-    write_whole(path, _AS_IN_TABLE)
+    atomic_write(path, _AS_IN_TABLE)
     return None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from veracausa.errors import InputError
-from veracausa.runs.atomic import write_whole
+from veracausa.runs.atomic import atomic_write
 
 if TYPE_CHECKING:
     from veracausa.wire.flare.link import FlareLink
@@ -80,7 +80,7 @@ class Status:
             told["messages"] = self.link.ledger.messages
             told["step"] = max(told["step"], self.link.step)
             told["members"] = self.link.seen()
-        write_whole(self._path, json.dumps(told).encode())
+        atomic_write(self._path, json.dumps(told).encode())
 
     def __enter__(self) -> Status:
         self._thread.start()

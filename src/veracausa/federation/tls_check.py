@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from veracausa.federation.members import Network
+from veracausa.federation.members import NetworkOptions
 from veracausa.wire.credentials import Credentials, common_name, fingerprint
 
 PATIENCE_S = 5.0
@@ -165,7 +165,7 @@ _HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True)
-class Proof:
+class TlsProof:
     """One thing that was tried."""
 
     name: str
@@ -193,7 +193,7 @@ class Port:
         return _HTTP2 if self.scheme == "grpc" else hello(beside(member))
 
 
-def ports(network: Network) -> list[Port]:
+def ports(network: NetworkOptions) -> list[Port]:
     """Every address that the federation's members have, the serving member's first."""
     found = []
     for name in (network.server, *(name for name in network.members if name != network.server)):
@@ -213,31 +213,31 @@ def unreachable(port: Port) -> str | None:
         return str(error.strerror or error)
 
 
-def prove(port: Port, network: Network, own: Credentials) -> Iterator[Proof]:
+def prove(port: Port, network: NetworkOptions, own: Credentials) -> Iterator[TlsProof]:
     """Try the port as a member, and then as those who must be kept out."""
     me = own.common_name
     session = _Session.open(port, own)
     if isinstance(session, str):
         # Whatever is refused at such a port is refused for a reason of its own, and proves nothing.
-        yield Proof("a member's certificate is let in", False, f"{session}; nothing else can be proved here")
+        yield TlsProof("a member's certificate is let in", False, f"{session}; nothing else can be proved here")
         yield _plaintext(port, me)
         return
-    yield Proof("a member's certificate is let in", True, f"as {me}")
+    yield TlsProof("a member's certificate is let in", True, f"as {me}")
     refusal = _refuses_old_tls(port, own)
     older = f"; older versions: {refusal}" if refusal else ", but TLS 1.0 or 1.1 is spoken too"
-    yield Proof("TLS 1.2 or later", refusal is not None, f"{session.version}, {session.cipher}{older}")
+    yield TlsProof("TLS 1.2 or later", refusal is not None, f"{session.version}, {session.cipher}{older}")
     yield _plaintext(port, me)
     yield _stranger("no certificate is refused", port, _context(port, None), me)
     with tempfile.TemporaryDirectory() as scratch:
         forged = _forge(Path(scratch), network.name, me)
         yield _stranger("another authority's certificate is refused", port, _context(port, forged), me)
     named = session.peer == port.member
-    yield Proof("its certificate is the member's", named, f"{session.peer}: {session.fingerprint}")
+    yield TlsProof("its certificate is the member's", named, f"{session.peer}: {session.fingerprint}")
     yield from _names(port, network, own)
     yield _silence(port, own)
 
 
-def _names(port: Port, network: Network, own: Credentials) -> Iterator[Proof]:
+def _names(port: Port, network: NetworkOptions, own: Credentials) -> Iterator[TlsProof]:
     """Whether names are believed of their owners alone, in both directions."""
     me = own.common_name
     other = _another(network, me, port.member)
@@ -249,16 +249,16 @@ def _names(port: Port, network: Network, own: Credentials) -> Iterator[Proof]:
     found = f"{me} as {other} {answer.value}"
     if nameless is not Answer.silent:
         found += f"; one without a name {nameless.value}, too"
-    yield Proof("another member's name is refused", refused, found)
+    yield TlsProof("another member's name is refused", refused, found)
     if port.scheme == "grpc":
         other = _another(network, port.member)
         right = grpc_refusal(port.address, port.member, own)
         wrong = grpc_refusal(port.address, other, own)
         found = f"whoever dials {other} here " + ("does not talk to it" if wrong else f"talks to {port.member} instead")
-        yield Proof("a grpc dialler verifies the name", right is None and wrong is not None, right or found)
+        yield TlsProof("a grpc dialler verifies the name", right is None and wrong is not None, right or found)
 
 
-def _another(network: Network, *not_these: str) -> str:
+def _another(network: NetworkOptions, *not_these: str) -> str:
     """A member's name that is none of these; where there is no third, one that is at least not the first."""
     free = [name for name in network.members if name not in not_these] + [*not_these[1:], "nobody"]
     return next(name for name in free if name != not_these[0])
@@ -320,7 +320,7 @@ def _refuses_old_tls(port: Port, own: Credentials) -> str | None:
         return _words(error)
 
 
-def _plaintext(port: Port, me: str) -> Proof:
+def _plaintext(port: Port, me: str) -> TlsProof:
     """What a port answers to someone who does not speak TLS."""
     name = "plaintext gets nothing"
     try:
@@ -328,15 +328,15 @@ def _plaintext(port: Port, me: str) -> Proof:
             connection.sendall(port.first_words(me))
             answer = connection.recv(64)
     except TimeoutError:
-        return Proof(name, False, "the port neither answered nor closed")
+        return TlsProof(name, False, "the port neither answered nor closed")
     except OSError:
-        return Proof(name, True, "the connection was closed")
+        return TlsProof(name, True, "the connection was closed")
     if answer and not answer.startswith(_ALERT):
-        return Proof(name, False, f"the port answered in plaintext ({len(answer)} bytes)")
-    return Proof(name, True, "a TLS alert" if answer else "the connection was closed")
+        return TlsProof(name, False, f"the port answered in plaintext ({len(answer)} bytes)")
+    return TlsProof(name, True, "a TLS alert" if answer else "the connection was closed")
 
 
-def _stranger(name: str, port: Port, context: ssl.SSLContext, me: str) -> Proof:
+def _stranger(name: str, port: Port, context: ssl.SSLContext, me: str) -> TlsProof:
     """A TLS 1.3 client is done before the server has looked at it: what counts is what comes after."""
     try:
         with port.connect() as raw, context.wrap_socket(raw) as connection:
@@ -347,18 +347,18 @@ def _stranger(name: str, port: Port, context: ssl.SSLContext, me: str) -> Proof:
             connection.sendall(port.first_words(me))
             answer = connection.recv(1)
     except TimeoutError:
-        return Proof(name, False, "it was not refused")
+        return TlsProof(name, False, "it was not refused")
     except OSError as error:
-        return Proof(name, True, _words(error))
-    return Proof(name, not answer, "it was let in and answered" if answer else "the connection was closed")
+        return TlsProof(name, True, _words(error))
+    return TlsProof(name, not answer, "it was let in and answered" if answer else "the connection was closed")
 
 
-def _silence(port: Port, own: Credentials) -> Proof:
+def _silence(port: Port, own: Credentials) -> TlsProof:
     """Whether others are let in while someone is connected who says nothing."""
     with port.connect():
         session = _Session.open(port, own)
     let_in = not isinstance(session, str)
-    return Proof("a silent client keeps nobody out", let_in, "others are let in" if let_in else str(session))
+    return TlsProof("a silent client keeps nobody out", let_in, "others are let in" if let_in else str(session))
 
 
 def _context(port: Port, identity: Credentials | None) -> ssl.SSLContext:

@@ -17,13 +17,22 @@ from veracausa.data.split_tables import file_of
 from veracausa.data.tables import TableFileOptions
 from veracausa.data.vertical import SPLITS, PartyData, VerticalDataset
 from veracausa.errors import InputError, VeracausaError
+from veracausa.events import Observer
 from veracausa.federation.consent import described_training
 from veracausa.federation.declared_messages import MESSAGE, Declared
 from veracausa.federation.order import agree_on_kept
 from veracausa.federation.order import declared as declared_alignment
 from veracausa.federation.own_ids import ALIGNMENT, own_options
-from veracausa.federation.rows import Found, SiteTable
-from veracausa.federation.site_program import OPEN_ORDER, SEED, SEED_BYTES, Prepared, order_key, own_secret, party_tree
+from veracausa.federation.rows import FoundRows, SiteTable
+from veracausa.federation.site_program import (
+    OPEN_ORDER,
+    SEED,
+    SEED_BYTES,
+    SiteProgram,
+    order_key,
+    own_secret,
+    party_tree,
+)
 from veracausa.models import require_allowed
 from veracausa.runs import folder as folders
 from veracausa.runs.folder import Run
@@ -31,7 +40,6 @@ from veracausa.training.placement import wire_dtype
 from veracausa.training.split.halves import build_defended, make_defense
 from veracausa.training.split.program import PartyProgram, Schema
 from veracausa.training.train import other_settings, rewind_to, summarise
-from veracausa.wire.launch import Notify
 from veracausa.wire.link import Link
 
 _PUBLIC_SEED = (
@@ -41,7 +49,7 @@ _PUBLIC_SEED = (
 _EVERYWHERE = "every site loads the whole data set and takes its own part: this is an exercise, and hides no row"
 
 
-class SplitSite(Prepared):
+class SplitSite(SiteProgram):
     """An active or a passive party with its own files, or with its own part of a data set that every site has.
 
     With `secret`, what this party draws for itself (first weights, the noise of its defense, the active party's order
@@ -86,7 +94,7 @@ class SplitSite(Prepared):
         self.schema: Schema | None = None
         self.notes: tuple[str, ...] = ()
 
-    def align(self, link: Link, notify: Notify) -> None:
+    def align(self, link: Link, notify: Observer) -> None:
         if self.table is None:
             assert self.dataset is not None
             self.data, self.schema = self.dataset.parties[self.me], Schema.of(self.dataset)
@@ -95,7 +103,7 @@ class SplitSite(Prepared):
         self._record_alignment(link)
         fingerprint, state = self._kept()
         reuse, fingerprint = agree_on_kept(link, self.table.parties, fingerprint)
-        found = Found.of_state(state) if reuse else self.table.find(link, notify, self._key)
+        found = FoundRows.of_state(state) if reuse else self.table.find(link, notify, self._key)
         if not reuse:
             self._keep(fingerprint, found.state())
         link.ledger.flush()
@@ -110,10 +118,10 @@ class SplitSite(Prepared):
             _, state = self._kept()
             if state is None:
                 raise InputError(f"{self.path}: these are not the data of the run; put them back as they were")
-            self.data, self.schema, self.notes = self.table.data(Found.of_state(state))
+            self.data, self.schema, self.notes = self.table.data(FoundRows.of_state(state))
         return self._seen()
 
-    def run(self, link: Link, notify: Notify, start_step: int | None) -> None:
+    def run(self, link: Link, notify: Observer, start_step: int | None) -> None:
         assert self.data is not None, "align comes first"
         assert self.schema is not None
         job, finished = self.job, {}

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from veracausa.errors import InputError
-from veracausa.models.dry_pass import written
+from veracausa.models.dry_pass import shape_text
 from veracausa.seeding import drawing_from
 
 _MOST_WEIGHTS = 1 << 27
@@ -27,7 +27,7 @@ class Resize(nn.Module):
         return x if x.shape[2:] == self.size else F.interpolate(x, self.size, mode="nearest")
 
     def extra_repr(self) -> str:
-        return written(self.size)
+        return shape_text(self.size)
 
 
 def build_adapter(payload: tuple[int, ...], expected: tuple[int, ...], rng: torch.Generator) -> nn.Module:
@@ -39,7 +39,7 @@ def build_adapter(payload: tuple[int, ...], expected: tuple[int, ...], rng: torc
     weights = 9 * payload[0] * expected[0] if maps else math.prod(payload) * math.prod(expected)
     if weights > _MOST_WEIGHTS or math.prod(expected) > _MOST_WEIGHTS:
         raise InputError(
-            f"a payload of shape {written(payload)} where {written(expected)} is expected needs an adapter of "
+            f"a payload of shape {shape_text(payload)} where {shape_text(expected)} is expected needs an adapter of "
             f"{weights} weights, more than {_MOST_WEIGHTS}; send maps, or fewer values"
         )
     with drawing_from(rng):

@@ -15,23 +15,23 @@ from torch import Tensor
 Step = Callable[[], None]
 
 
-def captured(step: Step, device: torch.device, keep: Sequence[Tensor] = (), rehearsals: int = 3) -> Step:
+def capture(step: Step, device: torch.device, keep: Sequence[Tensor] = (), warm_up: int = 3) -> Step:
     """The step to call in place of `step`: the replay of its capture on a GPU, the step itself on a CPU.
 
-    A capture has to be rehearsed, and rehearsals are real steps; `keep` gets its values back afterwards. An optimiser
-    makes its state only in the first of them, so that cannot be in `keep`: see `forget`. A step that no graph can hold,
-    say because it looks at its own values, is run as it is.
+    A capture needs warm-up steps, which are real steps. `keep` gets its values back afterwards. An optimiser makes its
+    state only in the first warm-up, so that state cannot be in `keep`: see `reset_optimizer_state`. A step that no
+    graph can hold, say because it looks at its own values, runs as it is.
     """
     if device.type != "cuda":
         return step
     # Detached: a clone that hangs in the autograd graph of a parameter breaks the capture.
     before = [tensor.detach().clone() for tensor in keep]
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.device(device), fastest_convolutions():
+    with torch.cuda.device(device), cudnn_benchmark():
         side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(side):
-            for _ in range(rehearsals):
+            for _ in range(warm_up):
                 step()
         torch.cuda.current_stream(device).wait_stream(side)
         replay: Step
@@ -39,7 +39,7 @@ def captured(step: Step, device: torch.device, keep: Sequence[Tensor] = (), rehe
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 step()
             replay = _Replay(graph, step)
-        except RuntimeError:  # the rehearsals went well, so it is the capture that failed
+        except RuntimeError:  # the warm_up went well, so it is the capture that failed
             replay = step
     with torch.no_grad():
         for tensor, value in zip(keep, before, strict=True):
@@ -47,7 +47,7 @@ def captured(step: Step, device: torch.device, keep: Sequence[Tensor] = (), rehe
     return replay
 
 
-def forget(optimizer: torch.optim.Optimizer) -> None:
+def reset_optimizer_state(optimizer: torch.optim.Optimizer) -> None:
     """The optimiser as if it had never stepped; in place, because a captured step reads from this memory."""
     for state in optimizer.state.values():
         for value in state.values():
@@ -66,7 +66,7 @@ class _Replay:
 
 
 @contextmanager
-def fastest_convolutions() -> Iterator[None]:
+def cudnn_benchmark() -> Iterator[None]:
     """Let cuDNN try its algorithms inside the block; what is captured there will be replayed some thousand times."""
     before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = True

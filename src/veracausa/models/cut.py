@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from veracausa.errors import InputError
 from veracausa.models import models, require_allowed
 from veracausa.models.dropout import bind_dropout
-from veracausa.models.dry_pass import output_of_zeros, written
+from veracausa.models.dry_pass import infer_output, shape_text
 from veracausa.models.options import Convention, ModelOptions
 from veracausa.models.units import resolve, units_of
 from veracausa.seeding import drawing_from
@@ -54,7 +54,7 @@ def join(payloads: Sequence[Tensor], axis: JoinAxis) -> Tensor:
     dim = _join_dim(first.ndim, axis)
     rest = [tuple(size for d, size in enumerate(payload.shape) if d != dim) for payload in payloads]
     if any(payload.ndim != first.ndim for payload in payloads) or any(sizes != rest[0] for sizes in rest):
-        shapes = ", ".join(written(payload.shape) for payload in payloads)
+        shapes = ", ".join(shape_text(payload.shape) for payload in payloads)
         raise InputError(f"payloads of shapes {shapes} cannot be joined along {axis}: they differ elsewhere too")
     return torch.cat(list(payloads), dim)
 
@@ -84,7 +84,7 @@ def build_whole(options: ModelOptions, shape: tuple[int, ...], outputs: int, rng
     """The model uncut, every layer sized for samples of `shape`; what an unsplit baseline trains."""
     with drawing_from(rng):
         whole = nn.Sequential(*units_of(build(options, shape, outputs)))
-        output_of_zeros(whole, shape, options.name, "a sample")
+        infer_output(whole, shape, options.name, "a sample")
     bind_dropout(whole, rng)
     return whole
 
@@ -100,7 +100,7 @@ def build_bottom(
     with drawing_from(rng):
         model = build(options, shape, outputs)
         bottom, _ = cut(model, options.cut, options.cut_convention, name=options.name)
-        sent = output_of_zeros(bottom, shape, options.name, "a sample")[0].numel()
+        sent = infer_output(bottom, shape, options.name, "a sample")[0].numel()
         limit = options.payload_limit(columns)
         if limit is not None and sent > limit:
             narrow = nn.Linear(sent, limit)
@@ -129,11 +129,11 @@ def build_top(
     with drawing_from(rng):
         model = build(options, shape or joined, outputs)
         bottom, top = cut(model, options.cut, options.cut_convention, name=options.name)
-        output_of_zeros(top, joined, options.name, "the joined payload", first=len(bottom) + 1)
+        infer_output(top, joined, options.name, "the joined payload", first=len(bottom) + 1)
     bind_dropout(top, rng)
     return top
 
 
 def payload_shape(bottom: nn.Sequential, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of what `bottom` gives for one sample of `shape`; the bottom is left as it was."""
-    return tuple(output_of_zeros(bottom, shape, "bottom", "a sample").shape[1:])
+    return tuple(infer_output(bottom, shape, "bottom", "a sample").shape[1:])

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from veracausa.models.input_scaling import Levelled
+from veracausa.models.input_scaling import RobustInputScaling
 
 _VECTOR_CHANNELS = 128
 
@@ -48,7 +48,7 @@ class LinearResidualBlock(nn.Module):
         return total
 
 
-class Resize(nn.Module):
+class ResizeTo(nn.Module):
     """To a fixed height and width; nothing to do where they are right already."""
 
     def __init__(self, size: Size) -> None:
@@ -118,7 +118,7 @@ def table_decoder(
     features = math.prod(payload)
     return nn.Sequential(
         nn.Flatten(),
-        *([Levelled(features)] if levelled else []),
+        *([RobustInputScaling(features)] if levelled else []),
         nn.BatchNorm1d(features, affine=False),
         nn.Linear(features, width),
         *(LinearResidualBlock(width) for _ in range(blocks)),
@@ -149,11 +149,11 @@ def _picture_decoder(
     layers: list[nn.Module] = []
     if len(payload) == 3:
         arriving, start = payload[0], (payload[1], payload[2])
-        layers += [Levelled(arriving)] if levelled else []
+        layers += [RobustInputScaling(arriving)] if levelled else []
     else:
         arriving, start = _VECTOR_CHANNELS, (-(-height // 4), -(-width // 4))
         features = math.prod(payload)
-        layers += [nn.Flatten(), *([Levelled(features)] if levelled else [])]
+        layers += [nn.Flatten(), *([RobustInputScaling(features)] if levelled else [])]
         layers += [nn.BatchNorm1d(features, affine=False), VectorToMap(features, start)]
     # Payloads come in any scale; a decoder must not depend on it.
     layers += [nn.BatchNorm2d(arriving, affine=False), *_activated(nn.Conv2d(arriving, channels, 3, padding=1))]
@@ -161,10 +161,10 @@ def _picture_decoder(
         layers += block()
     for size in upsampling_sizes(start, (height, width))[1:]:
         up = nn.ConvTranspose2d(channels, channels, 3, stride=2, padding=1, output_padding=1)
-        layers += [*_activated(up), Resize(size), *after_upsampling()]
+        layers += [*_activated(up), ResizeTo(size), *after_upsampling()]
     layers += [nn.BatchNorm2d(channels), nn.ReLU(), nn.Conv2d(channels, outputs, 3, padding=1)]
     layers += [nn.BatchNorm2d(outputs)] if final_norm else []
-    return nn.Sequential(*layers, Resize((height, width)), nn.Sigmoid())
+    return nn.Sequential(*layers, ResizeTo((height, width)), nn.Sigmoid())
 
 
 def _activated(convolution: nn.Module) -> list[nn.Module]:

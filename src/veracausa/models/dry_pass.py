@@ -14,7 +14,7 @@ from veracausa.errors import InputError
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
+def eval_mode(model: nn.Module) -> Iterator[None]:
     """Eval mode inside the block; every module gets back the mode it had, not the model's mode."""
     before = [(module, module.training) for module in model.modules()]
     model.eval()
@@ -25,7 +25,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def output_of_zeros(part: nn.Sequential, shape: Sequence[int], name: str, arriving: str, first: int = 1) -> Tensor:
+def infer_output(part: nn.Sequential, shape: Sequence[int], name: str, arriving: str, first: int = 1) -> Tensor:
     """What `part` gives for one sample of zeros; lazy layers have their sizes afterwards.
 
     Eval mode and no gradient: BatchNorm keeps its running statistics, dropout draws nothing. `first` is the number of
@@ -34,7 +34,7 @@ def output_of_zeros(part: nn.Sequential, shape: Sequence[int], name: str, arrivi
     weight = next((p for p in part.parameters() if not is_lazy(p)), None)
     device, dtype = (weight.device, weight.dtype) if weight is not None else (None, None)
     values = torch.zeros((1, *shape), device=device, dtype=dtype)
-    with evaluating(part), torch.no_grad():
+    with eval_mode(part), torch.no_grad():
         for number, unit in enumerate(part, start=first):
             with _trail(unit) as trail:
                 try:
@@ -79,7 +79,7 @@ def _trail(unit: nn.Module) -> Iterator[list[tuple[nn.Module, tuple[int, ...]]]]
 def _misfit(
     trail: list[tuple[nn.Module, tuple[int, ...]]], arriving: str, shape: Sequence[int], error: Exception
 ) -> str:
-    origin = f"{arriving} of shape {written(shape)}"
+    origin = f"{arriving} of shape {shape_text(shape)}"
     if trail:
         leaf, given = trail[-1]
         if isinstance(leaf, nn.Linear) and given and given[-1] != leaf.in_features:
@@ -89,10 +89,10 @@ def _misfit(
             )
         channels = getattr(leaf, "in_channels", None)
         if isinstance(channels, int) and (len(given) < 2 or given[0] != channels):
-            return f"expects maps of {channels} channels, but {origin} brings {written(given)}"
+            return f"expects maps of {channels} channels, but {origin} brings {shape_text(given)}"
     return f"cannot take what {origin} brings: {type(error).__name__}: {error}"
 
 
-def written(shape: Sequence[int]) -> str:
+def shape_text(shape: Sequence[int]) -> str:
     """`64×32×16`."""
     return "×".join(map(str, shape))

@@ -27,7 +27,7 @@ HEAVY = 0.75
 """Where the others hold more of the squared deviations, payloads are levelled. Usual: 0.15; sparse ones: up to 0.65."""
 
 
-class Levelled(nn.Module):
+class RobustInputScaling(nn.Module):
     """Nothing at all, unless a few rows outweigh all others: then asinh of what ordinary rows would be standardised to.
 
     A normalisation sees nothing but the few rows, and all others look alike to the layers behind it. A defense need
@@ -43,7 +43,7 @@ class Levelled(nn.Module):
         self.needed = False
 
     @classmethod
-    def of(cls, decoder: nn.Module) -> Levelled | None:
+    def of(cls, decoder: nn.Module) -> RobustInputScaling | None:
         """The one that a decoder begins with."""
         return next((module for module in decoder.modules() if isinstance(module, cls)), None)
 

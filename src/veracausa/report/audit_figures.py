@@ -14,7 +14,7 @@ from veracausa.runs.record import RunRecord, mapping, number
 
 
 @dataclass(frozen=True)
-class Point:
+class AuditPoint:
     """One run: what it leaks, how accurate it is."""
 
     label: str
@@ -22,13 +22,13 @@ class Point:
     accuracy: float
 
 
-def point_of(run: RunRecord, label: str) -> Point | None:
+def point_of(run: RunRecord, label: str) -> AuditPoint | None:
     """The run as a point; None where it has no accuracy or nobody attacked it."""
     accuracy = run.scores.get("accuracy")
-    return None if accuracy is None or run.leakage is None else Point(label, run.leakage, accuracy)
+    return None if accuracy is None or run.leakage is None else AuditPoint(label, run.leakage, accuracy)
 
 
-def frontier_svg(points: Sequence[Point]) -> str:
+def frontier_svg(points: Sequence[AuditPoint]) -> str:
     """Accuracy over leakage, one dot a run: better is further up and further left."""
     figure = Figure(figsize=(4.6, 3.1), layout="constrained")
     axes = figure.add_subplot()

@@ -9,7 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from veracausa.errors import InputError
-from veracausa.report.audit_figures import Point, frontier_svg, point_of
+from veracausa.report.audit_figures import AuditPoint, frontier_svg, point_of
 from veracausa.report.figures import SCORES, SHARES, Chart, Curve, chart_svg, format_bytes, format_score
 from veracausa.report.run_page import format_seconds, render, write_page
 from veracausa.runs.record import RunRecord, numbers, read_run
@@ -100,7 +100,7 @@ def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
     return f"{len(rows)} runs compared."
 
 
-def _points(runs: Mapping[str, RunRecord]) -> list[Point]:
+def _points(runs: Mapping[str, RunRecord]) -> list[AuditPoint]:
     """The audited runs as accuracy and leakage."""
     return [point for name, run in runs.items() if (point := point_of(run, name)) is not None]
 

@@ -80,14 +80,14 @@ _STRIP_SCALE = 48
 
 
 @dataclass(frozen=True)
-class Figure:
+class DefenseFigure:
     """One small chart and the sentence that says how to read it."""
 
     svg: str
     sentence: str
 
 
-def defense_figures(run: RunRecord) -> list[Figure]:
+def defense_figures(run: RunRecord) -> list[DefenseFigure]:
     """A chart a diagnostic with a line a party, and one of the risk; no chart without points."""
     known = [name for name in DIAGNOSTICS if any(_has(records, name) for records in run.measured.values())]
     others = dict.fromkeys(
@@ -98,12 +98,12 @@ def defense_figures(run: RunRecord) -> list[Figure]:
         if name not in DIAGNOSTICS
     )
     figures = [
-        Figure(chart_svg(chart, small=True), DIAGNOSTICS.get(name, OWN))
+        DefenseFigure(chart_svg(chart, small=True), DIAGNOSTICS.get(name, OWN))
         for name in (*known, *others)
         if (chart := _chart(_title(name), run.measured, "diagnostics", name))
     ]
     risk = _chart("Risk of inversion (InvRE)", _in_all_directions(run.measured), "risk", "invre")
-    return [*([Figure(chart_svg(risk, small=True), RISK)] if risk else []), *figures]
+    return [*([DefenseFigure(chart_svg(risk, small=True), RISK)] if risk else []), *figures]
 
 
 def gate_rows(run: RunRecord) -> list[tuple[str, list[str]]]:

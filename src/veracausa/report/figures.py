@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from veracausa.runs.atomic import write_whole
+from veracausa.runs.atomic import atomic_write
 from veracausa.runs.record import number as number
 from veracausa.runs.record import numbers
 
@@ -302,4 +302,4 @@ def _png(figure: Figure, path: Path) -> None:
     figure.set_facecolor("white")
     file = io.BytesIO()
     figure.savefig(file, dpi=150, format="png")
-    write_whole(path, file.getvalue())
+    atomic_write(path, file.getvalue())

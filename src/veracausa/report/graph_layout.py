@@ -28,7 +28,7 @@ Way = list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
-class Layout:
+class GraphLayout:
     """Centres of the boxes, and the points that each edge passes, from its upper end to its lower."""
 
     x: list[float]
@@ -38,7 +38,7 @@ class Layout:
     height: float
 
 
-def layered(d: int, edges: Sequence[Edge], widths: Sequence[float]) -> Layout:
+def layered(d: int, edges: Sequence[Edge], widths: Sequence[float]) -> GraphLayout:
     """A layout of a DAG with boxes this wide: parts that hang together each in layers, the largest first."""
     parts = sorted(_parts(d, edges), key=lambda part: -len(part))
     drawn = []
@@ -58,7 +58,7 @@ def layered(d: int, edges: Sequence[Edge], widths: Sequence[float]) -> Layout:
             ways[part[cause], part[effect]] = [(across + left, down + top) for across, down in way]
         width, lowest = max(width, left + one.width), max(lowest, top + one.height)
         left += one.width + 2 * GAP
-    return Layout(x, y, ways, width, lowest)
+    return GraphLayout(x, y, ways, width, lowest)
 
 
 def _parts(d: int, edges: Sequence[Edge]) -> list[list[int]]:
@@ -70,7 +70,7 @@ def _parts(d: int, edges: Sequence[Edge]) -> list[list[int]]:
     return [[node for node in range(d) if part[node] == mark] for mark in dict.fromkeys(part)]
 
 
-def _layout(d: int, edges: Sequence[Edge], widths: Sequence[float]) -> Layout:
+def _layout(d: int, edges: Sequence[Edge], widths: Sequence[float]) -> GraphLayout:
     """One part, after Sugiyama: layers, few crossings, straight lines."""
     layer = _layers(d, edges)
     # Every layer that an edge crosses gets a point of it, so that it takes its place among the boxes there.
@@ -100,7 +100,7 @@ def _layout(d: int, edges: Sequence[Edge], widths: Sequence[float]) -> Layout:
     x = [at - low for at in x]
     ways = _ways(chains, x, room, level, d)
     y = [at * LAYER + BOX / 2 for at in layer]
-    return Layout(x[:d], y, ways, high - low, (len(rows) - 1) * LAYER + BOX)
+    return GraphLayout(x[:d], y, ways, high - low, (len(rows) - 1) * LAYER + BOX)
 
 
 def _layers(d: int, edges: Sequence[Edge]) -> list[int]:

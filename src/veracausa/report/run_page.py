@@ -25,7 +25,7 @@ from veracausa.report.figures import (
     format_score,
     training_charts,
 )
-from veracausa.runs.atomic import write_whole
+from veracausa.runs.atomic import atomic_write
 from veracausa.runs.folder import refuse_links
 from veracausa.runs.record import RunRecord, format_shape, mapping, numbers, read_run
 
@@ -188,7 +188,7 @@ def write_page(path: Path, text: str) -> Path:
     # Here, because it brings torch with it, which reading a run does not need.
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, text.encode())
+    atomic_write(path, text.encode())
     return path
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def atomic_write(path: Path, content: bytes) -> None:
     """Write a file so that a crash leaves either the old one or the new one, never half of it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from veracausa.errors import InputError, RunError, VeracausaError
-from veracausa.runs.atomic import write_whole
+from veracausa.runs.atomic import atomic_write
 from veracausa.runs.machine import describe_machine
 
 if TYPE_CHECKING:
@@ -88,14 +88,14 @@ def create(path: Path, job: Job, parties: Mapping[str, str]) -> Run:
     import tomli_w
 
     make(path)
-    write_whole(path / "config.toml", job.to_toml().encode())  # first: from here on the run can be resumed
+    atomic_write(path / "config.toml", job.to_toml().encode())  # first: from here on the run can be resumed
     for name, role in parties.items():
         folder = path / "parties" / name
         folder.mkdir(parents=True, exist_ok=True)
         own = job.party.get(name)
         defense = job.defense_of(name).model_dump(mode="json", exclude_none=True) if role == "passive" else {}
         party = {"name": name, "role": role, "data": dict(own.data) if own else {}, "defense": defense}
-        write_whole(folder / "party.toml", tomli_w.dumps(party).encode())
+        atomic_write(folder / "party.toml", tomli_w.dumps(party).encode())
     write_json(path / "environment.json", environment(job))
     return Run(path, job.model.allowed)
 
@@ -146,7 +146,7 @@ def how_it_ended(error: BaseException) -> tuple[str, str]:
 
 
 def write_json(path: Path, value: Any) -> None:
-    write_whole(path, (json.dumps(value, indent=2) + "\n").encode())
+    atomic_write(path, (json.dumps(value, indent=2) + "\n").encode())
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -167,7 +167,7 @@ def keep_metrics_until(path: Path, step: int) -> None:
     if target.exists():
         before = (record for record in read_lines(target) if record.get("step", 0) <= step)
         kept = [record for record in before if record.get("event") != "risk"]
-        write_whole(target, "".join(json.dumps(record) + "\n" for record in kept).encode())
+        atomic_write(target, "".join(json.dumps(record) + "\n" for record in kept).encode())
 
 
 def refuse_links(path: Path) -> None:

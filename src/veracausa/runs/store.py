@@ -16,7 +16,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from veracausa.errors import RunError, of_system
-from veracausa.runs.atomic import write_whole
+from veracausa.runs.atomic import atomic_write
 from veracausa.wire.ledger import Ledger
 from veracausa.wire.link import Link
 
@@ -56,7 +56,7 @@ def unflatten(tensors: dict[str, Tensor], skeleton: Any) -> Any:
     return skeleton
 
 
-def encode_tree(state: Any) -> bytes:
+def serialize_state(state: Any) -> bytes:
     tensors, skeleton = flatten(state)
     return save(tensors, metadata={"skeleton": json.dumps(skeleton)})
 
@@ -67,11 +67,11 @@ def read_tree(path: Path) -> Any:
         content = path.read_bytes()
     except OSError as error:
         raise of_system(error, path) from None
-    return decode_tree(content, path)
+    return deserialize_state(content, path)
 
 
-def decode_tree(content: bytes, path: Path | None = None) -> Any:
-    """The state of `encode_tree`; raises `RunError` on bytes that are not one, with the path that they came from."""
+def deserialize_state(content: bytes, path: Path | None = None) -> Any:
+    """The state of `serialize_state`. Bytes that are not one raise `RunError` with the path that they came from."""
     where = "" if path is None else f"{path}: "
     try:
         (length,) = (int.from_bytes(content[:8], "little"),)
@@ -136,8 +136,8 @@ class Store:
         """Keep the party's state after `step` training steps; older checkpoints beyond `keep` go."""
         self.ledger.flush()
         ledger = {"messages": self.ledger.messages, "bytes": self.ledger.bytes_sent}
-        content = encode_tree({"step": step, "ledger": ledger, "state": state})
-        write_whole(self.checkpoints / f"step-{step:08d}-{digest(content)}.safetensors", content)
+        content = serialize_state({"step": step, "ledger": ledger, "state": state})
+        atomic_write(self.checkpoints / f"step-{step:08d}-{digest(content)}.safetensors", content)
         self._remove(old for old in sorted(self.steps())[: -self.keep] if self.marked is None or old < self.marked)
         if self.after_save is not None:
             self.after_save(step, self.mark)
@@ -155,7 +155,7 @@ class Store:
     def keep_moment(self, step: int, model: Mapping[str, Any]) -> None:
         """Keep the party's model as it is after `step` training steps, for good."""
         self.moments.mkdir(exist_ok=True)
-        write_whole(self.moments / f"step-{step:08d}.safetensors", encode_tree(model))
+        atomic_write(self.moments / f"step-{step:08d}.safetensors", serialize_state(model))
 
     def moment_steps(self) -> list[int]:
         """The steps whose models were kept for good, in order."""
@@ -171,8 +171,8 @@ class Store:
 
     def keep_prepared(self, kept: Mapping[str, Any]) -> str:
         """Keep what a defense prepared, once for all checkpoints; its digest, by which they know it again."""
-        content = encode_tree(kept)
-        write_whole(self.prepared_path, content)
+        content = serialize_state(kept)
+        atomic_write(self.prepared_path, content)
         return digest(content)
 
     def prepared(self, expected: str) -> Any:
@@ -185,7 +185,7 @@ class Store:
                 f"{self.prepared_path}: is not what the party's defense was trained with "
                 f"(digest {digest(content)}, expected {expected}); {_PUT_BACK}"
             )
-        return decode_tree(content, self.prepared_path)
+        return deserialize_state(content, self.prepared_path)
 
     def forget_after(self, step: int) -> None:
         """Remove the checkpoints and moments of later steps, whole or torn: they will be made again."""
@@ -213,7 +213,7 @@ class Store:
         if content is None:
             raise RunError(f"{self.checkpoints}: no whole checkpoint of step {step}")
         where = self.checkpoints / f"step-{step:08d}-{digest(content)}.safetensors"
-        tree = decode_tree(content, where)
+        tree = deserialize_state(content, where)
         try:
             messages, sent, state = tree["ledger"]["messages"], tree["ledger"]["bytes"], tree["state"]
         except (KeyError, TypeError):

@@ -24,7 +24,7 @@ from veracausa.data.vertical import VerticalDataset
 from veracausa.defenses import defenses
 from veracausa.defenses.causshield.surrogates import surrogates
 from veracausa.errors import InputError, VeracausaError
-from veracausa.runs.store import decode_tree, encode_tree
+from veracausa.runs.store import deserialize_state, serialize_state
 from veracausa.testing.synthetic import BATCH, CLASSES, KINDS, SHAPES, Kind, toy_data, toy_job
 from veracausa.training.split.active import ActiveParty
 from veracausa.training.split.passive import PassiveParty
@@ -174,8 +174,8 @@ def _broken_off(job: Job, data: VerticalDataset) -> None:
     rows = old.parts["train"].take(ids)
     payload, context = old.defense.forward(rows, ids, 0)
     old.defense.backward(context, torch.full_like(payload, 0.01))
-    fresh.defense.load_prepared(decode_tree(encode_tree(old.defense.prepared())), fresh.parts["train"])
-    fresh.load_state(decode_tree(encode_tree(old.state())))
+    fresh.defense.load_prepared(deserialize_state(serialize_state(old.defense.prepared())), fresh.parts["train"])
+    fresh.load_state(deserialize_state(serialize_state(old.state())))
     fresh.bottom.train()
     first, second = (party.defense.forward(rows, ids, 1)[0] for party in (old, fresh))
     if not torch.equal(first, second):

@@ -27,7 +27,7 @@ from veracausa.defenses.risk_map import STRICT, NotDifferentiable, RiskMap, diff
 from veracausa.models.cut import payload_shape
 from veracausa.models.dropout import Dropout, bind_dropout
 from veracausa.registry import Options
-from veracausa.runs.store import decode_tree, encode_tree, same
+from veracausa.runs.store import deserialize_state, same, serialize_state
 
 ROWS, BATCH, STEPS = 24, 8, 3
 
@@ -155,7 +155,7 @@ class _Bound:
 
 def _copied(state: Any) -> Any:
     """The state as a checkpoint would bring it back: a copy, through bytes."""
-    return decode_tree(encode_tree(state))
+    return deserialize_state(serialize_state(state))
 
 
 _METHODS = (

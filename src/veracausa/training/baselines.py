@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,14 +14,13 @@ from veracausa import seeding
 from veracausa.config import Job
 from veracausa.data.vertical import PartyData, Split, VerticalDataset
 from veracausa.errors import InputError
+from veracausa.events import Observer
 from veracausa.models.cut import build_bottom, build_top, build_whole, join, payload_shape
 from veracausa.training.evaluate import evaluate, loss_function
 from veracausa.training.optimization import BatchOrder, learning_rate, make_optimizer, set_learning_rate
-from veracausa.training.placement import choose_device, placed, precision_context, rows_of
+from veracausa.training.placement import choose_device, fetch_rows, precision_context, to_device
 from veracausa.training.split.active import EVALUATION_ROWS
 from veracausa.training.split.program import Schema
-
-Observer = Callable[[Mapping[str, Any]], None]
 
 
 class Centralised:
@@ -30,7 +29,7 @@ class Centralised:
     def __init__(self, job: Job, dataset: VerticalDataset, model: nn.Module, holders: Sequence[PartyData]) -> None:
         self.job, self.dataset, self.schema = job, dataset, Schema.of(dataset)
         self.device = choose_device(job.runtime.device)
-        self.model = placed(model, job.runtime, self.device)
+        self.model = to_device(model, job.runtime, self.device)
         self.holders = [
             {split: holder.part(split).to(self.device) for split in ("train", "validation", "test")}
             for holder in holders
@@ -51,7 +50,7 @@ class Centralised:
         self.step = 0
 
     def rows(self, split: Split, ids: Tensor) -> list[Tensor]:
-        return [rows_of(holder[split], ids, self.job.runtime) for holder in self.holders]
+        return [fetch_rows(holder[split], ids, self.job.runtime) for holder in self.holders]
 
     def train_step(self) -> Tensor:
         """One step of ordinary back-propagation through the whole graph."""

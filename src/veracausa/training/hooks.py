@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from veracausa.errors import InputError
-from veracausa.models.dry_pass import evaluating
+from veracausa.models.dry_pass import eval_mode
 
 Predict = Callable[[Mapping[str, Tensor], Tensor | None], Tensor]
 """From every passive party's payload, and the active party's own rows where it holds any, to the top's outputs."""
 
 
 @dataclass(frozen=True)
-class Meeting:
+class FederationInfo:
     """What a watcher is told once, when the parties have met."""
 
     predict: Predict
@@ -29,13 +29,13 @@ class Meeting:
     steps: int
 
 
-class Watcher:
+class ActivePartyHook:
     """The one that changes nothing, and the base of the others.
 
     In every exchange: `saw`, then `answer` for each passive party, then `answered` when all gradients are on their way.
     """
 
-    def begin(self, meeting: Meeting) -> None:
+    def begin(self, meeting: FederationInfo) -> None:
         """The parties have met; no exchange has taken place, or those before a resume."""
 
     def saw(self, step: int, ids: Tensor, payloads: Mapping[str, Tensor], labels: Tensor) -> None:
@@ -59,13 +59,13 @@ class Watcher:
         """The training is over."""
 
 
-class Watchers(Watcher):
+class Watchers(ActivePartyHook):
     """Several in one: each sees every exchange, and each may change the answer that the one before it gave."""
 
-    def __init__(self, watchers: Sequence[Watcher]) -> None:
+    def __init__(self, watchers: Sequence[ActivePartyHook]) -> None:
         self.watchers = tuple(watchers)
 
-    def begin(self, meeting: Meeting) -> None:
+    def begin(self, meeting: FederationInfo) -> None:
         for watcher in self.watchers:
             watcher.begin(meeting)
 
@@ -103,6 +103,6 @@ class Watchers(Watcher):
 def untouched(model: nn.Module, x: Tensor) -> Tensor:
     """The model's output in eval mode, differentiable in `x`: its weights are constants, its statistics stay."""
     weights = {name: weight.detach() for name, weight in model.named_parameters()}
-    with evaluating(model):
+    with eval_mode(model):
         output: Tensor = functional_call(model, weights, (x,))
     return output

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from veracausa import seeding
-from veracausa.config import Optimizer, Schedule
+from veracausa.config import Optimizer, ScheduleOptions
 
 
 def make_optimizer(parameters: Iterable[nn.Parameter], options: Optimizer) -> torch.optim.Optimizer:
@@ -36,7 +36,7 @@ def load_optimizer(optimizer: torch.optim.Optimizer, kept: dict[str, Any]) -> No
                 state[name] = torch.empty_like(weight, dtype=value.dtype).copy_(value)
 
 
-def learning_rate(step: int, steps: int, lr: float, schedule: Schedule) -> float:
+def learning_rate(step: int, steps: int, lr: float, schedule: ScheduleOptions) -> float:
     """The learning rate of training step `step` (from 0) out of `steps`."""
     if step < schedule.warmup:
         return lr * (step + 1) / schedule.warmup

@@ -36,13 +36,13 @@ def wire_dtype(runtime: Runtime) -> torch.dtype:
     return torch.bfloat16 if runtime.precision == "bf16" else torch.float32
 
 
-def placed(module: nn.Module, runtime: Runtime, device: torch.device) -> nn.Module:
+def to_device(module: nn.Module, runtime: Runtime, device: torch.device) -> nn.Module:
     """The module on the device, its weights in the memory format of the job."""
     memory_format = torch.channels_last if runtime.channels_last else torch.preserve_format
     return module.to(device=device, memory_format=memory_format)  # type: ignore[call-overload, no-any-return]
 
 
-def rows_of(part: Part, ids: Tensor, runtime: Runtime) -> Tensor:
+def fetch_rows(part: Part, ids: Tensor, runtime: Runtime) -> Tensor:
     """The features at these positions, in the memory format of the job."""
     rows = part.take(ids)
     channels_last = runtime.channels_last and rows.ndim == 4
@@ -92,7 +92,7 @@ class Runner:
         torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
         captured = torch.cuda.make_graphed_callables(_InPrecision(self.module, self.precision), (sample,))
         self._graph = cast(Callable[[Tensor], Tensor], captured)
-        for buffer, before in kept:  # the rehearsals before a capture must not count as training
+        for buffer, before in kept:  # the warm_up before a capture must not count as training
             buffer.copy_(before)
         self._shape = x.shape
 

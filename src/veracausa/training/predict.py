@@ -16,15 +16,16 @@ from veracausa.config import Job
 from veracausa.data.load import load, load_new
 from veracausa.data.vertical import PartyData, VerticalDataset
 from veracausa.errors import InputError
+from veracausa.events import Observer
 from veracausa.models import require_allowed
-from veracausa.runs.atomic import safe, write_whole
+from veracausa.runs.atomic import atomic_write, safe
 from veracausa.runs.folder import Run
 from veracausa.training.checkpoints import check_shape, restore_passive, saved_model
 from veracausa.training.evaluate import evaluate
 from veracausa.training.placement import choose_device
 from veracausa.training.split.active import ActiveParty
 from veracausa.training.split.program import Schema, make_party
-from veracausa.wire.launch import Launch, Notify, Program
+from veracausa.wire.launch import Launch, Program
 from veracausa.wire.link import Link
 
 
@@ -59,7 +60,7 @@ class Predictions:
         else:
             rows.writerow(["id", "prediction"])
             rows.writerows(zip(map(cell, self.ids), (f"{value:.6g}" for value in self.outputs.tolist()), strict=True))
-        write_whole(path, text.getvalue().encode())
+        atomic_write(path, text.getvalue().encode())
 
 
 @dataclass
@@ -73,7 +74,7 @@ class Serving:
     model: Mapping[str, Any]
     results: dict[str, Tensor]
 
-    def __call__(self, link: Link, notify: Notify) -> None:
+    def __call__(self, link: Link, notify: Observer) -> None:
         data = replace(self.data, train=self.data.train.none())  # it answers as it was trained: they are of no use
         if data.name != self.job.parties.active:
             restore_passive(self.run, data.name, data, self.schema).run(link)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from veracausa.config import Job, load_job
 from veracausa.data.load import load
 from veracausa.data.vertical import PartyData, VerticalDataset
 from veracausa.errors import InputError, RunError, of_system
+from veracausa.events import Observer
 from veracausa.models import require_allowed
 from veracausa.models.adapters import build_adapter
 from veracausa.models.cut import build_bottom, build_top, payload_shape
@@ -25,8 +26,6 @@ from veracausa.training.placement import choose_device
 from veracausa.training.split.halves import build_defended, make_defense
 from veracausa.training.split.program import MakeWatcher, PartyProgram, Schema, share, unshare
 from veracausa.wire.launch import Launch
-
-Observer = Callable[[Mapping[str, Any]], None]
 
 
 def train(

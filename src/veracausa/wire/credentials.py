@@ -281,7 +281,7 @@ class DenyList:
         """Write further entries into the file; how many were new."""
         import tomli_w
 
-        from veracausa.runs.atomic import write_whole
+        from veracausa.runs.atomic import atomic_write
 
         assert self.path is not None
         kept = _entries(self.path)
@@ -290,7 +290,7 @@ class DenyList:
         new = [{**entry, "since": when} for entry in entries if bare(entry["sha256"]) not in known]
         if new:
             text = tomli_w.dumps({"denied": [*kept, *new]}, multiline_strings=False)
-            write_whole(self.path, (_HEAD + text).encode())
+            atomic_write(self.path, (_HEAD + text).encode())
         return len(new)
 
     def _read(self) -> None:

@@ -18,13 +18,13 @@ import torch
 
 from veracausa import errors as our_errors
 from veracausa.errors import PeerLost, RunError, VeracausaError, WireError
+from veracausa.events import Observer
 from veracausa.wire.codec import DEFAULT_MAX_BODY
 from veracausa.wire.link import Link
 from veracausa.wire.processes import ProcessLink, Wires, make_wires
 from veracausa.wire.threads import Turns, first_cause, run_threads, share_one_heap, thread_links
 
-Notify = Callable[[Mapping[str, Any]], None]
-Program = Callable[[Link, Notify], None]
+Program = Callable[[Link, Observer], None]
 """A party: a straight program over a link, which may tell whoever started it how it is getting on."""
 
 
@@ -38,14 +38,14 @@ class Launch:
     device: str = "cpu"
     cpu_threads: Mapping[str, int] | None = None
 
-    def run(self, programs: Mapping[str, Program], notify: Notify = lambda event: None) -> None:
+    def run(self, programs: Mapping[str, Program], notify: Observer = lambda event: None) -> None:
         """Run all parties to their end; raise what went wrong first."""
         if self.link == "threads":
             self._in_threads(programs, notify)
         else:
             self._in_processes(programs, notify)
 
-    def _in_threads(self, programs: Mapping[str, Program], notify: Notify) -> None:
+    def _in_threads(self, programs: Mapping[str, Program], notify: Observer) -> None:
         turns = Turns() if self.device.startswith("cuda") else None
         links = thread_links(list(programs), self.timeout, turns=turns, max_body=self.max_body)
         lock = threading.Lock()
@@ -59,7 +59,7 @@ class Launch:
 
         run_threads({name: bound(program) for name, program in programs.items()}, links, turns, self.cpu_threads)
 
-    def _in_processes(self, programs: Mapping[str, Program], notify: Notify) -> None:
+    def _in_processes(self, programs: Mapping[str, Program], notify: Observer) -> None:
         context = multiprocessing.get_context("spawn")
         wires = make_wires(list(programs))
         processes: dict[str, BaseProcess] = {}
@@ -87,7 +87,7 @@ class Launch:
 
 
 def _attend(
-    processes: Mapping[str, BaseProcess], reports: Mapping[str, Connection], notify: Notify, timeout: float
+    processes: Mapping[str, BaseProcess], reports: Mapping[str, Connection], notify: Observer, timeout: float
 ) -> list[BaseException]:
     """Pass on what the children say until all have ended; after a first failure the rest get a while to end too."""
     failures: list[BaseException] = []

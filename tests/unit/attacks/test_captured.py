@@ -1,11 +1,11 @@
-"""A captured step: itself on a CPU; on a GPU the same numbers, with the rehearsals undone."""
+"""A captured step: itself on a CPU; on a GPU the same numbers, with the warm_up undone."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from veracausa.models.cuda_graph import captured, forget
+from veracausa.models.cuda_graph import capture, reset_optimizer_state
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -16,7 +16,7 @@ def test_on_a_cpu_it_is_the_step_itself_and_rehearses_nothing() -> None:
     def step() -> None:
         calls.append(1)
 
-    assert captured(step, torch.device("cpu"), [torch.zeros(2)]) is step
+    assert capture(step, torch.device("cpu"), [torch.zeros(2)]) is step
     assert not calls
 
 
@@ -26,7 +26,7 @@ def test_an_optimiser_forgets_in_place() -> None:
     weight.grad = torch.ones(3)
     optimizer.step()
     held = optimizer.state[weight]["exp_avg"]
-    forget(optimizer)
+    reset_optimizer_state(optimizer)
     assert optimizer.state[weight]["exp_avg"] is held
     assert all(not value.any() for value in optimizer.state[weight].values())
 
@@ -39,8 +39,8 @@ def descent(device: torch.device, steps: int) -> torch.Tensor:
         (weight.grad,) = torch.autograd.grad((weight - 3).square().sum(), [weight])
         optimizer.step()
 
-    replay = captured(step, device, [weight])
-    forget(optimizer)
+    replay = capture(step, device, [weight])
+    reset_optimizer_state(optimizer)
     for _ in range(steps):
         replay()
     return weight.detach().cpu()
@@ -61,7 +61,7 @@ def test_a_step_that_looks_at_its_values_is_run_as_it_is() -> None:
     def step() -> None:
         total.add_(1.0 if float(total) < 100 else 2.0)
 
-    replay = captured(step, device, [total])
+    replay = capture(step, device, [total])
     assert float(total) == 0
     replay()
     assert float(total) == 1

@@ -17,7 +17,7 @@ from veracausa.defenses.methods.none import Undefended
 from veracausa.errors import InputError
 from veracausa.registry import Options
 from veracausa.runs.store import Store
-from veracausa.training.hooks import Meeting
+from veracausa.training.hooks import FederationInfo
 
 
 def rng(seed: int = 0) -> torch.Generator:
@@ -129,7 +129,7 @@ def test_of_a_long_training_four_epochs_are_kept_evenly_spread(tmp_path: Path) -
     store = Store(tmp_path, "active")
     watcher = GradientsReturned(epochs=8)(store)
     held = {"bank": torch.ones(4, dtype=torch.bool)}
-    watcher.begin(Meeting(lambda payloads, own: torch.zeros(0), {"bank": (3,)}, held, steps=16))
+    watcher.begin(FederationInfo(lambda payloads, own: torch.zeros(0), {"bank": (3,)}, held, steps=16))
     for step in range(1, 17):
         ids = torch.tensor([0, 1] if step % 2 else [2, 3])
         watcher.saw(step, ids, {}, torch.zeros(2))

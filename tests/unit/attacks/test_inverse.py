@@ -15,7 +15,7 @@ from veracausa.attacks.fitting import batch_size, kept_as, one_cycle, reconstruc
 from veracausa.attacks.methods.features.inverse import InverseNetwork, InverseOptions, linear_is_affordable
 from veracausa.errors import InputError, RunError
 from veracausa.metrics.leakage import blind_guesses, blind_mse, leakage, table_leakage
-from veracausa.models.input_scaling import Levelled
+from veracausa.models.input_scaling import RobustInputScaling
 
 
 def rng(seed: int = 0) -> torch.Generator:
@@ -76,7 +76,7 @@ def test_a_few_huge_rows_do_not_hide_the_others(monkeypatch) -> None:
 def test_huge_rows_are_levelled_in_vectors_too() -> None:
     payloads = torch.randn(400, 8, 4, 2, generator=rng(3))
     payloads[::50] *= 1e6
-    level = Levelled(64)
+    level = RobustInputScaling(64)
     level.fit(payloads)
     levelled = level(level.shaped(payloads))
     assert levelled.shape == (400, 64)
@@ -89,7 +89,7 @@ def test_ordinary_payloads_are_left_as_they_are() -> None:
     mixed = (rows.flatten(1) @ torch.randn(32, 64, generator=rng(2))).view(-1, 8, 4, 2)
     sparse = torch.relu(mixed - mixed.std())
     for payloads in (mixed, torch.relu(mixed), sparse, (mixed / mixed.std()).exp()):
-        level = Levelled(8)
+        level = RobustInputScaling(8)
         level.fit(payloads)
         assert not level.needed
         assert level(payloads) is payloads

@@ -9,8 +9,8 @@ from torch import nn
 from veracausa.attacks import attacks
 from veracausa.attacks.base import Exchange, Grant
 from veracausa.attacks.live import LiveAttack
-from veracausa.attacks.live.knowledge import Knowledge
-from veracausa.attacks.live.watcher import Attacking, AttackWatcher
+from veracausa.attacks.live.knowledge import AdversaryKnowledge
+from veracausa.attacks.live.watcher import AttackHookFactory, AttackWatcher
 from veracausa.audit.live_training import restored, run_live
 from veracausa.audit.samples import choose
 from veracausa.config import load_job
@@ -18,7 +18,7 @@ from veracausa.data.load import load
 from veracausa.errors import InputError
 from veracausa.registry import Options
 from veracausa.runs.folder import Run
-from veracausa.runs.store import decode_tree, same
+from veracausa.runs.store import deserialize_state, same
 from veracausa.training.hooks import untouched
 from veracausa.training.train import train
 
@@ -42,7 +42,7 @@ def models_of(run: Run) -> dict[str, bytes]:
 
 
 def state_of(run: Run, name: str) -> dict:
-    return decode_tree((run.path / "attacks" / name / "state.safetensors").read_bytes())
+    return deserialize_state((run.path / "attacks" / name / "state.safetensors").read_bytes())
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -77,7 +77,7 @@ def test_an_attack_that_only_watches_leaves_the_training_as_it_was(honest, watch
 
 def test_an_attack_that_tampers_changes_its_victim_alone(honest, hijacked):
     before, after = models_of(honest), models_of(hijacked)
-    first, second = (decode_tree(models["passive_1"])["bottom"] for models in (before, after))
+    first, second = (deserialize_state(models["passive_1"])["bottom"] for models in (before, after))
     assert not same(first, second)
     assert honest.summary["bytes_sent"] == hijacked.summary["bytes_sent"], "on the wire a gradient is a gradient"
 
@@ -141,7 +141,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(tmp_path, options,
 def test_no_auxiliary_row_is_a_victim_and_all_parties_rows_are_of_the_same_people():
     job = load_job(JOB)
     dataset = load(job)
-    knowledge = Knowledge.of(job, dataset, "passive_1", 60, 50)
+    knowledge = AdversaryKnowledge.of(job, dataset, "passive_1", 60, 50)
     sample = choose(dataset.parties["passive_1"], job.seed, 60, 50)
     assert not set(sample.auxiliary.tolist()) & set(sample.victims["test"].tolist())
     for name in ("passive_1", "passive_2"):
@@ -170,8 +170,8 @@ class Counting(LiveAttack):
 
 
 def test_rows_that_the_victim_lacks_are_kept_from_the_attack(tmp_path):
-    knowledge = Knowledge(load_job(JOB), "bank", None, {}, None, None)
-    watcher = AttackWatcher(Attacking(knowledge, Options(name="x"), tmp_path))
+    knowledge = AdversaryKnowledge(load_job(JOB), "bank", None, {}, None, None)
+    watcher = AttackWatcher(AttackHookFactory(knowledge, Options(name="x"), tmp_path))
     watcher.attack = Counting(Options(name="x"))
     watcher.present = torch.tensor([True, False, True, True])
     payloads = {"bank": torch.randn(4, 2), "shop": torch.randn(4, 3)}

@@ -11,7 +11,7 @@ from veracausa.attacks.base import AdversaryView, Grant
 from veracausa.attacks.live.view import LiveView
 from veracausa.attacks.methods.features.pcat import PCAT, PCATOptions
 from veracausa.errors import InputError
-from veracausa.runs.store import decode_tree, encode_tree, same
+from veracausa.runs.store import deserialize_state, same, serialize_state
 from veracausa.seeding import drawing_from
 
 
@@ -53,7 +53,7 @@ def test_its_state_goes_on_as_if_never_interrupted():
     for toy, attack in zip(toys, attacks, strict=True):
         toy.begin(attack)
     toys[0].train(attacks[0], 5)
-    attacks[1].load_state(decode_tree(encode_tree(attacks[0].state())))
+    attacks[1].load_state(deserialize_state(serialize_state(attacks[0].state())))
     attacks[1].view.rng.set_state(attacks[0].view.rng.get_state())
     assert same(attacks[0].state(), attacks[1].state())
     toys[1].top.load_state_dict(toys[0].top.state_dict())

@@ -13,7 +13,7 @@ from veracausa.attacks.base import Exchange, Grant
 from veracausa.attacks.methods.features.urvfl import URVFL, URVFLOptions, observed_code, shadow_code
 from veracausa.attacks.networks import light_decoder
 from veracausa.errors import InputError
-from veracausa.runs.store import decode_tree, encode_tree, same
+from veracausa.runs.store import deserialize_state, same, serialize_state
 
 
 def urvfl(**settings) -> URVFL:
@@ -112,7 +112,7 @@ def test_its_state_goes_on_as_if_never_interrupted():
     for step in range(1, 4):
         attacks[0].tamper(torch.zeros(BATCH, 4, 8, 4), an_exchange(step=step))
         attacks[0].observe(an_exchange(step=step))
-    attacks[1].load_state(decode_tree(encode_tree(attacks[0].state())))
+    attacks[1].load_state(deserialize_state(serialize_state(attacks[0].state())))
     attacks[1].view.rng.set_state(attacks[0].view.rng.get_state())
     for attack in attacks:
         attack.observe(an_exchange(step=5))

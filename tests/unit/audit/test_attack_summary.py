@@ -8,14 +8,16 @@ import torch
 
 from veracausa.audit.measure import Measured
 from veracausa.audit.record import attack_summary
-from veracausa.audit.scene import Outcome
+from veracausa.audit.scene import AttackOutcome
 
 
-def outcome(party: str, moment: float, step: int | None, leaked: float, **more: Any) -> Outcome:
+def outcome(party: str, moment: float, step: int | None, leaked: float, **more: Any) -> AttackOutcome:
     scores = {"leakage": leaked, "mse": 1 - leaked, "blind_mse": 1.0}
     told = {"advantage": {"share": leaked, "error": 0.01, "rows": 3}}
     measured = Measured(scores, "class mean", {}, {}, told)
-    return Outcome(party, moment, {"train": torch.arange(3)}, 9, {"train": measured}, None, 1.0, 1, {}, step, **more)
+    return AttackOutcome(
+        party, moment, {"train": torch.arange(3)}, 9, {"train": measured}, None, 1.0, 1, {}, step, **more
+    )
 
 
 def test_what_leaked_at_the_first_exchange_is_the_headline_though_the_last_model_leaks_nothing() -> None:

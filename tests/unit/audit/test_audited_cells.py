@@ -9,7 +9,7 @@ import pytest
 
 from veracausa.audit.discovery.measure import measured
 from veracausa.audit.discovery.mpc import ATTACKS, strong_scenes, train_strong
-from veracausa.discovery.engines.centralized import FloatModel
+from veracausa.discovery.engines.centralized import CentralizedVFedCD
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.discovery.privacy.countermeasures import mixing
 from veracausa.experiments.discovery import audited
@@ -52,7 +52,7 @@ def test_in_one_place_weights_between_parties_pass_the_bottleneck_and_noise_meet
     outside = narrow.weights - narrow.weights @ (rows.T @ rows)
     assert np.abs(outside[0, :2, 2:]).max() < 1e-12
     assert np.abs(outside[0, 0, 1]).max() > 1e-3
-    plain = FloatModel(Settings(width=5), 4, np.random.default_rng(0))
+    plain = CentralizedVFedCD(Settings(width=5), 4, np.random.default_rng(0))
     noisy = ProtectedModel(Settings(width=5, row_noise=3.0), owners, np.random.default_rng(0))
     assert (noisy.features(x) - plain.features(x)).std() == pytest.approx(3.0, rel=0.1)
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from veracausa.attacks.columns import feature_attacks
-from veracausa.attacks.columns.base import Candidates, Grant, Opened, View
-from veracausa.audit.discovery.score import Score, best_own, random_guess, scored
+from veracausa.attacks.columns.base import Candidates, ColumnGrant, Opened, View
+from veracausa.audit.discovery.score import ColumnScore, best_own, random_guess, scored
 from veracausa.errors import InputError
 
 N, COLUMNS, TARGETS, H = 200, 3, 3, 4
@@ -31,7 +31,7 @@ def view(x: np.ndarray, mixed: np.ndarray, noise: float = 0.0, **given: Any) -> 
     still = [x @ mixed.reshape(COLUMNS, -1) + noise * rng.standard_normal((len(x), TARGETS * H)) for _ in range(200)]
     return View(
         **{
-            "grants": ~Grant.NONE,
+            "grants": ~ColumnGrant.NONE,
             "columns": COLUMNS,
             "own": rng.standard_normal((len(x), 2)),
             "last": still[0].reshape(shape),
@@ -43,7 +43,7 @@ def view(x: np.ndarray, mixed: np.ndarray, noise: float = 0.0, **given: Any) -> 
     )
 
 
-def attacked(name: str, seen: View, x: np.ndarray) -> Score:
+def attacked(name: str, seen: View, x: np.ndarray) -> ColumnScore:
     few = {"restarts": 2, "turns": 20} if name in ("unsplit", "norm_aware", "norm_averaging") else {}
     attack = feature_attacks.get(name)(feature_attacks.options(name)(name=name, **few))
     guess = attack.read(seen)
@@ -62,7 +62,7 @@ def weights(rng: np.random.Generator) -> np.ndarray:
 
 
 def test_an_attack_is_refused_what_it_is_not_granted(rng: np.random.Generator, weights: np.ndarray) -> None:
-    seen = view(columns(rng), weights, grants=Grant.NONE)
+    seen = view(columns(rng), weights, grants=ColumnGrant.NONE)
     with pytest.raises(InputError, match="known rows"):
         attacked("known_rows", seen, columns(rng))
 

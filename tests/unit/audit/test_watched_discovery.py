@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from veracausa.audit.discovery.measure import attacked, make_attack
-from veracausa.audit.discovery.recorder import Recording
+from veracausa.audit.discovery.recorder import DiscoveryRecording
 from veracausa.audit.discovery.run import train
 from veracausa.audit.discovery.views import all_but_one, single
 from veracausa.cli.main import app
@@ -42,12 +42,12 @@ def watched() -> Any:
     """Each way to run it, trained once."""
     import polars as pl
 
-    kept: dict[tuple[Any, ...], tuple[VFedCD, Recording]] = {}
+    kept: dict[tuple[Any, ...], tuple[VFedCD, DiscoveryRecording]] = {}
 
-    def run(**changes: Any) -> tuple[VFedCD, Recording]:
+    def run(**changes: Any) -> tuple[VFedCD, DiscoveryRecording]:
         key = tuple(sorted(changes.items()))
         if key not in kept:
-            recording = Recording()
+            recording = DiscoveryRecording()
             how = {
                 "epochs": 3,
                 "refit_epochs": 3,
@@ -65,7 +65,7 @@ def watched() -> Any:
     return run
 
 
-def reached(recording: Recording, name: str) -> float:
+def reached(recording: DiscoveryRecording, name: str) -> float:
     found = attacked(single(recording, 12, 0), make_attack(name, {}))
     assert found is not None
     return found.mean
@@ -184,7 +184,7 @@ def test_an_audit_leaves_numbers_a_table_and_a_page(tmp_path: Path) -> None:
     summary = json.loads((out / "summary.json").read_text())
     assert [case["name"] for case in summary["cases"]] == ["as run"]
     assert 0 <= summary["cases"][0]["attacks"]["known_rows"]["mean"] <= 1
-    assert "| known-rows | known rows |" in (out / "audit.md").read_text()
+    assert "| known_rows | known rows |" in (out / "audit.md").read_text()
     page = (out / "report.html").read_text()
     assert "What each party learns" in page
     assert "<svg" in page

@@ -21,7 +21,7 @@ from veracausa.errors import InputError, RunError
 
 pytest.importorskip("seal")
 
-from veracausa.crypto.backends.bfv.keys import SecretKey, key_fingerprint
+from veracausa.crypto.backends.bfv.keys import BfvSecretKey, key_fingerprint
 from veracausa.crypto.backends.bfv.packing import Packing
 from veracausa.crypto.backends.bfv.parameters import DEGREE, MOST_TERMS
 
@@ -159,8 +159,8 @@ def test_lanes_of_a_batch_have_masks_of_their_own(parties: Parties, monkeypatch:
     (turn,) = Packing((400,), 2, 50).turns([0])
     rows = peer.open_rows(OWNER, owner.encrypt_rows(PEER, [np.zeros((400, 2))], 50), [400], 2, 50)
     seen: list[Ring] = []
-    decrypt = SecretKey.decrypt
-    monkeypatch.setattr(SecretKey, "decrypt", lambda *given: seen.append(decrypt(*given)) or seen[-1])
+    decrypt = BfvSecretKey.decrypt
+    monkeypatch.setattr(BfvSecretKey, "decrypt", lambda *given: seen.append(decrypt(*given)) or seen[-1])
     for _ in range(2):
         reply, kept = rows.backward([0], DRAWS.uniform(400, 50), DRAWS)
         assert np.array_equal(ring.negative(kept), owner.decrypt_backward(reply, [400], 2, 50))

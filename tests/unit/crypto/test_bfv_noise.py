@@ -22,7 +22,7 @@ from veracausa.crypto.backends.bfv.ciphertexts import (  # noqa: E402
     rounded,
     scheme,
 )
-from veracausa.crypto.backends.bfv.keys import PublicKey, answered  # noqa: E402
+from veracausa.crypto.backends.bfv.keys import BfvPublicKey, answered  # noqa: E402
 from veracausa.crypto.backends.bfv.parameters import (  # noqa: E402
     ALL,
     DEGREE,
@@ -80,7 +80,7 @@ def worst(kind: str) -> Ring:
 @pytest.mark.parametrize("terms", [1, 32])
 @pytest.mark.parametrize("kind", ["uniform", "alternating", "largest coefficients"])
 def test_noise_as_measured(holder: CuriousHolder, kind: str, terms: int) -> None:
-    key = PublicKey(holder.toss, "holder", holder.public_key())
+    key = BfvPublicKey(holder.toss, "holder", holder.public_key())
     x, v = DRAWS.uniform(DEGREE), worst(kind)
     own, times = holder.encrypt(x), factor(encode(v))
     hidden = key.hidden(0, factor(plaintext(ternary())), [(holder.encrypt(x), times)] * (terms - 1) + [(own, times)])
@@ -127,7 +127,7 @@ def test_noise_and_hiders_have_the_right_shape() -> None:
 
 @pytest.mark.slow
 def test_replies_open_to_the_product_many_times(holder: CuriousHolder) -> None:
-    key = PublicKey(holder.toss, "holder", holder.public_key())
+    key = BfvPublicKey(holder.toss, "holder", holder.public_key())
     for _ in range(200):
         x, v = DRAWS.uniform(DEGREE), DRAWS.uniform(DEGREE)
         own, times = holder.encrypt(x), factor(encode(v))

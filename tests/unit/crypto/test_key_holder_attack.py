@@ -30,7 +30,7 @@ from veracausa.crypto.backends.bfv.ciphertexts import (  # noqa: E402
     scheme,
     unpack,
 )
-from veracausa.crypto.backends.bfv.keys import PublicKey, answered  # noqa: E402
+from veracausa.crypto.backends.bfv.keys import BfvPublicKey, answered  # noqa: E402
 from veracausa.crypto.backends.bfv.parameters import ALL, DEGREE, PRIMES, SENT  # noqa: E402
 from veracausa.crypto.backends.bfv.sampling import (  # noqa: E402
     first_half,
@@ -82,7 +82,7 @@ def masked_plainly(own: seal.Ciphertext, u: Ring, mask: Ring) -> seal.Ciphertext
 
 
 def hidden(holder: CuriousHolder, own: seal.Ciphertext, u: Ring) -> seal.Ciphertext:
-    key = PublicKey(holder.toss, "holder", holder.public_key())
+    key = BfvPublicKey(holder.toss, "holder", holder.public_key())
     return key.hidden(0, factor(plaintext(ternary())), [(own, factor(encode(u)))])
 
 
@@ -199,9 +199,9 @@ class TestChosenSecondHalves:
         toss = Toss(os.urandom(32))
         with monkeypatch.context() as broken:
             broken.setattr(keys, "second_half", self.chosen)
-            owner = keys.SecretKey(toss, OWNER)
+            owner = keys.BfvSecretKey(toss, OWNER)
             row = owner.encrypt(np.full(DEGREE, 3), "rows", PEER, 1, DEGREE, 0)
-        key = PublicKey(toss, OWNER, owner.public_bytes)
+        key = BfvPublicKey(toss, OWNER, owner.public_bytes)
         own = key.ciphertext(unpack("rows", row, ALL), "rows", PEER, 1, DEGREE, 0)
         u = DRAWS.uniform(DEGREE)
         (_, second), _ = key.replies(iter([[(own, factor(encode(u)))]]))

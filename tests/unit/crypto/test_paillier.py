@@ -25,7 +25,7 @@ from veracausa.crypto.backends.paillier.encryption import (  # noqa: E402
     combinations,
     shifted,
 )
-from veracausa.crypto.backends.paillier.keys import PublicKey  # noqa: E402
+from veracausa.crypto.backends.paillier.keys import PaillierPublicKey  # noqa: E402
 from veracausa.crypto.backends.paillier.slots import LARGEST_VALUE, STATISTICAL_BITS, Blocks, slots_for  # noqa: E402
 
 BITS = 768
@@ -209,7 +209,7 @@ def test_a_reply_that_is_not_randomised_anew_lets_its_opener_test_guesses_and_ou
         return seen % modulus == guess
 
     assert not recognised()
-    monkeypatch.setattr(PublicKey, "add", lambda key, c, plain: c * (1 + plain * key.modulus) % key.square)
+    monkeypatch.setattr(PaillierPublicKey, "add", lambda key, c, plain: c * (1 + plain * key.modulus) % key.square)
     assert recognised()
 
 
@@ -245,7 +245,7 @@ def test_secret_keys_are_not_written(owner):
 )
 def test_what_is_no_modulus_is_refused(owner, spoil):
     with pytest.raises(WireError, match="message refused: key"):
-        PublicKey.read(spoil(owner.public_key()), BITS)
+        PaillierPublicKey.read(spoil(owner.public_key()), BITS)
 
 
 def test_a_modulus_that_is_not_well_formed_is_taken_and_its_owner_reads_what_was_to_be_hidden():
@@ -255,7 +255,7 @@ def test_a_modulus_that_is_not_well_formed_is_taken_and_its_owner_reads_what_was
     k = 1 << (BITS - 41)
     while not gmpy2.is_prime(q := k * p + 1):
         k += 2
-    key = PublicKey.read(as_bytes(p * q), BITS)  # nothing is refused
+    key = PaillierPublicKey.read(as_bytes(p * q), BITS)  # nothing is refused
     u = DRAWS.uniform(1).tolist()[0]
     base = next(c for c in range(2, 99) if gmpy2.powmod(c, (q - 1) // p, q) != 1)
     reply = key.add(int(gmpy2.powmod(base, u, key.square)), DRAWS.uniform(1).tolist()[0])  # as a peer would answer

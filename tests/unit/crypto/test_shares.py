@@ -10,7 +10,7 @@ from tossed import OWNER, PEER, Given, tossed_pair
 from veracausa.crypto import fixed_point, ring
 from veracausa.crypto.backends import make_encryption
 from veracausa.crypto.fixed_point import WEIGHT_BITS, encode_columns, encode_gradient
-from veracausa.crypto.randomness import Draws, InsecureSeededDraws, SecureDraws
+from veracausa.crypto.randomness import InsecureSeededDraws, RandomSource, SecureDraws
 from veracausa.crypto.ring import P
 from veracausa.crypto.shares import FORWARD_BITS, NORM_BITS, SharedWeights
 from veracausa.crypto.toss import Toss
@@ -23,7 +23,7 @@ def _chi_square(values: np.ndarray, bins: int = 64) -> float:
 
 
 @pytest.mark.parametrize("draws", [SecureDraws(), InsecureSeededDraws(0, "a")])
-def test_masks_are_uniform_and_never_the_same(draws: Draws) -> None:
+def test_masks_are_uniform_and_never_the_same(draws: RandomSource) -> None:
     masks = draws.masks("here", 1)
     drawn = masks.uniform(200, 100)
     assert drawn.min() >= 0

@@ -8,7 +8,7 @@ import pytest
 from tossed import OWNER, PEER, tossed_pair
 from veracausa.crypto.randomness import SecureDraws
 from veracausa.crypto.ring import P
-from veracausa.crypto.triples import Needs, Once, Shape, ask, open_asked
+from veracausa.crypto.triples import Needs, OneTimePool, Shape, ask, open_asked
 from veracausa.errors import RunError, WireError
 
 
@@ -34,7 +34,7 @@ def test_both_halves_are_shares_of_the_products() -> None:
 
 
 def test_a_triple_is_handed_out_once() -> None:
-    triples = Once("forward", (0, 1, 1), "abc")
+    triples = OneTimePool("forward", (0, 1, 1), "abc")
     assert triples.take(1) == "b"
     assert triples.take(1) == "c"
     for batch in (1, 7):

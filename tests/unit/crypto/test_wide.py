@@ -15,7 +15,7 @@ from veracausa.crypto.ring64 import truncation as rounding
 from veracausa.crypto.ring64.arithmetic import Arithmetic
 from veracausa.crypto.ring64.dealer import Dealer
 from veracausa.crypto.ring64.plaintext import Plain
-from veracausa.crypto.ring64.shared import Dealt, Shared
+from veracausa.crypto.ring64.shared import DealerTape, Shared
 from veracausa.crypto.ring64.words import SEED_BYTES, Stream, Words, decode, encode, fresh_seed, signed, word
 from veracausa.errors import RunError, WireError
 
@@ -176,7 +176,7 @@ def test_a_seed_repeats_a_stream_and_the_system_gives_none_twice() -> None:
 
 
 def test_a_dealer_who_sends_too_little_or_too_much_is_caught() -> None:
-    dealt = Dealt(np.arange(6, dtype=np.uint64))
+    dealt = DealerTape(np.arange(6, dtype=np.uint64))
     assert dealt.take((2, 2)).tolist() == [[0, 1], [2, 3]]
     with pytest.raises(WireError, match="fewer"):
         dealt.take((3,))

@@ -13,14 +13,16 @@ from veracausa import seeding
 from veracausa.crypto.randomness import Keystream
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Defense
-from veracausa.defenses.noise_sources import ByRow, Fresh
+from veracausa.defenses.noise_sources import FreshNoise, PerRowNoise
 from veracausa.errors import InputError
 
 KEY = bytes(range(32))
 ROWS = torch.rand(64, 3, 4, 4, generator=torch.Generator().manual_seed(0))
 
 
-@pytest.mark.parametrize("make", [lambda: ByRow(KEY, ROWS), lambda: Fresh(KEY, ROWS.device)], ids=["by row", "fresh"])
+@pytest.mark.parametrize(
+    "make", [lambda: PerRowNoise(KEY, ROWS), lambda: FreshNoise(KEY, ROWS.device)], ids=["by row", "fresh"]
+)
 def test_the_laws_are_those_they_are_named_after(make):
     draws = make()
     normal, laplace = draws.normal(64, 500), draws.laplace(64, 500)
@@ -35,30 +37,32 @@ def test_the_laws_are_those_they_are_named_after(make):
 
 
 def test_a_row_has_its_noise_whatever_is_beside_it():
-    whole = ByRow(KEY, ROWS).normal(64, 5)
-    assert torch.equal(ByRow(KEY, ROWS[10:12]).normal(2, 5), whole[10:12])
-    assert torch.equal(ByRow(KEY, ROWS.contiguous(memory_format=torch.channels_last)).normal(64, 5), whole)
-    assert torch.equal(ByRow(KEY, ROWS.flip(0)).normal(64, 5), whole.flip(0))
+    whole = PerRowNoise(KEY, ROWS).normal(64, 5)
+    assert torch.equal(PerRowNoise(KEY, ROWS[10:12]).normal(2, 5), whole[10:12])
+    assert torch.equal(PerRowNoise(KEY, ROWS.contiguous(memory_format=torch.channels_last)).normal(64, 5), whole)
+    assert torch.equal(PerRowNoise(KEY, ROWS.flip(0)).normal(64, 5), whole.flip(0))
 
 
 def test_another_row_or_seed_has_other_noise():
-    noise = ByRow(KEY, ROWS).normal(64, 5)
-    assert not (ByRow(bytes(31) + b"8", ROWS).normal(64, 5) == noise).any()
+    noise = PerRowNoise(KEY, ROWS).normal(64, 5)
+    assert not (PerRowNoise(bytes(31) + b"8", ROWS).normal(64, 5) == noise).any()
     nudged = ROWS.clone()
     nudged[0, 0, 0, 0] += 1e-6
     swapped = ROWS.clone()
     swapped[0, 0, 0, 0], swapped[0, 0, 0, 1] = ROWS[0, 0, 0, 1], ROWS[0, 0, 0, 0]
     for other in (nudged, swapped):
-        changed = ByRow(KEY, other).normal(64, 5)
+        changed = PerRowNoise(KEY, other).normal(64, 5)
         assert not (changed[0] == noise[0]).any()
         assert torch.equal(changed[1:], noise[1:])
     zeros = torch.zeros(2, 5)
-    assert torch.equal(ByRow(KEY, zeros).normal(2, 3), ByRow(KEY, -zeros).normal(2, 3)), "a zero has two noises"
+    assert torch.equal(PerRowNoise(KEY, zeros).normal(2, 3), PerRowNoise(KEY, -zeros).normal(2, 3)), (
+        "a zero has two noises"
+    )
 
 
 def test_the_noise_of_a_key_stays_what_it_is():
     """Written down once: another value here would silently change every run with noise."""
-    fresh, by_row = Fresh(bytes(32), torch.device("cpu")), ByRow(bytes(32), torch.ones(1, 3))
+    fresh, by_row = FreshNoise(bytes(32), torch.device("cpu")), PerRowNoise(bytes(32), torch.ones(1, 3))
     assert fresh.normal(4).tolist() == pytest.approx([0.69889, 0.57882, -0.53404, 0.90130], abs=1e-5)
     assert by_row.normal(1, 2).tolist()[0] == pytest.approx([-1.48154, 0.82069], abs=1e-5)
 
@@ -66,7 +70,7 @@ def test_the_noise_of_a_key_stays_what_it_is():
 def test_the_ends_of_the_words_are_numbers(monkeypatch):
     ends = np.array([0, 1, 2**31, 2**32 - 2, 2**32 - 1, 0, 2**32 - 1, 7], dtype=np.uint32)
     monkeypatch.setattr(Keystream, "words", lambda self, count: np.resize(ends, count))
-    draws = Fresh(KEY, torch.device("cpu"))
+    draws = FreshNoise(KEY, torch.device("cpu"))
     assert draws.normal(8).isfinite().all()
     assert draws.laplace(8).isfinite().all()
     assert float(draws.laplace(8).abs().max()) == pytest.approx(32 * np.log(2), abs=0.1)

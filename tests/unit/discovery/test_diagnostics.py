@@ -9,7 +9,7 @@ from veracausa.data.causal import load_causal
 from veracausa.data.causal.synthetic import SyntheticOptions as Options
 from veracausa.data.causal.synthetic import random_dag, synthetic
 from veracausa.discovery.columns import standardised
-from veracausa.discovery.engines.shares.plaintext_twin import discover_whole
+from veracausa.discovery.engines.shares.plaintext_twin import discover_plaintext
 from veracausa.discovery.graphs import greedy_cut, topological_order
 from veracausa.discovery.methods.vfedcd.diagnostics import FIGURES, figures, warnings
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
@@ -61,7 +61,7 @@ def test_parties_work_the_same_out_from_what_they_have_opened() -> None:
     for table, expected in ((linear(1), True), (load_causal("patients", rows=240).values, False)):
         values = standardised(table)[0]
         columns = {"a": values[:, :3], "b": values[:, 3:]}
-        fit = discover_whole(columns, tuple("uvwxyz"), Settings(**QUICK), seed=0)
+        fit = discover_plaintext(columns, tuple("uvwxyz"), Settings(**QUICK), seed=0)
         assert fit.figures is not None
         assert fit.figures.shape == (6, len(FIGURES))
         graph = greedy_cut(np.where(fit.allowed, fit.strengths, 0.0), fit.threshold, None, ~fit.allowed)

@@ -15,11 +15,11 @@ from veracausa.crypto.fixed_point import WEIGHT_BITS
 from veracausa.crypto.randomness import make_draws
 from veracausa.crypto.ring import P
 from veracausa.crypto.shares import FORWARD_BITS, NORM_BITS
-from veracausa.discovery.engines.shares.offline_phase import Preparation
+from veracausa.discovery.engines.shares.offline_phase import OfflinePhase
 from veracausa.discovery.engines.shares.plan import Plan, pairing
 from veracausa.discovery.engines.shares.run import FederatedFit, discover
-from veracausa.discovery.engines.shares.share_engine import Holder
-from veracausa.discovery.engines.shares.triple_generator import WorkshopOrder
+from veracausa.discovery.engines.shares.share_engine import ShareEngine
+from veracausa.discovery.engines.shares.triple_generator import TripleSpec
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.errors import InputError, VeracausaError
 from veracausa.wire.message import Message
@@ -69,13 +69,13 @@ class Lab:
             name: fixed_point.encode_columns(values, names[self.plan.own(name)]) for name, values in columns.items()
         }
         self.holders = {
-            name: Holder(self.plan, name, self.batches(name), make_draws(None, name)) for name in self.fixed
+            name: ShareEngine(self.plan, name, self.batches(name), make_draws(None, name)) for name in self.fixed
         }
 
     def batches(self, name: str) -> list[np.ndarray]:
         return [self.fixed[name][rows] for rows in (*self.plan.batches, *self.plan.held_out)]
 
-    def run(self, program: Callable[[Holder, ThreadLink], Any]) -> dict[str, Any]:
+    def run(self, program: Callable[[ShareEngine, ThreadLink], Any]) -> dict[str, Any]:
         results = {}
         allowed = ~np.eye(self.plan.d, dtype=bool)
 
@@ -83,8 +83,8 @@ class Lab:
             def run(link: Any) -> None:
                 holder = self.holders[name]
                 holder.declare(link)
-                order = WorkshopOrder(name, "none", pairing(self.plan, name), self.batches(name), None, 0)
-                with Preparation(self.plan, name, order) as preparation:
+                order = TripleSpec(name, "none", pairing(self.plan, name), self.batches(name), None, 0)
+                with OfflinePhase(self.plan, name, order) as preparation:
                     preparation.set_up(link)
                     holder.share_first_weights(link, allowed)
                     holder.use(preparation.epoch(link, 0))
@@ -105,7 +105,7 @@ class Lab:
         return fixed_point.decode(ring.reduce(total), WEIGHT_BITS + bits)
 
 
-def steps_of(holder: Holder, link: ThreadLink) -> list[np.ndarray]:
+def steps_of(holder: ShareEngine, link: ThreadLink) -> list[np.ndarray]:
     """A few batches with made-up gradients, and structure in between; the features of the last one."""
     rng = np.random.default_rng(holder.own.start)
     for batch in range(3):
@@ -134,7 +134,7 @@ def test_shares_of_norms_open_to_norms_and_norms_of_shares_do_not() -> None:
     lab = Lab(2, 1, 3)
     plan = lab.plan
 
-    def program(holder: Holder, link: ThreadLink) -> Any:
+    def program(holder: ShareEngine, link: ThreadLink) -> Any:
         steps_of(holder, link)
         return holder.norms(link)
 

@@ -12,7 +12,7 @@ import pytest
 from veracausa.data.causal import load_causal
 from veracausa.discovery.columns import standardised
 from veracausa.discovery.engines.mpc.run import discover as discover_strongly
-from veracausa.discovery.engines.shares.plaintext_twin import discover_whole
+from veracausa.discovery.engines.shares.plaintext_twin import discover_plaintext
 from veracausa.discovery.engines.shares.run import discover
 from veracausa.discovery.methods.vfedcd.decoders import FAR, LEAST, HeteroscedasticDecoders, rounding_variance
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
@@ -105,11 +105,11 @@ def parties() -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
 
 def test_parties_learn_it_as_the_whole_does_and_go_on_in_it_after_a_kill(tmp_path: Path):
     columns, names = parties()
-    whole = discover_whole(columns, names, BOTH, seed=3)
-    alone = discover_whole(columns, names, SMALL, seed=3)
+    whole = discover_plaintext(columns, names, BOTH, seed=3)
+    alone = discover_plaintext(columns, names, SMALL, seed=3)
     assert whole.history[:3] == alone.history
     repeated = SMALL.model_copy(update={"searches": (Search(), Search())})
-    assert whole.history[3:] != discover_whole(columns, names, repeated, seed=3).history[3:]
+    assert whole.history[3:] != discover_plaintext(columns, names, repeated, seed=3).history[3:]
 
     def kill(event: Mapping[str, Any]) -> None:
         if event["step"] == 5:

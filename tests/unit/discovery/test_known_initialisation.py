@@ -14,7 +14,7 @@ from veracausa.crypto.shares import FORWARD_BITS, SharedWeights
 from veracausa.discovery.engines.shares import protocol
 from veracausa.discovery.engines.shares.protocol import elements, tensor
 from veracausa.discovery.engines.shares.run import discover
-from veracausa.discovery.engines.shares.share_engine import Holder
+from veracausa.discovery.engines.shares.share_engine import ShareEngine
 from veracausa.discovery.methods.vfedcd.settings import Settings
 
 TARGET, SOURCE = "curious", "victim"
@@ -37,9 +37,9 @@ class Seen:
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
-    noted, features = Seen(), Holder.features
+    noted, features = Seen(), ShareEngine.features
 
-    def watched(self: Holder, link: Any, batch: int, graph: Any = None) -> Array:
+    def watched(self: ShareEngine, link: Any, batch: int, graph: Any = None) -> Array:
         opened = features(self, link, batch, graph)
         if self.own.start == 0 and not hasattr(noted, "features"):
             noted.features = opened
@@ -48,7 +48,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
             noted.truth = COLUMNS_OF_ALL[SOURCE][self.plan.batches[batch]]
         return opened
 
-    monkeypatch.setattr(Holder, "features", watched)
+    monkeypatch.setattr(ShareEngine, "features", watched)
     return noted
 
 
@@ -79,7 +79,7 @@ def test_a_target_that_draws_the_first_weights_reads_the_columns(seen: Seen, mon
     """A build that is wrong in one point: the target draws, and gives the source a uniform share."""
     known: dict[str, Array] = {}
 
-    def target_draws(self: Holder, link: Any, allowed: Array, *more: Any) -> None:
+    def target_draws(self: ShareEngine, link: Any, allowed: Array, *more: Any) -> None:
         drawn = np.random.default_rng(5).integers(-BOUND, BOUND + 1, (len(self.others), self.count, self.h))
         known[self.name] = drawn.reshape(-1, self.count * self.h) / 2.0**WEIGHT_BITS
         given = make_draws(None, self.name).masks("shares", 0).uniform(*drawn.shape)
@@ -90,7 +90,7 @@ def test_a_target_that_draws_the_first_weights_reads_the_columns(seen: Seen, mon
         into = ring.subtract(ring.reduce(drawn), given)
         self._hold(SharedWeights(np.concatenate([into.reshape(-1, self.h), got.reshape(-1, self.h)])))
 
-    monkeypatch.setattr(Holder, "share_first_weights", target_draws)
+    monkeypatch.setattr(ShareEngine, "share_first_weights", target_draws)
     run(None)
     assert error(seen, known[TARGET]) < 0.01
 
@@ -116,13 +116,13 @@ def test_ours_gives_a_target_nothing_to_solve_with(seen: Seen) -> None:
 
 def test_the_first_weights_differ_from_run_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Array] = []
-    share = Holder.share_first_weights
+    share = ShareEngine.share_first_weights
 
-    def noted(self: Holder, *given: Any) -> None:
+    def noted(self: ShareEngine, *given: Any) -> None:
         share(self, *given)
         drawn.append(self.into.forward.copy())
 
-    monkeypatch.setattr(Holder, "share_first_weights", noted)
+    monkeypatch.setattr(ShareEngine, "share_first_weights", noted)
     run(None)
     run(None)
     values = np.concatenate([one.ravel() for one in drawn])

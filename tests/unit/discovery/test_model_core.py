@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from veracausa.data.causal.synthetic import SyntheticOptions, synthetic
 from veracausa.discovery.acyclicity import ACYCLICITY, Spectral
-from veracausa.discovery.engines.centralized import FloatModel
+from veracausa.discovery.engines.centralized import CentralizedVFedCD
 from veracausa.discovery.graphs import greedy_cut, is_acyclic
 from veracausa.discovery.methods.vfedcd.decoders import Decoders
 from veracausa.discovery.methods.vfedcd.settings import Settings
@@ -198,7 +198,7 @@ def test_it_finds_a_small_graph_and_repeats_to_the_bit():
     chosen = Settings(epochs=60, refit_epochs=40, growth=0.05)
 
     def fitted(**constraints: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-        model = FloatModel(chosen, 6, np.random.default_rng(7), **constraints)  # type: ignore[arg-type]
+        model = CentralizedVFedCD(chosen, 6, np.random.default_rng(7), **constraints)  # type: ignore[arg-type]
         fit = model.fit(x[None, :480], x[None, 480:])
         graph = greedy_cut(fit.strengths[0] * fit.allowed[0], fit.thresholds[0], constraints.get("required"))
         return fit.strengths, graph, float(fit.held_out_loss[0])
@@ -220,8 +220,8 @@ def test_replicates_do_not_touch_each_other():
     x = _graph()[0][:80]
     other = np.stack([x, np.roll(x, 3, 0)])
     chosen = Settings(epochs=3, refit_epochs=2)
-    both = FloatModel(chosen, 6, np.random.default_rng(8), replicates=2)
-    alone = FloatModel(chosen, 6, np.random.default_rng(8), replicates=2)
+    both = CentralizedVFedCD(chosen, 6, np.random.default_rng(8), replicates=2)
+    alone = CentralizedVFedCD(chosen, 6, np.random.default_rng(8), replicates=2)
     alone.fit(np.stack([x, x])[:, :64], np.stack([x, x])[:, 64:])
     both.fit(other[:, :64], other[:, 64:])
     np.testing.assert_array_equal(both.weights[0], alone.weights[0])

@@ -10,7 +10,7 @@ import pytest
 
 from veracausa.data.causal import load_causal
 from veracausa.discovery.engines import centralized as checkpoint
-from veracausa.discovery.engines.centralized import Fit, FloatModel
+from veracausa.discovery.engines.centralized import CentralizedVFedCD, Fit
 from veracausa.discovery.engines.mpc.run import discover as discover_strongly
 from veracausa.discovery.engines.shares.run import discover
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
@@ -110,7 +110,7 @@ def test_a_search_that_time_cut_off_is_not_kept_beside_one_that_ended():
     settings = Settings(**SHORT)
     epochs = iter(range(100))
     rng = np.random.default_rng(0)
-    searches = Searches(settings, lambda one: FloatModel(one, 5, rng))
+    searches = Searches(settings, lambda one: CentralizedVFedCD(one, 5, rng))
     found = searches.fit(rows[:, :70], rows[:, 70:], time_is_up=lambda: next(epochs) > 8)
     assert len(found.history) < 14
     assert found.search.tolist() == [0]

@@ -14,7 +14,14 @@ import torch
 from veracausa.crypto.ring64.arithmetic import Masked
 from veracausa.crypto.ring64.plaintext import Plain
 from veracausa.crypto.ring64.words import Stream, decode, encode, fresh_seed
-from veracausa.discovery.engines.mpc.network import RATE_BITS, SQUARE_BITS, WEIGHT_BITS, Network, draw_share, shapes
+from veracausa.discovery.engines.mpc.network import (
+    RATE_BITS,
+    SQUARE_BITS,
+    WEIGHT_BITS,
+    SharedNetwork,
+    draw_share,
+    shapes,
+)
 from veracausa.discovery.engines.mpc.party import StrongParty
 from veracausa.discovery.engines.mpc.plaintext_twin import FloatTwin, StrongTwin
 from veracausa.discovery.engines.mpc.run import discover, plan_of
@@ -123,7 +130,7 @@ def test_a_step_is_gradient_descent() -> None:
     allowed = ~np.eye(d, dtype=bool)
     real["encoder"] *= allowed[..., None]
     plain = Plain([Stream(fresh_seed(0, "rounding"))])
-    network = Network(plain, {name: encode(value, WEIGHT_BITS, 8.0) for name, value in real.items()}, allowed)
+    network = SharedNetwork(plain, {name: encode(value, WEIGHT_BITS, 8.0) for name, value in real.items()}, allowed)
     words = encode(x, 7, 16.0)
     there = network.forward(Masked(words, np.zeros_like(words)))
     precision = rng.uniform(0.5, 2, (d, 1))

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veracausa.discovery.engines.shares.plaintext_twin import discover_whole
+from veracausa.discovery.engines.shares.plaintext_twin import discover_plaintext
 from veracausa.discovery.engines.shares.run import discover
-from veracausa.discovery.engines.shares.share_engine import Holder
+from veracausa.discovery.engines.shares.share_engine import ShareEngine
 from veracausa.discovery.engines.shares.validator import Validator
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.discovery.methods.vfedcd.threshold import (
@@ -109,14 +109,14 @@ SMALL = Settings(width=3, batch=8, epochs=2, refit_epochs=1, structure_every=2, 
 def opened(monkeypatch: pytest.MonkeyPatch, **change: Any) -> dict[tuple[str, int], int]:
     """How often each party opened every set of rows kept apart."""
     counted: dict[tuple[str, int], int] = {}
-    really = Holder.opened
+    really = ShareEngine.opened
 
-    def watched(self: Holder, link: Any, batch: int, graph: Any = None) -> Any:
+    def watched(self: ShareEngine, link: Any, batch: int, graph: Any = None) -> Any:
         if batch >= len(self.plan.batches):
             counted[self.name, batch] = counted.get((self.name, batch), 0) + 1
         return really(self, link, batch, graph)
 
-    monkeypatch.setattr(Holder, "opened", watched)
+    monkeypatch.setattr(ShareEngine, "opened", watched)
     values = np.random.default_rng(0).standard_normal((60, 5))
     columns = {"a": values[:, :2], "b": values[:, 2:4], "c": values[:, 4:]}
     discover(columns, tuple("vwxyz"), SMALL.model_copy(update=change), seed=1, timeout=30.0)
@@ -133,14 +133,14 @@ def test_only_the_labelled_rule_opens_it_under_every_graph(monkeypatch: pytest.M
 
 
 def test_there_are_no_triples_to_open_it_a_second_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    really = Holder.features
+    really = ShareEngine.features
 
-    def twice(self: Holder, link: Any, batch: int, graph: Any = None) -> Any:
+    def twice(self: ShareEngine, link: Any, batch: int, graph: Any = None) -> Any:
         if batch >= len(self.plan.batches):
             really(self, link, batch, graph)
         return really(self, link, batch, graph)
 
-    monkeypatch.setattr(Holder, "features", twice)
+    monkeypatch.setattr(ShareEngine, "features", twice)
     with pytest.raises(RunError, match="no forward triple is left"):
         opened(monkeypatch)
 
@@ -163,7 +163,7 @@ def test_what_stays_of_foreign_edges_is_a_matter_of_the_party_alone() -> None:
         patch.setattr(Validator, "_scored", watched)
         settings = SMALL.model_copy(update={"epochs": 30, "refit_epochs": 20, "candidates": 12})
         backwards = np.tri(4, dtype=bool)
-        discover_whole(columns, tuple("wxyz"), settings, forbidden=backwards & ~np.eye(4, dtype=bool), seed=1)
+        discover_plaintext(columns, tuple("wxyz"), settings, forbidden=backwards & ~np.eye(4, dtype=bool), seed=1)
     stays, losses = seen["b"], seen["losses of b"]
     assert stays[0].all(), "first with all edges"
     without = [at for at, one in enumerate(stays) if not one[0, 0] and one[1, 1]]

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from veracausa.audit.measure import measure
-from veracausa.audit.scene import Outcome
+from veracausa.audit.scene import AttackOutcome
 from veracausa.experiments.attack_cell import advantage_of, leaked
 from veracausa.experiments.attacked import Attacked, sentence
 from veracausa.experiments.cells import Cells
@@ -107,13 +107,15 @@ def test_only_an_attack_over_the_training_is_known_by_its_snapshots() -> None:
     assert readings["inverse"].settings["reading"]["snapshots"] == (0.0,)
 
 
-def outcome(error: float, seed: int) -> Outcome:
+def outcome(error: float, seed: int) -> AttackOutcome:
     """One set of pictures, read with about this error where the blind guess has 1/12."""
     truth = torch.rand(20, 1, 8, 4, generator=torch.Generator().manual_seed(seed))
     guess = truth + error**0.5 * torch.randn(truth.shape, generator=torch.Generator().manual_seed(seed + 1))
     blind = {"mean image": torch.full_like(truth, 0.5)}
     positions = {"train": torch.arange(20)}
-    return Outcome("bank", 1.0, positions, 9, {"train": measure(guess, truth, blind, pixels=True)}, None, 0.0, 1, {})
+    return AttackOutcome(
+        "bank", 1.0, positions, 9, {"train": measure(guess, truth, blind, pixels=True)}, None, 0.0, 1, {}
+    )
 
 
 def test_one_lucky_set_of_victims_is_no_leak() -> None:

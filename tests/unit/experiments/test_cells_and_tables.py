@@ -16,7 +16,7 @@ from veracausa.experiments.cells import Cells
 from veracausa.experiments.experiment import Experiment, resolve
 from veracausa.experiments.page import footnotes
 from veracausa.experiments.plan import Cell, points
-from veracausa.experiments.schedule import Progress, Workers, run_cells
+from veracausa.experiments.schedule import CellWorkers, Progress, run_cells
 from veracausa.experiments.table import body, cell_text, gather, head, records, works
 
 TREE = {
@@ -145,21 +145,21 @@ def test_finished_cells_are_skipped_and_a_training_comes_before_its_readers(toy,
     order = ran(monkeypatch)
     wanted = [cell for point in points(toy, toy.show) for cell in reversed(point.cells)]
     store.keep(wanted[-1], {"scores": {}})
-    progress = run_cells(wanted, store, Workers(1), None, silent)
+    progress = run_cells(wanted, store, CellWorkers(1), None, silent)
     assert (progress.total, progress.finished, progress.stopped) == (8, 8, False)
     assert wanted[-1] not in order
     assert len(order) == 7
-    assert run_cells(wanted, store, Workers(1), None, silent).finished == 8
+    assert run_cells(wanted, store, CellWorkers(1), None, silent).finished == 8
     assert len(order) == 7
 
 
 def test_time_is_up_between_cells_and_the_rest_is_left(toy, store, monkeypatch):
     order = ran(monkeypatch)
     wanted = [cell for point in points(toy, toy.show) for cell in point.cells]
-    progress = run_cells(wanted, store, Workers(1), time.monotonic() - 1, silent)
+    progress = run_cells(wanted, store, CellWorkers(1), time.monotonic() - 1, silent)
     assert progress.stopped
     assert order == []
-    assert run_cells(wanted, store, Workers(1), None, silent).finished == len(wanted)
+    assert run_cells(wanted, store, CellWorkers(1), None, silent).finished == len(wanted)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_time_is_up_between_cells_and_the_rest_is_left(toy, store, monkeypatch):
 def test_one_failure_does_not_take_the_others_along_and_its_readers_are_not_tried(toy, store, monkeypatch, error, said):
     order = ran(monkeypatch, {"laplace": error})
     wanted = [cell for point in points(toy, toy.show) for cell in point.cells]
-    progress = run_cells(wanted, store, Workers(1), None, silent)
+    progress = run_cells(wanted, store, CellWorkers(1), None, silent)
     assert progress.finished == 4
     assert set(progress.failed.values()) == {said}
     assert len(progress.failed) == 4
@@ -178,11 +178,11 @@ def test_one_failure_does_not_take_the_others_along_and_its_readers_are_not_trie
 def test_a_defense_that_does_not_fit_is_a_note_but_missing_data_end_it(toy, store, monkeypatch):
     wanted = [cell for point in points(toy, toy.show) for cell in point.cells]
     ran(monkeypatch, {"laplace": InputError("it needs colour")})
-    progress = run_cells(wanted, store, Workers(1), None, silent)
+    progress = run_cells(wanted, store, CellWorkers(1), None, silent)
     assert (len(progress.unfit), progress.failed) == (4, {})
     ran(monkeypatch, {"none": InputError("no data")})
     with pytest.raises(InputError, match="no data"):
-        run_cells(wanted, Cells(store.root / "other"), Workers(1), None, silent)
+        run_cells(wanted, Cells(store.root / "other"), CellWorkers(1), None, silent)
 
 
 def test_a_killed_training_is_resumed_and_a_torn_folder_is_begun_anew(toy, store, monkeypatch):

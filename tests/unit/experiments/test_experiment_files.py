@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from veracausa.errors import InputError
-from veracausa.experiments.experiment import SCALES, known_experiments, laid_over, load_experiment, resolve
+from veracausa.experiments.experiment import SCALES, deep_merge, known_experiments, load_experiment, resolve
 from veracausa.experiments.plan import points
 
 FOLDER = Path(__file__).parents[3] / "experiments" / "causshield"
@@ -78,7 +78,7 @@ def test_what_is_reconstructed_from_formulas_is_labelled_so():
 def test_a_table_of_another_name_replaces_the_whole_table():
     below = {"data": {"name": "cifar10", "train": 5}, "training": {"epochs": 2, "batch_size": 8}}
     above = {"data": {"name": "digits"}, "training": {"epochs": 1}}
-    assert laid_over(below, above) == {"data": {"name": "digits"}, "training": {"epochs": 1, "batch_size": 8}}
+    assert deep_merge(below, above) == {"data": {"name": "digits"}, "training": {"epochs": 1, "batch_size": 8}}
     assert below["data"] == {"name": "cifar10", "train": 5}
 
 

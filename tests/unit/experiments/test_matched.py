@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veracausa.experiments.frontier.matched import accuracy_at, compare_at, leakage_at
-from veracausa.experiments.frontier.pareto import Point, pareto_front
+from veracausa.experiments.frontier.pareto import FrontierPoint, pareto_front
 
 shares = st.floats(0, 1, allow_nan=False)
 
 
-def at(accuracy: float, leakage: float, defense: str = "laplace", spread: float = 0.0) -> Point:
-    return Point(defense, "", accuracy, leakage, "inverse", spread, spread)
+def at(accuracy: float, leakage: float, defense: str = "laplace", spread: float = 0.0) -> FrontierPoint:
+    return FrontierPoint(defense, "", accuracy, leakage, "inverse", spread, spread)
 
 
 CURVE = [at(0.5, 0.1, spread=0.02), at(0.7, 0.3, spread=0.04), at(0.9, 0.9), at(0.6, 0.8)]
@@ -40,7 +40,7 @@ def test_beyond_the_points_nothing_is_invented() -> None:
 
 @given(st.lists(st.builds(at, shares, shares), min_size=1, max_size=12), shares, shares)
 def test_more_accuracy_never_leaks_less_and_the_value_is_within_what_was_measured(
-    points: list[Point], one: float, other: float
+    points: list[FrontierPoint], one: float, other: float
 ) -> None:
     low, high = sorted((one, other))
     easy, hard = leakage_at(points, low), leakage_at(points, high)
@@ -53,7 +53,7 @@ def test_more_accuracy_never_leaks_less_and_the_value_is_within_what_was_measure
 
 
 @given(st.lists(st.builds(at, shares, shares), min_size=1, max_size=12))
-def test_measured_points_of_the_front_are_read_back(points: list[Point]) -> None:
+def test_measured_points_of_the_front_are_read_back(points: list[FrontierPoint]) -> None:
     for point in pareto_front(points):
         assert leakage_at(points, point.accuracy).value == pytest.approx(point.leakage)
         assert accuracy_at(points, point.leakage).value == pytest.approx(point.accuracy)

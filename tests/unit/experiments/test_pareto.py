@@ -6,13 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veracausa.experiments.frontier.pareto import Point, Trial, equal_trials, pareto_front, points_of, trials_by_defense
+from veracausa.experiments.frontier.pareto import (
+    FrontierPoint,
+    Trial,
+    equal_trials,
+    pareto_front,
+    points_of,
+    trials_by_defense,
+)
 
 shares = st.floats(0, 1, allow_nan=False)
 
 
-def at(accuracy: float, leakage: float, defense: str = "laplace", setting: str = "") -> Point:
-    return Point(defense, setting, accuracy, leakage, "inverse")
+def at(accuracy: float, leakage: float, defense: str = "laplace", setting: str = "") -> FrontierPoint:
+    return FrontierPoint(defense, setting, accuracy, leakage, "inverse")
 
 
 def test_a_point_is_the_mean_over_seeds_of_the_strongest_attack() -> None:
@@ -42,8 +49,8 @@ def test_the_front_drops_what_is_beaten_and_sorts_by_accuracy() -> None:
 
 
 @given(st.lists(st.builds(at, shares, shares), min_size=1, max_size=30))
-def test_nothing_beats_a_point_of_the_front_and_something_beats_every_other(points: list[Point]) -> None:
-    def beats(a: Point, b: Point) -> bool:
+def test_nothing_beats_a_point_of_the_front_and_something_beats_every_other(points: list[FrontierPoint]) -> None:
+    def beats(a: FrontierPoint, b: FrontierPoint) -> bool:
         return (
             a.accuracy >= b.accuracy and a.leakage <= b.leakage and (a.accuracy, a.leakage) != (b.accuracy, b.leakage)
         )

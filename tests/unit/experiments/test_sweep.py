@@ -16,7 +16,7 @@ from veracausa.errors import InputError, RunError
 from veracausa.experiments.frontier import sweep as sweeping
 from veracausa.experiments.frontier.budget import Budget, OutOfTime, seconds_of, written_budget
 from veracausa.experiments.frontier.plan import rounds_of, settings_of
-from veracausa.experiments.frontier.record import Frontier, markdown, rows_of
+from veracausa.experiments.frontier.record import Frontier, frontier_rows, markdown
 from veracausa.experiments.frontier.sweep import fitting_score as fitting
 from veracausa.experiments.frontier.trial import Attackers, Planned, plan_trial
 from veracausa.registry import Options
@@ -149,7 +149,7 @@ def test_the_undefended_job_first_then_everybody_once_before_anybody_twice(
     assert "Not every defense" not in " ".join(shown.warnings)
     assert shown.tried_equally == "3 settings of every defense tried"
     assert "for_tables" in markdown(shown)
-    assert len(rows_of(shown)) == len(ran)
+    assert len(frontier_rows(shown)) == len(ran)
 
 
 def test_a_round_that_does_not_fit_is_the_last_and_nobody_gets_ahead(
@@ -298,7 +298,7 @@ def test_a_trial_keeps_the_snapshots_that_are_attacked(job: Any, tmp_path: Path)
 def test_trials_of_the_last_model_alone_are_called_that(job: Any, ran: list[Planned], tmp_path: Path) -> None:
     found = Frontier(sweeping.sweep(job, ["strong"], tmp_path, Budget(1000, Clock())))
     assert any(warning.startswith("Leakage is of the last model only") for warning in found.warnings)
-    assert {row["coverage"] for row in rows_of(found)} == {"last model"}
+    assert {row["coverage"] for row in frontier_rows(found)} == {"last model"}
     assert "last model only" in markdown(found)
 
 

@@ -11,7 +11,7 @@ import pytest
 import tomli_w
 
 from veracausa.federation.programs import party_program
-from veracausa.federation.site_program import Prepared
+from veracausa.federation.site_program import SiteProgram
 from veracausa.wire.link import Link
 from veracausa.wire.threads import run_threads, thread_links
 
@@ -46,7 +46,7 @@ class Organisations:
             (folder / "job.toml").write_text(tomli_w.dumps(dict(job)))
             (folder / "party.toml").write_text(tomli_w.dumps(dict(own)))
 
-    def prepared(self, secret: bool = False) -> dict[str, Prepared]:
+    def prepared(self, secret: bool = False) -> dict[str, SiteProgram]:
         """Ready to run; by default as with `--job-seed`, so that a run in one place gives the same bits."""
         return {name: party_program(self.root / name, name, secret) for name in self.names}
 

@@ -14,10 +14,10 @@ from veracausa.federation.consent import (
     CONSENT,
     TERMS,
     Agreement,
+    ConsentStore,
     Declined,
     Disagreement,
-    Memory,
-    Returned,
+    PartnerChanged,
     Terms,
     consent,
     difference,
@@ -114,36 +114,36 @@ def test_one_no_ends_it_for_all():
 
 def test_a_yes_is_kept_and_not_asked_for_again(tmp_path: Path):
     first = agreed()
-    Memory(tmp_path).keep(first)
-    assert Memory(tmp_path).agreed(agreed({"bank": {5}, "lab": {5}}))
-    assert not Memory(tmp_path).agreed(agreed(bank=replace(TERMS_OF["bank"], sends=SENDS[:1])))
+    ConsentStore(tmp_path).keep(first)
+    assert ConsentStore(tmp_path).agreed(agreed({"bank": {5}, "lab": {5}}))
+    assert not ConsentStore(tmp_path).agreed(agreed(bank=replace(TERMS_OF["bank"], sends=SENDS[:1])))
 
 
 @pytest.mark.parametrize(
     ("changed", "error", "words"),
     [
-        ({"lab": replace(TERMS_OF["lab"], data="other rows")}, Returned, "'lab' came back with other data"),
-        ({"bank": replace(TERMS_OF["bank"], data="other rows")}, Returned, "'bank' came back with other data"),
+        ({"lab": replace(TERMS_OF["lab"], data="other rows")}, PartnerChanged, "'lab' came back with other data"),
+        ({"bank": replace(TERMS_OF["bank"], data="other rows")}, PartnerChanged, "'bank' came back with other data"),
     ],
 )
 def test_who_comes_back_with_other_data_is_refused(tmp_path: Path, changed, error, words):
-    Memory(tmp_path).keep(agreed())
+    ConsentStore(tmp_path).keep(agreed())
     with pytest.raises(error, match=words):
-        Memory(tmp_path).check(agreed(**changed))
+        ConsentStore(tmp_path).check(agreed(**changed))
 
 
 def test_who_comes_back_with_another_number_of_ids_is_refused(tmp_path: Path):
     """Also one that claims to have the same data."""
     first = agreed(lab=replace(TERMS_OF["lab"], ids=(500, 0)))
     assert first.ids == {"lab": (500, 0)}
-    Memory(tmp_path).keep(first)
-    assert Memory(tmp_path).announced("lab") == 500
-    assert Memory(tmp_path).announced("nobody") == 0
-    Memory(tmp_path).check(first)
+    ConsentStore(tmp_path).keep(first)
+    assert ConsentStore(tmp_path).announced("lab") == 500
+    assert ConsentStore(tmp_path).announced("nobody") == 0
+    ConsentStore(tmp_path).check(first)
     more = agreed(lab=replace(TERMS_OF["lab"], ids=(9000, 0)))
-    assert not Memory(tmp_path).agreed(more)
-    with pytest.raises(Returned, match="'lab' came back with another number of ids"):
-        Memory(tmp_path).check(more)
+    assert not ConsentStore(tmp_path).agreed(more)
+    with pytest.raises(PartnerChanged, match="'lab' came back with another number of ids"):
+        ConsentStore(tmp_path).check(more)
 
 
 @pytest.mark.parametrize("ids", [-1, 1 << 50])
@@ -154,18 +154,18 @@ def test_a_number_of_ids_that_can_not_be_is_refused(ids: int):
 
 
 def test_another_certificate_or_job_is_refused(tmp_path: Path):
-    Memory(tmp_path).keep(agreed())
-    with pytest.raises(Returned, match="another certificate"):
-        Memory(tmp_path).check(replace(agreed(), fingerprints={"lab": "CCCC"}))
+    ConsentStore(tmp_path).keep(agreed())
+    with pytest.raises(PartnerChanged, match="another certificate"):
+        ConsentStore(tmp_path).check(replace(agreed(), fingerprints={"lab": "CCCC"}))
     both = {name: replace(terms, job=b"seed = 1\n") for name, terms in TERMS_OF.items()}
     with pytest.raises(InputError, match=r"another federation\.toml or job\.toml"):
-        Memory(tmp_path).check(agreed(**both))
+        ConsentStore(tmp_path).check(agreed(**both))
 
 
 def test_a_damaged_memory_says_so(tmp_path: Path):
     (tmp_path / "agreed.json").write_text("{")
     with pytest.raises(InputError, match="is damaged"):
-        Memory(tmp_path)
+        ConsentStore(tmp_path)
 
 
 @pytest.mark.parametrize(

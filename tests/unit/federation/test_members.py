@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from veracausa.errors import InputError
-from veracausa.federation.members import Member, Network, read_network, wire_limits
+from veracausa.federation.members import Member, NetworkOptions, read_network, wire_limits
 from veracausa.federation.status import read_status
 
 GOOD = """
@@ -61,7 +61,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, change: tuple[str, str], words: 
 
 def test_who_passes_a_relay():
     members = {"bank": Member(address="a:1"), "lab": Member(), "clinic": Member(address="b:1"), "home": Member()}
-    relayed = Network(name="n", server="bank", members=members)
+    relayed = NetworkOptions(name="n", server="bank", members=members)
     assert relayed.relayed("lab", "clinic")
     assert not relayed.relayed("lab", "bank")
     direct = relayed.model_copy(update={"route": "direct"})

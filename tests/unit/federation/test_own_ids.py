@@ -15,7 +15,7 @@ from veracausa.cli import console
 from veracausa.cli.federation.run import _in_words, _show_ids
 from veracausa.errors import InputError, RunError, WireError
 from veracausa.federation import session_attempt as attempt
-from veracausa.federation.consent import Agreement, Memory, Terms
+from veracausa.federation.consent import Agreement, ConsentStore, Terms
 from veracausa.federation.inference import SitePrediction
 from veracausa.federation.members import WireLimits
 from veracausa.federation.own_ids import TooManyIds
@@ -60,7 +60,7 @@ def settle(sites, asked=None):
             return True
 
         try:
-            ended[name] = attempt.settle(link, ready[name], site, Memory(site.folder), approve, quiet)
+            ended[name] = attempt.settle(link, ready[name], site, ConsentStore(site.folder), approve, quiet)
         except RunError as error:
             ended[name] = error
             link.give_up(error)
@@ -197,7 +197,7 @@ def test_with_few_new_rows_a_partner_may_bring_the_table_that_it_trained_with(
     party = SitePrediction(sites.root / "bank", "bank", new)
     assert party._options().limit(3) == 1_000
     terms = Terms(b"", b"", (), "", ids=(90, 0))
-    Memory(sites.root / "bank").keep(Agreement("bank", terms, {"lab": terms}, {}))
+    ConsentStore(sites.root / "bank").keep(Agreement("bank", terms, {"lab": terms}, {}))
     assert party._options().limit(3) == 1_800
     set_alignment(sites, "bank", max_ids=40)
     assert party._options().limit(3) == 40

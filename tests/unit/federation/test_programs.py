@@ -14,12 +14,12 @@ from veracausa.federation.programs import party_program
 from veracausa.report.run_page import headline, write_report
 from veracausa.runs.folder import Run
 from veracausa.runs.record import read_run
-from veracausa.runs.store import decode_tree, flatten
+from veracausa.runs.store import deserialize_state, flatten
 from veracausa.training.train import train
 
 
 def model(path, name):
-    tree = decode_tree((path / "parties" / name / "model.safetensors").read_bytes())
+    tree = deserialize_state((path / "parties" / name / "model.safetensors").read_bytes())
     return {key: value for key, value in tree.items() if key != "classes"}
 
 

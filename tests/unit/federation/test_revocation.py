@@ -25,7 +25,7 @@ from veracausa.federation.invitation import new_folder, read_parcel, write_parce
 from veracausa.federation.membership import revoke
 from veracausa.wire.credentials import FILE, Credentials, DenyList, read_certificate, shown_by
 from veracausa.wire.flare import cell as cells
-from veracausa.wire.flare.session import Identity, Opening, new_life
+from veracausa.wire.flare.session import Opening, PeerIdentity, new_life
 from veracausa.wire.listening import ListeningDriver
 
 
@@ -52,8 +52,8 @@ def new_request(home: Path) -> provision.Request:
 
 def meets(believer: Credentials, lab: Credentials) -> None:
     """Lab proves itself to bank, end to end."""
-    mine = Opening(Identity("bank", believer), "lab", b"test", True, new_life())
-    theirs = Opening(Identity("lab", lab), "bank", b"test", True, new_life())
+    mine = Opening(PeerIdentity("bank", believer), "lab", b"test", True, new_life())
+    theirs = Opening(PeerIdentity("lab", lab), "bank", b"test", True, new_life())
     mine.session(theirs.proof(mine.public, mine.life))
 
 

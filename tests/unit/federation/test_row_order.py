@@ -17,7 +17,7 @@ from veracausa.errors import InputError, RunError
 from veracausa.federation.inference import SitePrediction
 from veracausa.federation.order import secret_order
 from veracausa.federation.programs import party_program
-from veracausa.runs.store import decode_tree
+from veracausa.runs.store import deserialize_state
 from veracausa.wire.threads import run_threads, thread_links
 
 ROWS = 240
@@ -46,7 +46,9 @@ def sort_by(file, column):
 
 
 def kept(root, name):
-    return decode_tree((root / name / "run" / "parties" / name / "alignment.safetensors").read_bytes())["state"]["rows"]
+    return deserialize_state((root / name / "run" / "parties" / name / "alignment.safetensors").read_bytes())["state"][
+        "rows"
+    ]
 
 
 def label_of(file, rows):

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from veracausa.audit.gallery import Gallery
-from veracausa.report.audit_figures import Point, frontier_svg, moments_svg
+from veracausa.report.audit_figures import AuditPoint, frontier_svg, moments_svg
 from veracausa.report.audit_pictures import wall
 from veracausa.report.audit_section import strength_rows, trivial_rows
 from veracausa.report.compare import write_comparison
@@ -87,7 +87,7 @@ def test_runs_that_were_audited_are_points(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 7])
 def test_a_frontier_names_every_point(count: int) -> None:
-    svg = frontier_svg([Point(f"run {i}", 0.5, 0.9) for i in range(count)])
+    svg = frontier_svg([AuditPoint(f"run {i}", 0.5, 0.9) for i in range(count)])
     assert all(f"run {i}" in svg for i in range(count))
 
 

@@ -28,7 +28,7 @@ from veracausa.report.defense_figures import (
 )
 from veracausa.report.run_page import read_run, write_report
 from veracausa.runs.record import invre, numbers
-from veracausa.runs.store import encode_tree
+from veracausa.runs.store import serialize_state
 
 EXAMPLE = Path(__file__).parents[2] / "cli" / "example_run"
 EPOCHS = 5
@@ -57,7 +57,7 @@ def defended(tmp_path: Path, name: str = "defended", **gates: bool) -> Path:
         file.writelines(json.dumps(line) + "\n" for line in lines)
     pictures = torch.linspace(0, 255, 12 * 2 * 3 * 8 * 4).reshape(12, 2, 3, 8, 4).to(torch.uint8)
     kept = {"surrogates": {"rows": torch.zeros(40, 3, 8, 4), "examples": pictures}}
-    (run / "parties/passive_1/prepared.safetensors").write_bytes(encode_tree(kept))
+    (run / "parties/passive_1/prepared.safetensors").write_bytes(serialize_state(kept))
     (run / "parties/passive_2/prepared.safetensors").write_bytes(b"torn")
     summary = json.loads((run / "summary.json").read_text())
     scores = {"mse": 0.0213, "psnr": 17.1, "ssim": 0.61, "leakage": 0.62}

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veracausa.errors import InputError, RunError
-from veracausa.runs.atomic import write_whole
-from veracausa.runs.store import decode_tree, digest, encode_tree, flatten, read_tree, same, unflatten
+from veracausa.runs.atomic import atomic_write
+from veracausa.runs.store import deserialize_state, digest, flatten, read_tree, same, serialize_state, unflatten
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.bool]
 
@@ -35,7 +35,7 @@ states = st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dic
 @settings(max_examples=200, deadline=None)
 @given(state=states)
 def test_a_state_comes_back_whole(state):
-    back = decode_tree(encode_tree(state))
+    back = deserialize_state(serialize_state(state))
     assert_equal(back, state)
     assert_equal(unflatten(*flatten(state)), state)
     assert same(back, state)
@@ -61,13 +61,13 @@ def assert_equal(got, expected):
 
 def test_paths_that_read_alike_do_not_collide():
     state = {"a/b": torch.zeros(1), "a": {"b": torch.ones(1)}, "c": {1: torch.ones(2), "1": torch.zeros(2)}}
-    assert_equal(decode_tree(encode_tree(state)), state)
+    assert_equal(deserialize_state(serialize_state(state)), state)
 
 
 def test_tied_weights_and_views_are_written():
     weight = torch.arange(12.0).reshape(3, 4)
     state = {"tied": [weight, weight], "strip": weight[:, 1:3], "turned": weight.T}
-    assert_equal(decode_tree(encode_tree(state)), state)
+    assert_equal(deserialize_state(serialize_state(state)), state)
 
 
 def test_a_model_and_its_optimiser_come_back(tmp_path):
@@ -76,7 +76,7 @@ def test_a_model_and_its_optimiser_come_back(tmp_path):
     model(torch.randn(8, 3)).sum().backward()
     optimizer.step()
     state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "rng": torch.get_rng_state()}
-    back = decode_tree(encode_tree(state))
+    back = deserialize_state(serialize_state(state))
     assert same(back, state)
     optimizer.load_state_dict(back["optimizer"])
     assert same(optimizer.state_dict(), state["optimizer"])
@@ -84,7 +84,7 @@ def test_a_model_and_its_optimiser_come_back(tmp_path):
 
 def test_what_cannot_be_kept_is_named():
     with pytest.raises(TypeError, match="/a/0: a set cannot be kept in a checkpoint"):
-        encode_tree({"a": [{1, 2}]})
+        serialize_state({"a": [{1, 2}]})
 
 
 def test_same_sees_a_difference():
@@ -98,19 +98,19 @@ def test_same_sees_a_difference():
 @pytest.mark.parametrize("content", [b"", b"\x08", b"\0" * 8, b"\xff" * 40, (2).to_bytes(8, "little") + b"[]"])
 def test_bytes_that_are_no_state_are_refused(content):
     with pytest.raises(RunError, match="not a whole state file"):
-        decode_tree(content)
+        deserialize_state(content)
 
 
 def test_every_truncation_is_refused_or_seen_by_the_digest():
-    content = encode_tree({"a": torch.arange(5), "b": "text"})
+    content = serialize_state({"a": torch.arange(5), "b": "text"})
     for length in range(len(content)):
         assert digest(content[:length]) != digest(content)
         with pytest.raises(RunError):
-            decode_tree(content[:length])
+            deserialize_state(content[:length])
 
 
 def test_every_flipped_bit_changes_the_digest():
-    content = bytearray(encode_tree({"a": torch.arange(3)}))
+    content = bytearray(serialize_state({"a": torch.arange(3)}))
     whole = digest(bytes(content))
     for bit in range(8 * len(content)):
         content[bit // 8] ^= 1 << bit % 8
@@ -121,7 +121,7 @@ def test_every_flipped_bit_changes_the_digest():
 @pytest.mark.parametrize("failing", ["write", "fsync", "replace"])
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(failing, tmp_path, monkeypatch):
     path = tmp_path / "state"
-    write_whole(path, b"old")
+    atomic_write(path, b"old")
 
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -140,7 +140,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(failing, tmp_path, 
     else:
         monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(OSError, match="No space left"):
-        write_whole(path, b"new content")
+        atomic_write(path, b"new content")
     monkeypatch.undo()
     assert path.read_bytes() == b"old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["state"]
@@ -167,7 +167,7 @@ class _Small:
 def test_a_written_file_is_the_new_one(tmp_path):
     path = tmp_path / "state"
     for content in (b"old", b"", b"longer than before"):
-        write_whole(path, content)
+        atomic_write(path, content)
         assert path.read_bytes() == content
     assert [entry.name for entry in tmp_path.iterdir()] == ["state"]
 
@@ -193,7 +193,7 @@ def test_a_file_that_is_nested_without_end_is_a_sentence(deep: str, tmp_path: Pa
 def test_a_skeleton_that_fits_nothing_is_a_sentence(skeleton: str) -> None:
     header = json.dumps({"__metadata__": {"skeleton": skeleton}}).encode()
     with pytest.raises(RunError, match="not a whole state file"):
-        decode_tree(state_file(header))
+        deserialize_state(state_file(header))
 
 
 def test_a_state_file_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -214,5 +214,5 @@ def test_what_could_not_be_written_is_named(where: str, tmp_path: Path, monkeypa
         monkeypatch.setattr(os, "fsync", full)
     target = tmp_path / ("no/such/folder/x" if where == "write" else "x")
     with pytest.raises(OSError, match="No s") as failure:
-        write_whole(target, b"1")
+        atomic_write(target, b"1")
     assert failure.value.filename == str(target)

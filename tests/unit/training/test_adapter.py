@@ -9,7 +9,7 @@ from trained_steps import image_data, job_for, table_data, train_all
 
 import layered_defense
 from veracausa import seeding
-from veracausa.attacks.live.knowledge import Knowledge
+from veracausa.attacks.live.knowledge import AdversaryKnowledge
 from veracausa.config import Job
 from veracausa.errors import InputError, WireError
 from veracausa.models.adapters import build_adapter
@@ -146,7 +146,7 @@ def test_a_live_attacker_gets_the_layers_and_a_top_that_takes_the_payload():
     data = image_data(2)
     job = with_defense(job_for(data, CONVNET))
     rows = {name: torch.rand(4, 3, 16, 8, generator=seeding.generator(0)) for name in data.passive}
-    knowledge = Knowledge(job, "passive_1", Schema.of(data), rows, None, None)
+    knowledge = AdversaryKnowledge(job, "passive_1", Schema.of(data), rows, None, None)
     view = knowledge.view(Options(name="any"), None)
     assert view.payload_shape == (3, 2, 1)
     assert view.bottom(seeding.generator(0))(rows["passive_1"]).shape == (4, 3, 2, 1)

@@ -10,7 +10,7 @@ import veracausa
 from veracausa.config import load_job
 from veracausa.data.load import load
 from veracausa.errors import InputError
-from veracausa.runs.store import decode_tree
+from veracausa.runs.store import deserialize_state
 from veracausa.training.baselines import active_only, joint, prior, unsplit
 
 JOB = {
@@ -42,7 +42,7 @@ def test_the_joint_graph_has_the_weights_of_the_federation(run):
     graph.train()
     torch.set_num_threads(before)
     models = {
-        party: decode_tree((run.path / f"parties/{party}/model.safetensors").read_bytes())
+        party: deserialize_state((run.path / f"parties/{party}/model.safetensors").read_bytes())
         for party in ("active", "passive_1", "passive_2")
     }
     for party in ("passive_1", "passive_2"):

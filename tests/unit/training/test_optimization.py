@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from veracausa.config import Optimizer
-from veracausa.runs.store import decode_tree, encode_tree
+from veracausa.runs.store import deserialize_state, serialize_state
 from veracausa.training.optimization import load_optimizer, make_optimizer
 
 
@@ -22,7 +22,7 @@ def test_a_kept_state_lies_in_memory_as_its_weights_do(name):
     optimizer = make_optimizer(first.parameters(), options)
     first(torch.ones(2, 3, 8, 8)).square().sum().backward()
     optimizer.step()
-    kept = decode_tree(encode_tree(optimizer.state_dict()))
+    kept = deserialize_state(serialize_state(optimizer.state_dict()))
 
     second = model()
     again = make_optimizer(second.parameters(), options)

@@ -12,8 +12,8 @@ import torch
 import slow_defense
 import veracausa
 from veracausa.errors import PeerLost, RunError
-from veracausa.runs.store import decode_tree
-from veracausa.training.split.heartbeat import SignOfLife, await_ready
+from veracausa.runs.store import deserialize_state
+from veracausa.training.split.heartbeat import Heartbeat, await_ready
 from veracausa.training.split.protocol import READY
 from veracausa.wire.threads import Turns, run_threads, thread_links
 
@@ -82,7 +82,7 @@ def test_where_parties_take_turns_each_gives_its_turn_away(work):
     def passive(seconds: float):
         def program(link):
             link.declare(READY)
-            sign = SignOfLife(link, "active")
+            sign = Heartbeat(link, "active")
             for done in range(int(seconds / 0.02)):
                 threading.Event().wait(0.02)
                 sign(done * 0.02 / seconds)
@@ -103,7 +103,7 @@ def test_what_was_prepared_is_kept_once_and_taken_over(tmp_path):
     settings = job(timeout=20)
     run = veracausa.train(settings, tmp_path / "run", allow_model=OWN)
     path = run.path / "parties/passive_1/prepared.safetensors"
-    kept = decode_tree(path.read_bytes())
+    kept = deserialize_state(path.read_bytes())
     assert kept["offset"] != 0
     slow_defense.Slow.times = 0
     (run.path / "summary.json").unlink()
@@ -149,7 +149,7 @@ def test_a_restored_party_answers_as_it_was_trained(tmp_path):
     data = load(run.job)
     party = restore_passive(run, "passive_1", data.parties["passive_1"], Schema.of(data))
     ids = torch.arange(4)
-    kept = decode_tree((run.path / "parties/passive_1/prepared.safetensors").read_bytes())
+    kept = deserialize_state((run.path / "parties/passive_1/prepared.safetensors").read_bytes())
     assert party.defense.offset == kept["offset"]
     rows = party.parts["train"].take(ids)
     sent = party.defense.infer(rows, ids)

@@ -19,13 +19,13 @@ from veracausa.wire.flare import cell as cells
 from veracausa.wire.flare import handshake as waiting
 from veracausa.wire.flare import link as links
 from veracausa.wire.flare.cell import FlareSite
-from veracausa.wire.flare.frames import HEADER, Header, Sort
+from veracausa.wire.flare.frames import HEADER, FrameType, Header
 from veracausa.wire.flare.handshake import MAX_OFFERS
 from veracausa.wire.flare.link import FlareLink
 from veracausa.wire.flare.session import pack
 
 pytest.importorskip("nvflare")
-MEETING = (Sort.POKE, Sort.OFFER, Sort.ANSWER, Sort.CONFIRM)
+MEETING = (FrameType.POKE, FrameType.OFFER, FrameType.ANSWER, FrameType.CONFIRM)
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_the_gate_stops(
 
     known = {value: value for name, value in vars(MessageHeaderKey).items() if not name.startswith("_")}
     keys = {key: known.get(f"cn__{key}", key) for key in changed}
-    sites.hand("lab", "bank", Header(Sort.POKE).pack(), **{keys[key]: value for key, value in changed.items()})
+    sites.hand("lab", "bank", Header(FrameType.POKE).pack(), **{keys[key]: value for key, value in changed.items()})
     who = {"stranger": "a stranger"}.get(str(changed.get("came_from")), str(changed.get("came_from", "lab")))
     assert sites.sites["bank"].refused == {who: 1}
     assert f"refused from {who}" in caplog.text
@@ -127,7 +127,7 @@ def test_a_frame_of_a_size_that_none_has_is_stopped(sites: Sites, size: int | No
 
 def test_names_that_strangers_invent_fill_nothing(sites: Sites, caplog: pytest.LogCaptureFixture) -> None:
     for number in range(3000):
-        sites.hand("lab", "bank", Header(Sort.POKE).pack(), came_from=f"lab.{number}")
+        sites.hand("lab", "bank", Header(FrameType.POKE).pack(), came_from=f"lab.{number}")
     assert sites.sites["bank"].refused == {"a stranger": 3000}
     assert len(caplog.records) == 23
 
@@ -137,10 +137,10 @@ def test_any_bytes_are_refused_and_nothing_breaks(sites: Sites) -> None:
     before = parties["bank"].refused["lab"]
     session = parties["bank"].session_of("lab")
     assert session is not None
-    for sort in Sort:
+    for sort in FrameType:
         for body in (b"", b"\xc1", os.urandom(100), b"\x81" * 5000, session.id):
             for known in (session.id, bytes(16), os.urandom(16)):
-                if not (sort in (Sort.PIECE, Sort.WORDS, Sort.UNKNOWN) and session.id in (known, body)):
+                if not (sort in (FrameType.PIECE, FrameType.WORDS, FrameType.UNKNOWN) and session.id in (known, body)):
                     sites.hand("lab", "bank", Header(sort, known, 1 << 62, 1 << 62, 1 << 62).pack() + body)
     for body in (b"nonsense", os.urandom(48), os.urandom(4000)):
         sites.hand("lab", "bank", body.ljust(HEADER.size))
@@ -154,7 +154,7 @@ def test_any_bytes_are_refused_and_nothing_breaks(sites: Sites) -> None:
 def test_what_is_replayed_from_an_earlier_meeting_changes_nothing(sites: Sites) -> None:
     talk(sites.connect())
     old = [frame for frame in sites.sent if "bank" not in frame[:2]]
-    assert {frame[2][4] for frame in old} >= {Sort.PIECE, Sort.STATE, *MEETING}
+    assert {frame[2][4] for frame in old} >= {FrameType.PIECE, FrameType.STATE, *MEETING}
     often = iter(range(10))
 
     def again(frame: Frame) -> list[Frame]:
@@ -170,7 +170,7 @@ def test_what_is_replayed_from_an_earlier_meeting_changes_nothing(sites: Sites) 
 
 
 @pytest.mark.parametrize("sort", MEETING)
-def test_what_a_party_said_is_sent_back_to_it(sites: Sites, sort: Sort) -> None:
+def test_what_a_party_said_is_sent_back_to_it(sites: Sites, sort: FrameType) -> None:
     def reflect(frame: Frame) -> list[Frame]:
         sender, receiver, content = frame
         return [(receiver, sender, content), frame] if content[4] == sort and "bank" not in frame[:2] else [frame]
@@ -178,21 +178,21 @@ def test_what_a_party_said_is_sent_back_to_it(sites: Sites, sort: Sort) -> None:
     sites.alter = reflect
     parties = sites.connect()
     talk(parties)
-    said_by = "lab" if sort in (Sort.POKE, Sort.ANSWER) else "hospital"
+    said_by = "lab" if sort in (FrameType.POKE, FrameType.ANSWER) else "hospital"
     refused = sites.sites[said_by].refused + parties[said_by].refused
     assert set(refused) == {"hospital", "lab"} - {said_by}
 
 
-@pytest.mark.parametrize("sort", [Sort.POKE, Sort.OFFER, Sort.UNKNOWN])
-def test_a_relay_can_not_end_what_two_parties_have(sites: Sites, sort: Sort) -> None:
+@pytest.mark.parametrize("sort", [FrameType.POKE, FrameType.OFFER, FrameType.UNKNOWN])
+def test_a_relay_can_not_end_what_two_parties_have(sites: Sites, sort: FrameType) -> None:
     """It says in one's name that it began anew; a probe shows that it did not."""
     parties = sites.connect()
     session = parties["hospital"].session_of("lab")
     assert session is not None
     body = {
-        Sort.POKE: pack(life=os.urandom(8)),
-        Sort.OFFER: pack(key=os.urandom(32), life=os.urandom(8)),
-        Sort.UNKNOWN: session.id,
+        FrameType.POKE: pack(life=os.urandom(8)),
+        FrameType.OFFER: pack(key=os.urandom(32), life=os.urandom(8)),
+        FrameType.UNKNOWN: session.id,
     }[sort]
     for _ in range(20):
         sites.hand("lab", "hospital", Header(sort).pack() + body)
@@ -205,18 +205,18 @@ def test_a_relay_can_not_end_what_two_parties_have(sites: Sites, sort: Sort) -> 
 
 def test_offers_and_answers_that_a_relay_makes_up_do_not_keep_two_apart(sites: Sites) -> None:
     """A relay that also holds back the true ones keeps them apart, whatever is done; one that only adds does not."""
-    forged: Counter[Sort] = Counter()
+    forged: Counter[FrameType] = Counter()
 
     def forge(frame: Frame) -> list[Frame]:
         sender, receiver, content = frame
         if "bank" in frame[:2]:
             return [frame]
         made_up = {
-            Sort.OFFER: pack(key=os.urandom(32), life=os.urandom(8)),
-            Sort.POKE: pack(life=os.urandom(8)),
-            Sort.ANSWER: pack(key=os.urandom(32), life=os.urandom(8), pem=b"", signature=b""),
-            Sort.CONFIRM: pack(key=os.urandom(32), life=os.urandom(8), pem=b"", signature=b""),
-        }.get(sort := Sort(content[4]))
+            FrameType.OFFER: pack(key=os.urandom(32), life=os.urandom(8)),
+            FrameType.POKE: pack(life=os.urandom(8)),
+            FrameType.ANSWER: pack(key=os.urandom(32), life=os.urandom(8), pem=b"", signature=b""),
+            FrameType.CONFIRM: pack(key=os.urandom(32), life=os.urandom(8), pem=b"", signature=b""),
+        }.get(sort := FrameType(content[4]))
         if made_up is None:
             return [frame]
         forged[sort] += 1
@@ -225,7 +225,7 @@ def test_offers_and_answers_that_a_relay_makes_up_do_not_keep_two_apart(sites: S
     sites.alter = forge
     parties = sites.connect()
     talk(parties)
-    assert {Sort.OFFER, Sort.ANSWER} <= forged.keys()
+    assert {FrameType.OFFER, FrameType.ANSWER} <= forged.keys()
     assert parties["hospital"].session_of("lab") is not None
 
 
@@ -237,9 +237,9 @@ def test_offers_are_remembered_and_signed_sparingly(sites: Sites) -> None:
         time.sleep(0.01)
     meeting = lab._meeting
     for _ in range(300):
-        sites.hand("hospital", "lab", Header(Sort.OFFER).pack() + pack(key=os.urandom(32), life=os.urandom(8)))
+        sites.hand("hospital", "lab", Header(FrameType.OFFER).pack() + pack(key=os.urandom(32), life=os.urandom(8)))
         time.sleep(0.002)
-    answered = [frame for frame in sites.sent if frame[2][4] == Sort.ANSWER]
+    answered = [frame for frame in sites.sent if frame[2][4] == FrameType.ANSWER]
     assert len(meeting._guests["hospital"].offers) <= MAX_OFFERS
     assert 1 <= len(answered) < 60
     waiting.join()
@@ -324,7 +324,7 @@ def test_what_an_honest_restart_leaves_over_is_no_refusal(sites: Sites, caplog: 
         session = parties[peer].session_of("lab")
         assert session is not None
         for number in range(30):
-            sites.hand(peer, "lab", Header(Sort.PIECE, session.id, number).pack() + b"late")
+            sites.hand(peer, "lab", Header(FrameType.PIECE, session.id, number).pack() + b"late")
     assert min(lab.stale["bank"], lab.stale["hospital"]) >= 30
     assert not lab.refused
     again = [
@@ -339,14 +339,14 @@ def test_what_an_honest_restart_leaves_over_is_no_refusal(sites: Sites, caplog: 
     for peer in ("bank", "hospital"):
         session = parties[peer].session_of("lab")
         assert session is not None
-        sites.hand(peer, "lab", Header(Sort.PIECE, session.id, 99).pack() + b"late")
+        sites.hand(peer, "lab", Header(FrameType.PIECE, session.id, 99).pack() + b"late")
     link = lab._link
     assert link is not None
     assert link.stale == {"bank": 1, "hospital": 1}
     assert not link.refused
     assert "refused" not in caplog.text
     # One that nobody ever had is still refused.
-    sites.hand("bank", "lab", Header(Sort.PIECE, os.urandom(16), 1).pack() + b"made up")
+    sites.hand("bank", "lab", Header(FrameType.PIECE, os.urandom(16), 1).pack() + b"made up")
     assert link.refused == {"bank": 1}
 
 

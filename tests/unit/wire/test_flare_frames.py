@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from veracausa.errors import WireError
 from veracausa.wire.codec import MAGIC, PREFIX, encode
-from veracausa.wire.flare.frames import COST, HEADER, Assembly, Header, Incoming, Outgoing, Sort, parse
+from veracausa.wire.flare.frames import COST, HEADER, Assembly, FrameType, Header, Incoming, Outgoing, parse
 from veracausa.wire.message import Message
 
 WINDOW = 1 << 16
 
 
 def numbers(incoming: Incoming, number: int, body: bytes = b"x") -> list[int]:
-    return [header.number for header, _ in incoming.take(Header(Sort.PIECE, number=number), memoryview(body))]
+    return [header.number for header, _ in incoming.take(Header(FrameType.PIECE, number=number), memoryview(body))]
 
 
 @given(st.integers(1, 40), st.randoms(use_true_random=False))
@@ -85,9 +85,9 @@ def test_an_absurd_acknowledgement_lets_nothing_go(read: int, arrived: int) -> N
         b"",
         bytes(HEADER.size - 1),
         bytes(HEADER.size),
-        b"VCF2" + Header(Sort.PIECE).pack()[4:],
-        b"VCF1\x09" + Header(Sort.PIECE).pack()[5:],
-        b"VCF1\x00\x01" + Header(Sort.PIECE).pack()[6:],
+        b"VCF2" + Header(FrameType.PIECE).pack()[4:],
+        b"VCF1\x09" + Header(FrameType.PIECE).pack()[5:],
+        b"VCF1\x00\x01" + Header(FrameType.PIECE).pack()[6:],
     ],
     ids=["empty", "cut off", "zeros", "another magic", "unknown sort", "set where zero belongs"],
 )

@@ -27,11 +27,11 @@ from federation.joined import (
 from veracausa.errors import PeerLost, WireError
 from veracausa.wire.codec import MAGIC, PREFIX, encode
 from veracausa.wire.flare import link as links
-from veracausa.wire.flare.frames import Header, Sort
-from veracausa.wire.flare.session import Identity
+from veracausa.wire.flare.frames import FrameType, Header
+from veracausa.wire.flare.session import PeerIdentity
 from veracausa.wire.message import Kind, Message, TensorSpec
 
-Who = dict[str, Identity]
+Who = dict[str, PeerIdentity]
 COUNT = 12
 
 
@@ -90,7 +90,7 @@ def test_what_was_read_is_let_go_and_not_sent_again(who: Who) -> None:
     took_all(pipes, [10] * 5)
     pipes.tick(2)
     assert not pipes.links["bank"]._of["lab"].out
-    pieces = [frame for frame in pipes.sent if frame[2][4] == Sort.PIECE]
+    pieces = [frame for frame in pipes.sent if frame[2][4] == FrameType.PIECE]
     assert len(pieces) == 5
 
 
@@ -114,7 +114,7 @@ def test_a_changed_frame_is_refused_and_comes_again(who: Who, caplog: pytest.Log
 
     def change(frame: Frame) -> list[Frame]:
         changed = bytearray(frame[2])
-        if changed[4] == Sort.PIECE:
+        if changed[4] == FrameType.PIECE:
             changed[at] ^= 1
         return [(*frame[:2], bytes(changed))]
 
@@ -131,7 +131,7 @@ def test_a_changed_frame_is_refused_and_comes_again(who: Who, caplog: pytest.Log
 @pytest.mark.parametrize("length", [48, 49, 63, 70, -1])
 def test_a_truncated_frame_is_refused_and_comes_again(who: Who, length: int) -> None:
     pipes = two(who)
-    pipes.alter = lambda frame: [(*frame[:2], frame[2][:length])] if frame[2][4] == Sort.PIECE else [frame]
+    pipes.alter = lambda frame: [(*frame[:2], frame[2][:length])] if frame[2][4] == FrameType.PIECE else [frame]
     send_all(pipes, [100])
     assert pipes.links["lab"].refused["bank"] == 1
     pipes.alter = lambda frame: [frame]
@@ -173,25 +173,25 @@ def test_a_bad_message_is_refused_and_the_next_one_taken(
     who: Who, sealed: bool, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     pipes = two(who, sealed=sealed)
-    pipes.hand(pipes.forge("bank", "lab", Sort.PIECE, BAD_MESSAGES[name], number=0))
-    pipes.hand(pipes.forge("bank", "lab", Sort.PIECE, message(), number=1))
+    pipes.hand(pipes.forge("bank", "lab", FrameType.PIECE, BAD_MESSAGES[name], number=0))
+    pipes.hand(pipes.forge("bank", "lab", FrameType.PIECE, message(), number=1))
     assert torch.equal(pipes.links["lab"].receive("bank", FLOATS, 0).tensors["x"], torch.ones(3))
     assert pipes.links["lab"].refused == {"bank": 1}
     assert "refused from bank" in caplog.text
 
 
 BAD_FRAMES: dict[str, Callable[[Pipes], Frame | None]] = {
-    "reads more than was sent": lambda pipes: pipes.forge("bank", "lab", Sort.STATE, bytes(8), read=9, arrived=9),
-    "reads more than arrived": lambda pipes: pipes.forge("bank", "lab", Sort.STATE, bytes(8), read=1, arrived=0),
-    "a state that says nothing": lambda pipes: pipes.forge("bank", "lab", Sort.STATE, b""),
-    "a probe that says too much": lambda pipes: pipes.forge("bank", "lab", Sort.PROBE, bytes(100)),
-    "an offer inside a session": lambda pipes: pipes.forge("bank", "lab", Sort.OFFER, bytes(40)),
-    "words that are no words": lambda pipes: pipes.force("bank", "lab", Sort.WORDS, b"\xff"),
-    "words in a list": lambda pipes: pipes.force("bank", "lab", Sort.WORDS, b"[1]"),
-    "words that hold numbers": lambda pipes: pipes.force("bank", "lab", Sort.WORDS, b'{"lost": 1}'),
-    "words without an end": lambda pipes: pipes.force("bank", "lab", Sort.WORDS, b"[" * 10000),
-    "words that are too many": lambda pipes: pipes.force("bank", "lab", Sort.WORDS, b" " * (1 << 15)),
-    "holds no step": lambda pipes: pipes.force("bank", "lab", Sort.WORDS, b'{"holds": "-1"}'),
+    "reads more than was sent": lambda pipes: pipes.forge("bank", "lab", FrameType.STATE, bytes(8), read=9, arrived=9),
+    "reads more than arrived": lambda pipes: pipes.forge("bank", "lab", FrameType.STATE, bytes(8), read=1, arrived=0),
+    "a state that says nothing": lambda pipes: pipes.forge("bank", "lab", FrameType.STATE, b""),
+    "a probe that says too much": lambda pipes: pipes.forge("bank", "lab", FrameType.PROBE, bytes(100)),
+    "an offer inside a session": lambda pipes: pipes.forge("bank", "lab", FrameType.OFFER, bytes(40)),
+    "words that are no words": lambda pipes: pipes.force("bank", "lab", FrameType.WORDS, b"\xff"),
+    "words in a list": lambda pipes: pipes.force("bank", "lab", FrameType.WORDS, b"[1]"),
+    "words that hold numbers": lambda pipes: pipes.force("bank", "lab", FrameType.WORDS, b'{"lost": 1}'),
+    "words without an end": lambda pipes: pipes.force("bank", "lab", FrameType.WORDS, b"[" * 10000),
+    "words that are too many": lambda pipes: pipes.force("bank", "lab", FrameType.WORDS, b" " * (1 << 15)),
+    "holds no step": lambda pipes: pipes.force("bank", "lab", FrameType.WORDS, b'{"holds": "-1"}'),
 }
 
 
@@ -210,7 +210,7 @@ def test_a_relay_can_not_say_what_was_read(who: Who) -> None:
     pipes = two(who)
     pipes.alter = lambda frame: []
     send_all(pipes, [10])
-    head = Header(Sort.STATE, pipes.sessions["bank"]["lab"].id, read=1, arrived=1).pack()
+    head = Header(FrameType.STATE, pipes.sessions["bank"]["lab"].id, read=1, arrived=1).pack()
     for body in (bytes(8), b"", bytes(32)):
         pipes.hand(("lab", "bank", head + body))
     assert pipes.links["bank"].refused == {"lab": 3}
@@ -222,7 +222,7 @@ def test_a_relay_can_not_say_what_was_read(who: Who) -> None:
 def test_who_blames_a_stranger_or_paints_the_screen_is_named_itself(who: Who) -> None:
     pipes = two(who)
     words = b'{"lost": "\\u001b[2J", "reason": "\\u001b[31mpay\\nhere"}'
-    pipes.hand(pipes.forge("bank", "lab", Sort.WORDS, words))
+    pipes.hand(pipes.forge("bank", "lab", FrameType.WORDS, words))
     with pytest.raises(PeerLost) as lost:
         pipes.links["lab"].receive("bank", NOTE, 0)
     assert lost.value.peer == "bank"
@@ -234,9 +234,9 @@ def test_a_flood_is_bounded_and_honest_traffic_goes_on(who: Who, early: bool) ->
     pipes = two(who, window=1 << 16)
     for number in range(400):
         if early:
-            pipes.hand(pipes.forge("bank", "lab", Sort.PIECE, message(), number=number + 1))
+            pipes.hand(pipes.forge("bank", "lab", FrameType.PIECE, message(), number=number + 1))
         else:
-            pipes.force("bank", "lab", Sort.PIECE, message())
+            pipes.force("bank", "lab", FrameType.PIECE, message())
     held = pipes.links["lab"]._of["bank"]
     assert pipes.links["lab"].refused["bank"] > 200
     assert held.incoming.nbytes <= 2 << 16
@@ -247,7 +247,7 @@ def test_a_flood_is_bounded_and_honest_traffic_goes_on(who: Who, early: bool) ->
 
 def test_a_flood_of_refusals_does_not_fill_the_log(who: Who, caplog: pytest.LogCaptureFixture) -> None:
     pipes = two(who)
-    bad = pipes.forge("bank", "lab", Sort.PIECE, message(), number=0)
+    bad = pipes.forge("bank", "lab", FrameType.PIECE, message(), number=0)
     for _ in range(2500):
         pipes.hand((*bad[:2], bad[2][:-1]))
     assert pipes.links["lab"].refused == {"bank": 2500}
@@ -263,7 +263,7 @@ def test_a_peer_that_sends_only_nonsense_can_not_keep_a_party_waiting(who: Who) 
     def flood() -> None:
         number = 0
         while not stop.is_set():
-            pipes.hand(pipes.forge("bank", "lab", Sort.PIECE, BAD_MESSAGES["not a number"], number=number))
+            pipes.hand(pipes.forge("bank", "lab", FrameType.PIECE, BAD_MESSAGES["not a number"], number=number))
             number += 1
 
     in_thread(flood)
@@ -311,12 +311,12 @@ def test_who_carries_a_sealed_session_sees_nothing_of_it(who: Who) -> None:
     assert seen == {True: (False, False), False: (True, True)}
 
 
-@pytest.mark.parametrize("sort", [Sort.STATE, Sort.PROBE])
-def test_what_a_relay_replays_without_a_number_is_taken_once(who: Who, sort: Sort) -> None:
+@pytest.mark.parametrize("sort", [FrameType.STATE, FrameType.PROBE])
+def test_what_a_relay_replays_without_a_number_is_taken_once(who: Who, sort: FrameType) -> None:
     """A thousand times: no answer goes out, the peer does not count as heard, and its step does not go back."""
     pipes = two(who)
     old = pipes.forge("lab", "bank", sort, (3).to_bytes(8, "little"), number=7)
-    new = pipes.forge("lab", "bank", Sort.STATE, (9).to_bytes(8, "little"))
+    new = pipes.forge("lab", "bank", FrameType.STATE, (9).to_bytes(8, "little"))
     pipes.hand(old)
     pipes.hand(new)
     own = pipes.links["bank"]._of["lab"]

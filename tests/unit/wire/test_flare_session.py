@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from federation.certificates import Authority
 from federation.joined import identities, pair
 from veracausa.errors import InputError, WireError
-from veracausa.wire.flare.frames import Header, Sort
-from veracausa.wire.flare.session import Identity, Opening, SeenNotes, new_life, pack, unpack
+from veracausa.wire.flare.frames import FrameType, Header
+from veracausa.wire.flare.session import Opening, PeerIdentity, SeenNotes, new_life, pack, unpack
 
-Who = dict[str, Identity]
+Who = dict[str, PeerIdentity]
 
 
 @pytest.fixture(scope="module")
@@ -26,17 +26,17 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="module")
 def who(authority: Authority) -> Who:
-    return {name: Identity(name, authority.member(name)) for name in ("bank", "hospital", "lab")}
+    return {name: PeerIdentity(name, authority.member(name)) for name in ("bank", "hospital", "lab")}
 
 
-def opening(me: Identity, peer: str, purpose: bytes = b"test", sealed: bool = True) -> Opening:
+def opening(me: PeerIdentity, peer: str, purpose: bytes = b"test", sealed: bool = True) -> Opening:
     return Opening(me, peer, purpose, sealed, new_life())
 
 
 def test_two_that_know_each_other_share_keys_and_nobody_else_does(who: Who) -> None:
     mine, theirs = pair(who["bank"], who["lab"])
     other, _ = pair(who["bank"], who["lab"])
-    head = Header(Sort.PIECE, mine.id, 3).pack()
+    head = Header(FrameType.PIECE, mine.id, 3).pack()
     sealed = mine.seal(3, head, b"shares")
     assert mine.id == theirs.id != other.id
     assert b"shares" not in sealed
@@ -48,18 +48,18 @@ def test_two_that_know_each_other_share_keys_and_nobody_else_does(who: Who) -> N
 
 def test_a_session_made_with_keys_of_rsa(tmp_path: Path) -> None:
     authority = Authority(tmp_path, elliptic=False)
-    mine, theirs = pair(*(Identity(name, authority.member(name)) for name in ("bank", "lab")))
+    mine, theirs = pair(*(PeerIdentity(name, authority.member(name)) for name in ("bank", "lab")))
     assert mine.id == theirs.id
 
 
 @pytest.mark.parametrize("changed", ["number", "head", "body", "cut off", "nothing left"])
 def test_a_frame_changed_on_its_way_is_known(who: Who, changed: str) -> None:
     mine, theirs = pair(who["bank"], who["lab"])
-    head = Header(Sort.PIECE, mine.id, 3, 1, 1).pack()
+    head = Header(FrameType.PIECE, mine.id, 3, 1, 1).pack()
     sealed = mine.seal(3, head, b"shares")
     number = 4 if changed == "number" else 3
     if changed == "head":
-        head = Header(Sort.PIECE, mine.id, 3, 2, 2).pack()
+        head = Header(FrameType.PIECE, mine.id, 3, 2, 2).pack()
     elif changed == "body":
         sealed = bytes([sealed[0] ^ 1]) + sealed[1:]
     elif changed == "cut off":
@@ -72,7 +72,7 @@ def test_a_frame_changed_on_its_way_is_known(who: Who, changed: str) -> None:
 
 def test_what_goes_without_a_number_can_not_be_made_up(who: Who) -> None:
     mine, theirs = pair(who["bank"], who["lab"])
-    head = Header(Sort.STATE, mine.id, 0, 5, 5).pack()
+    head = Header(FrameType.STATE, mine.id, 0, 5, 5).pack()
     note = mine.note(head, b"12345678")
     assert theirs.read_note(head, memoryview(note)) == b"12345678"
     assert mine.note(head, b"12345678") != note  # never twice under one nonce
@@ -80,14 +80,14 @@ def test_what_goes_without_a_number_can_not_be_made_up(who: Who) -> None:
         with pytest.raises(WireError, match="changed on its way"):
             theirs.read_note(head, memoryview(false))
     with pytest.raises(WireError, match="changed on its way"):
-        theirs.read_note(Header(Sort.STATE, mine.id, 0, 6, 6).pack(), memoryview(note))
+        theirs.read_note(Header(FrameType.STATE, mine.id, 0, 6, 6).pack(), memoryview(note))
 
 
 Wrong = Callable[[Who, Authority, Opening, Path], bytes]
 
 
 def another_authority(who: Who, authority: Authority, to: Opening, folder: Path) -> bytes:
-    stranger = Identity("lab", Authority(folder).member("lab"))
+    stranger = PeerIdentity("lab", Authority(folder).member("lab"))
     return opening(stranger, "bank").proof(to.public, to.life)
 
 
@@ -101,7 +101,7 @@ def not_yet_valid(who: Who, authority: Authority, to: Opening, folder: Path) -> 
 
 def late(authority: Authority, to: Opening, start: timedelta, end: timedelta) -> bytes:
     today, other = authority.member("lab", file="today"), authority.member("lab", start, end, file="other")
-    signer = Identity("lab", today)
+    signer = PeerIdentity("lab", today)
     signer.pem, signer._key = other.certificate.read_bytes(), _key(other.key)
     return opening(signer, "bank").proof(to.public, to.life)
 
@@ -215,18 +215,18 @@ def test_what_holds_other_fields_is_refused(body: bytes) -> None:
 def test_ones_own_expired_certificate_is_known_before_anybody_is_dialled(authority: Authority) -> None:
     own = authority.member("bank", -timedelta(days=2), -timedelta(days=1), file="old")
     with pytest.raises(InputError, match="expired"):
-        Identity("bank", own)
+        PeerIdentity("bank", own)
 
 
 def test_ones_own_certificate_of_another_name_is_known(tmp_path: Path) -> None:
     assert identities(tmp_path, ("bank",))
     with pytest.raises(InputError, match="is the certificate of 'lab'"):
-        Identity("bank", Authority(tmp_path / "other").member("lab"))
+        PeerIdentity("bank", Authority(tmp_path / "other").member("lab"))
 
 
 def test_a_note_is_read_once_however_often_it_is_replayed(who: Who) -> None:
     mine, theirs = pair(who["bank"], who["lab"])
-    head = Header(Sort.STATE, mine.id, 0, 5, 5).pack()
+    head = Header(FrameType.STATE, mine.id, 0, 5, 5).pack()
     notes = [mine.note(head, bytes([n]) * 8) for n in range(3)]
     assert theirs.read_note(head, memoryview(notes[0])) == bytes(8)
     for _ in range(1000):
@@ -242,7 +242,7 @@ def test_a_note_is_read_once_however_often_it_is_replayed(who: Who) -> None:
 
 def test_a_note_that_is_too_old_to_be_known_counts_as_replayed(who: Who) -> None:
     mine, theirs = pair(who["bank"], who["lab"])
-    head = Header(Sort.STATE, mine.id).pack()
+    head = Header(FrameType.STATE, mine.id).pack()
     notes = [mine.note(head, bytes(8)) for _ in range(300)]
     theirs.read_note(head, memoryview(notes[-1]))
     theirs.read_note(head, memoryview(notes[-256]))

@@ -21,9 +21,9 @@ from federation.joined import (
 )
 from veracausa.errors import PeerLost
 from veracausa.wire.flare import link as links
-from veracausa.wire.flare.session import Identity
+from veracausa.wire.flare.session import PeerIdentity
 
-Who = dict[str, Identity]
+Who = dict[str, PeerIdentity]
 
 
 @pytest.fixture(scope="module")

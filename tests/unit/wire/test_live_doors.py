@@ -23,7 +23,7 @@ from federation.certificates import Authority
 from federation.joined import wait_until
 from provisioned import free_port
 from veracausa.errors import InputError, PeerLost
-from veracausa.federation.members import Member, Network, WireLimits
+from veracausa.federation.members import Member, NetworkOptions, WireLimits
 from veracausa.wire.credentials import Credentials, DenyList, fingerprint, read_certificate
 from veracausa.wire.flare import cell as cells
 from veracausa.wire.flare import handshake as waiting
@@ -40,7 +40,7 @@ class Doors:
         self.folder, self.port = folder, port or free_port()
         self.address = f"localhost:{self.port}"
         members = {"bank": Member(address=self.address), "hospital": Member(), "lab": Member()}
-        self.network = Network(name="t", server="bank", scheme=scheme, members=members, wire=WireLimits())  # type: ignore[arg-type]
+        self.network = NetworkOptions(name="t", server="bank", scheme=scheme, members=members, wire=WireLimits())  # type: ignore[arg-type]
         self.authority = Authority(folder)
 
     def own(self, name: str, file: str | None = None) -> Credentials:

@@ -9,14 +9,12 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from veracausa.arrays import Array, Mask
 from veracausa.errors import InputError
 from veracausa.registry import Options
 
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
-
-class Grant(Flag):
+class ColumnGrant(Flag):
     """What an attacker is given beyond what its party opens and is told; declared by the attack, checked, printed."""
 
     NONE = 0
@@ -62,7 +60,7 @@ class View:
     Rows are the training rows that were used; features are what the source's columns add to those of the targets.
     """
 
-    grants: Grant
+    grants: ColumnGrant
     columns: int
     """How many attributes the source holds, which is public."""
     own: Array
@@ -107,7 +105,7 @@ class Guess:
 class FeatureAttack:
     """The base of all attacks on features: one object, any number of views."""
 
-    needs: ClassVar[Grant] = Grant.NONE
+    needs: ClassVar[ColumnGrant] = ColumnGrant.NONE
     about: ClassVar[str] = ""
     """One sentence for the report."""
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veracausa.arrays import Array
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.discovery.methods.vfedcd.structure import Structure
-
-Array = NDArray[np.float64]
 
 STRONGEST = 1000.0
 HALVINGS = 60

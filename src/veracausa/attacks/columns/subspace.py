@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from veracausa.arrays import Array
 
 NEGLIGIBLE = 1e-9
 """A direction with less than this share of the variance is rounding."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
@@ -11,12 +11,11 @@ from torch import Tensor
 
 from veracausa.attacks.base import Grant
 from veracausa.errors import InputError
+from veracausa.events import ProgressCallback
 from veracausa.registry import Options
 
 if TYPE_CHECKING:
     from veracausa.attacks.labels.gradient_record import GradientRecord
-
-Progress = Callable[[float], None]
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class PassiveView:
     known_ids: Tensor | None = None
     """Positions of a few training rows whose labels it knows. With LABELLED_AUXILIARY."""
     known_labels: Tensor | None = None
-    progress: Progress = field(default=lambda share: None)
+    progress: ProgressCallback = field(default=lambda share: None)
 
     @property
     def known(self) -> tuple[Tensor, Tensor] | None:

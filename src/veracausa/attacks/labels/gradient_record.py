@@ -20,7 +20,7 @@ from veracausa import seeding
 from veracausa.data.files import reading
 from veracausa.defenses.base import Context, Defense
 from veracausa.errors import InputError
-from veracausa.runs.atomic import write_whole
+from veracausa.runs.atomic import atomic_write
 
 WIDTH = 512
 MEMORY = 64 * 2**20
@@ -77,7 +77,7 @@ class GradientRecorder:
             return
         names = ("step", "ids", "norm", "direction")
         tensors = {name: torch.cat([getattr(part, name) for part in self._kept]) for name in names}
-        write_whole(self.folder / f"gradients-{self.parts:06d}.safetensors", save(tensors))
+        atomic_write(self.folder / f"gradients-{self.parts:06d}.safetensors", save(tensors))
         self.parts += 1
         self._kept, self._bytes = [], 0
 

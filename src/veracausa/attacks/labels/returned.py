@@ -16,7 +16,7 @@ from torch import Tensor
 from veracausa.attacks.labels.gradient_record import MEMORY, WIDTH, GradientRecorder
 from veracausa.attacks.methods.labels.gradient_direction import spread_passes
 from veracausa.runs.store import Store
-from veracausa.training.hooks import Meeting, Watcher
+from veracausa.training.hooks import ActivePartyHook, FederationInfo
 
 _EPOCHS = 4
 
@@ -32,7 +32,7 @@ class GradientsReturned:
     epochs: int | None = None
     """How many the job has: only four of them are kept then, evenly spread, as many as an attack looks at."""
 
-    def __call__(self, store: Store) -> Watcher:
+    def __call__(self, store: Store) -> ActivePartyHook:
         return _Returned(self, store)
 
 
@@ -41,14 +41,14 @@ def gradients_folder(run: Path, party: str) -> Path:
     return run / "parties" / party / "gradients"
 
 
-class _Returned(Watcher):
+class _Returned(ActivePartyHook):
     """One recorder a party; a checkpoint knows how much of each was on disk."""
 
     def __init__(self, wanted: GradientsReturned, store: Store) -> None:
         self.wanted, self.run = wanted, store.folder.parent.parent
         self.fresh = store.start_step is None
 
-    def begin(self, meeting: Meeting) -> None:
+    def begin(self, meeting: FederationInfo) -> None:
         self.present = meeting.present
         settings = {"width": self.wanted.width, "memory": self.wanted.memory}
         self.recorders = {

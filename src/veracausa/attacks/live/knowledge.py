@@ -9,16 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from veracausa import seeding
-from veracausa.attacks.base import Grant, Progress
+from veracausa.attacks.base import Grant
 from veracausa.attacks.live.view import LiveView
 from veracausa.audit.samples import choose
 from veracausa.config import Job
 from veracausa.data.vertical import VerticalDataset
 from veracausa.defenses.base import Defense
 from veracausa.errors import InputError
+from veracausa.events import ProgressCallback
 from veracausa.registry import Options, did_you_mean
 from veracausa.training.hooks import Predict as Top
-from veracausa.training.placement import choose_device, placed
+from veracausa.training.placement import choose_device, to_device
 from veracausa.training.split.halves import DefendedBottom, build_defended, make_defense
 from veracausa.training.split.program import Schema
 
@@ -26,7 +27,7 @@ _GRANTED = Grant.ARCHITECTURE | Grant.LABELS | Grant.AUXILIARY | Grant.DEFENSE |
 
 
 @dataclass(frozen=True)
-class Knowledge:
+class AdversaryKnowledge:
     """Auxiliary rows of all parties and their labels, the labels of the training rows, the agreed job."""
 
     job: Job
@@ -40,7 +41,7 @@ class Knowledge:
     """How many columns a party's table has: with the agreed job it says how wide a payload is."""
 
     @classmethod
-    def of(cls, job: Job, dataset: VerticalDataset, victim: str, auxiliary: int, victims: int) -> Knowledge:
+    def of(cls, job: Job, dataset: VerticalDataset, victim: str, auxiliary: int, victims: int) -> AdversaryKnowledge:
         """The same auxiliary rows as an audit of these sizes has: no victim of it is among them."""
         if victim not in dataset.passive:
             raise InputError(f"{victim!r} is no passive party{did_you_mean(victim, dataset.passive)}")
@@ -62,7 +63,7 @@ class Knowledge:
             {name: data.columns for name, data in dataset.parties.items()},
         )
 
-    def view(self, options: Options, top: Top | None, progress: Progress = lambda share: None) -> LiveView:
+    def view(self, options: Options, top: Top | None, progress: ProgressCallback = lambda share: None) -> LiveView:
         """What an attack is given; without `top`, to build it or to read with it when the training is over."""
         device = choose_device(self.job.runtime.device)
         held = {name: rows.to(device) for name, rows in self.rows.items()}
@@ -103,7 +104,7 @@ class Knowledge:
         self, party: str, shape: tuple[int, ...], device: torch.device
     ) -> Callable[[torch.Generator], nn.Module]:
         def fresh(rng: torch.Generator) -> nn.Module:
-            return placed(self._built(party, shape, rng).module, self.job.runtime, device)
+            return to_device(self._built(party, shape, rng).module, self.job.runtime, device)
 
         return fresh
 

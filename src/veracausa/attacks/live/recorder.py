@@ -12,7 +12,7 @@ from veracausa.attacks.base import Exchange
 from veracausa.attacks.transcript import Head, TranscriptWriter
 from veracausa.config import Job
 from veracausa.runs.store import Store
-from veracausa.training.hooks import Meeting, Watcher
+from veracausa.training.hooks import ActivePartyHook, FederationInfo
 from veracausa.training.placement import wire_dtype
 
 
@@ -25,18 +25,18 @@ class Recording:
     classes: int
     """How many; 0 in a regression."""
 
-    def __call__(self, store: Store) -> Watcher:
+    def __call__(self, store: Store) -> ActivePartyHook:
         return Recorder(self, store)
 
 
-class Recorder(Watcher):
+class Recorder(ActivePartyHook):
     """A transcript a passive party; a checkpoint knows how much of each was on disk."""
 
     def __init__(self, recording: Recording, store: Store) -> None:
         self.recording, self.folder = recording, store.folder / "transcript"
         self.options, self.resume = recording.job.transcript, store.start_step is not None
 
-    def begin(self, meeting: Meeting) -> None:
+    def begin(self, meeting: FederationInfo) -> None:
         self.moments = named_moments(self.recording.job, meeting.steps)
         dtype = str(wire_dtype(self.recording.job.runtime)).removeprefix("torch.")
         self.present = meeting.present

@@ -10,35 +10,36 @@ from typing import Any
 from torch import Tensor
 
 from veracausa.attacks import attacks
-from veracausa.attacks.base import Attack, Exchange, Grant, Progress
-from veracausa.attacks.live.knowledge import Knowledge
+from veracausa.attacks.base import Attack, Exchange, Grant
+from veracausa.attacks.live.knowledge import AdversaryKnowledge
 from veracausa.errors import RunError
+from veracausa.events import ProgressCallback
 from veracausa.registry import Options
-from veracausa.runs.atomic import write_whole
-from veracausa.runs.store import Store, encode_tree, read_tree
-from veracausa.training.hooks import Meeting, Predict, Watcher
+from veracausa.runs.atomic import atomic_write
+from veracausa.runs.store import Store, read_tree, serialize_state
+from veracausa.training.hooks import ActivePartyHook, FederationInfo, Predict
 
 
 @dataclass(frozen=True)
-class Attacking:
+class AttackHookFactory:
     """Makes the watcher where the active party runs, in a thread or a process of its own."""
 
-    knowledge: Knowledge
+    knowledge: AdversaryKnowledge
     options: Options
     folder: Path
 
-    def __call__(self, store: Store) -> Watcher:
+    def __call__(self, store: Store) -> ActivePartyHook:
         return AttackWatcher(self)
 
-    def attack(self, top: Predict | None, progress: Progress = lambda share: None) -> Carried:
+    def attack(self, top: Predict | None, progress: ProgressCallback = lambda share: None) -> AttackState:
         """The attack as it begins, nothing learnt."""
         attack: Attack = attacks.get(self.options.name)(self.options)
         view = self.knowledge.view(self.options, top, progress)
         attack.begin(view)
-        return Carried(attack, view.rng)
+        return AttackState(attack, view.rng)
 
 
-class Carried:
+class AttackState:
     """An attack and the generator it draws from: together they can be kept and brought back."""
 
     def __init__(self, attack: Attack, rng: Any) -> None:
@@ -54,7 +55,7 @@ class Carried:
     def save(self, path: Path, **also: Any) -> None:
         """Into a file that is either whole or not there."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, encode_tree({**also, "carried": self.state()}))
+        atomic_write(path, serialize_state({**also, "carried": self.state()}))
 
     def load(self, path: Path) -> dict[str, Any]:
         """From such a file; what else was kept in it."""
@@ -63,14 +64,14 @@ class Carried:
         return tree
 
 
-class AttackWatcher(Watcher):
+class AttackWatcher(ActivePartyHook):
     """Shows an attack what its victim sent, and sends the victim what the attack wants."""
 
-    def __init__(self, making: Attacking) -> None:
+    def __init__(self, making: AttackHookFactory) -> None:
         self.making, self.victim = making, making.knowledge.victim
         self.exchange: Exchange | None = None
 
-    def begin(self, meeting: Meeting) -> None:
+    def begin(self, meeting: FederationInfo) -> None:
         self.carried = self.making.attack(meeting.predict)
         self.attack = self.carried.attack
         self.carried.load(self.making.folder / "prepared.safetensors")

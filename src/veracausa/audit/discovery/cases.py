@@ -32,7 +32,7 @@ class AuditOptions(Options):
 
 
 @dataclass(frozen=True)
-class Case:
+class AuditCase:
     """One training of the job with some settings changed, and why."""
 
     name: str
@@ -40,35 +40,39 @@ class Case:
     changes: Mapping[str, Any] = field(default_factory=dict)
 
 
-def cases_of(settings: Settings, given: Mapping[str, Any], sizes: Sequence[int], options: AuditOptions) -> list[Case]:
+def cases_of(
+    settings: Settings, given: Mapping[str, Any], sizes: Sequence[int], options: AuditOptions
+) -> list[AuditCase]:
     """The cases for a job with these settings; `sizes` are the parties' numbers of attributes."""
-    found = [Case(AS_RUN, "the job as it is")]
+    found = [AuditCase(AS_RUN, "the job as it is")]
     if len(sizes) > 2:
         found.append(
-            Case("each part opened", "a target opens each source's part, not their sum", {"open_parts": True})
+            AuditCase("each part opened", "a target opens each source's part, not their sum", {"open_parts": True})
             if not settings.open_parts
-            else Case("only sums opened", "a target opens the sum of all sources' parts", {"open_parts": False})
+            else AuditCase("only sums opened", "a target opens the sum of all sources' parts", {"open_parts": False})
         )
     if given.get("validator", "M2") == "M2":
-        found.append(Case("validator M1", "the validator is sent all weights", {"validator": "M1"}))
+        found.append(AuditCase("validator M1", "the validator is sent all weights", {"validator": "M1"}))
     else:
-        found.append(Case("validator M2", "the validator is sent norms only", {"validator": "M2"}))
+        found.append(AuditCase("validator M2", "the validator is sent norms only", {"validator": "M2"}))
     if settings.threshold == "held_out_graphs":
-        found.append(Case("opened once", "rows kept apart are opened under one graph", {"threshold": "held_out"}))
+        found.append(AuditCase("opened once", "rows kept apart are opened under one graph", {"threshold": "held_out"}))
     elif settings.held_out:
         says = "rows kept apart are opened under every candidate graph"
-        found.append(Case("every graph", says, {"threshold": "held_out_graphs"}))
+        found.append(AuditCase("every graph", says, {"threshold": "held_out_graphs"}))
     narrow = min(widest(size, sum(sizes) - size) for size in sizes)
     if narrow >= 1 and settings.bottleneck is None:
         numbers = min(narrow, settings.width)
         says = f"numbers opened of a target attribute and row: {numbers}"
-        found.append(Case("bottleneck", says, {"bottleneck": numbers}))
+        found.append(AuditCase("bottleneck", says, {"bottleneck": numbers}))
     if not settings.row_noise:
         for deviation in options.row_noise:
             says = f"noise of deviation {deviation:g} on every number that is opened"
-            found.append(Case(f"row noise {deviation:g}", says, {"row_noise": deviation}))
+            found.append(AuditCase(f"row noise {deviation:g}", says, {"row_noise": deviation}))
     if not settings.row_noise and settings.bottleneck is None and settings.sparsity == "group_lasso":
-        found.append(Case(STRONG, "everything stays on shares; of a batch one sum an attribute is opened to its party"))
+        found.append(
+            AuditCase(STRONG, "everything stays on shares; of a batch one sum an attribute is opened to its party")
+        )
     if not options.cases:
         return found
     names = {case.name: case for case in found}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +12,10 @@ from pydantic import ValidationError
 from veracausa.attacks.columns import feature_attacks
 from veracausa.attacks.columns.base import FeatureAttack
 from veracausa.attacks.columns.subspace import beside, directions, explained, flat, regressed
-from veracausa.audit.discovery.score import Score, best_own, random_guess, scored
-from veracausa.audit.discovery.views import Scene
+from veracausa.audit.discovery.score import ColumnScore, best_own, random_guess, scored
+from veracausa.audit.discovery.views import DiscoveryViews
 from veracausa.errors import InputError
-
-Tell = Callable[[float], None]
+from veracausa.events import ProgressCallback
 
 BLIND = ("best own attribute", "random guess", "own columns and known rows")
 TOGETHER = ("unsplit", "ica", "norm_aware", "single_parent", "known_rows")
@@ -40,29 +39,29 @@ class Reached:
         return {"mean": self.mean, "most": self.most, "read": self.read, "views": self.views}
 
 
-def pooled(scores: Sequence[Score]) -> Reached:
+def pooled(scores: Sequence[ColumnScore]) -> Reached:
     """All views' attributes together."""
     values = [value for score in scores for value in score.by_attribute]
-    whole = Score(tuple(values))
+    whole = ColumnScore(tuple(values))
     return Reached(whole.mean, whole.most, whole.read, len(scores))
 
 
-def attacked(scenes: Sequence[Scene], attack: FeatureAttack) -> Reached | None:
+def attacked(scenes: Sequence[DiscoveryViews], attack: FeatureAttack) -> Reached | None:
     """The attack on every scene; None where none of them gives it anything to work on."""
     scores, nothing = [], 0
     for scene in scenes:
         guess = attack.read(scene.view)
         if guess is None:
             nothing += 1
-            scores.append(Score((0.0,) * scene.view.columns))
+            scores.append(ColumnScore((0.0,) * scene.view.columns))
             continue
         scores.append(scored(guess, scene.truth if guess.rows == "training" else scene.kept_apart))
     return None if nothing == len(scores) else pooled(scores)
 
 
-def blind(scenes: Sequence[Scene]) -> dict[str, Reached]:
+def blind(scenes: Sequence[DiscoveryViews]) -> dict[str, Reached]:
     """What the same parties reach without any feature."""
-    found: dict[str, list[Score]] = {name: [] for name in BLIND}
+    found: dict[str, list[ColumnScore]] = {name: [] for name in BLIND}
     for scene in scenes:
         view, truth = scene.view, scene.truth
         found["best own attribute"].append(best_own(view.own, truth))
@@ -72,12 +71,12 @@ def blind(scenes: Sequence[Scene]) -> dict[str, Reached]:
             own = directions(view.own, view.own.shape[1])
             rows = regressed(own[at], values, own)
             found["own columns and known rows"].append(
-                Score(tuple(float(abs(np.corrcoef(a, b)[0, 1])) for a, b in zip(rows.T, truth.T, strict=True)))
+                ColumnScore(tuple(float(abs(np.corrcoef(a, b)[0, 1])) for a, b in zip(rows.T, truth.T, strict=True)))
             )
     return {name: pooled(scores) for name, scores in found.items() if scores}
 
 
-def linear(scenes: Sequence[Scene]) -> dict[str, float]:
+def linear(scenes: Sequence[DiscoveryViews]) -> dict[str, float]:
     """Mean R² of foreign attributes by a linear map: of the own columns, and of these and the features."""
     found: dict[str, list[float]] = {}
     for scene in scenes:
@@ -95,7 +94,10 @@ def linear(scenes: Sequence[Scene]) -> dict[str, float]:
 
 
 def measured(
-    scenes: Sequence[Scene], names: Sequence[str], options: Mapping[str, Any], tell: Tell = lambda share: None
+    scenes: Sequence[DiscoveryViews],
+    names: Sequence[str],
+    options: Mapping[str, Any],
+    tell: ProgressCallback = lambda share: None,
 ) -> dict[str, Any]:
     """Everything about some scenes, ready to be written down."""
     found: dict[str, Any] = {"blind": {name: reached.told() for name, reached in blind(scenes).items()}}

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from veracausa.attacks.columns.base import Grant, View
+from veracausa.arrays import Array
+from veracausa.attacks.columns.base import ColumnGrant, View
 from veracausa.audit.discovery.recorder import MOMENTS
-from veracausa.audit.discovery.views import Scene
+from veracausa.audit.discovery.views import DiscoveryViews
 from veracausa.crypto.ring64.words import Words
 from veracausa.data.causal import CausalData
 from veracausa.discovery.engines.mpc.party import StrongParty
@@ -20,11 +20,10 @@ from veracausa.discovery.engines.mpc.targets import Targets
 from veracausa.discovery.engines.shares.plan import VALIDATOR, Plan
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.discovery.methods.vfedcd.settings import Settings
+from veracausa.events import Observer
 from veracausa.seeding import derive
-from veracausa.wire.launch import Launch, Notify
+from veracausa.wire.launch import Launch
 from veracausa.wire.link import Link
-
-Array = NDArray[np.float64]
 
 ATTACKS = ("unsplit", "ica", "known_rows", "averaging", "stacking")
 """Those that can be tried on a batch's sums as if they were features of its rows."""
@@ -51,7 +50,7 @@ class WatchedProgram(StrongProgram):
     seen: list[Array] = field(default_factory=list)
     """For every step, the sums (own,) that were opened to the party."""
 
-    def __call__(self, link: Link, notify: Notify) -> None:
+    def __call__(self, link: Link, notify: Observer) -> None:
         if self.values is None:
             super().__call__(link, notify)
             return
@@ -86,12 +85,12 @@ def train_strong(
     return programs
 
 
-def strong_scenes(programs: Mapping[str, WatchedProgram], known_rows: int, seed: int) -> list[Scene]:
+def strong_scenes(programs: Mapping[str, WatchedProgram], known_rows: int, seed: int) -> list[DiscoveryViews]:
     """Every party against all others: each row has the numbers of its batch."""
     return [_scene(programs, name, known_rows, seed) for name in programs]
 
 
-def _scene(programs: Mapping[str, WatchedProgram], name: str, known_rows: int, seed: int) -> Scene:
+def _scene(programs: Mapping[str, WatchedProgram], name: str, known_rows: int, seed: int) -> DiscoveryViews:
     plan = programs[name].plan
     victims = plan.peers(name)
     rows = np.concatenate(plan.batches)
@@ -101,7 +100,7 @@ def _scene(programs: Mapping[str, WatchedProgram], name: str, known_rows: int, s
     rng = np.random.default_rng(derive(seed, "discovery audit", "strong", name))
     known = np.sort(rng.choice(len(rows), min(known_rows, len(rows)), replace=False))
     view = View(
-        grants=Grant.KNOWN_ROWS,
+        grants=ColumnGrant.KNOWN_ROWS,
         columns=truth.shape[1],
         own=_values(programs[name])[rows],
         last=epochs[-1][..., None],
@@ -111,7 +110,7 @@ def _scene(programs: Mapping[str, WatchedProgram], name: str, known_rows: int, s
         known=(known, truth[known]),
     )
     kept_apart = np.concatenate([_values(programs[victim])[plan.train_rows :] for victim in victims], axis=1)
-    return Scene((name,), victims, view, truth, kept_apart)
+    return DiscoveryViews((name,), victims, view, truth, kept_apart)
 
 
 def _by_epoch(plan: Plan, seen: Sequence[Array]) -> Array:

@@ -13,7 +13,7 @@ from veracausa.audit.discovery.page import write_audit_page
 from veracausa.data.causal import CausalData
 from veracausa.discovery.job import DiscoveryJob
 from veracausa.runs import folder
-from veracausa.runs.atomic import write_whole
+from veracausa.runs.atomic import atomic_write
 from veracausa.runs.machine import describe_machine
 
 
@@ -40,9 +40,9 @@ def write_audit(
         "attacks": list(names),
         "cases": [{name: value for name, value in case.items() if name != "asked"} for case in found],
     }
-    write_whole(out / "config.toml", job.to_toml().encode())
+    atomic_write(out / "config.toml", job.to_toml().encode())
     folder.write_json(out / "environment.json", {"veracausa": __version__, **describe_machine(cuda=False)})
     folder.write_json(out / "summary.json", summary)
-    write_whole(out / "audit.md", audit_markdown(summary).encode())
+    atomic_write(out / "audit.md", audit_markdown(summary).encode())
     write_audit_page(out, summary)
     return summary

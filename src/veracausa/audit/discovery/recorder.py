@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from veracausa.arrays import Array, Mask
 from veracausa.attacks.columns.factors import strengths_of
 from veracausa.crypto import fixed_point
 from veracausa.crypto.ring import Ring, Small
-from veracausa.discovery.engines.shares.share_engine import FEATURE_BITS, Holder, together
+from veracausa.discovery.engines.shares.share_engine import FEATURE_BITS, ShareEngine, together
 from veracausa.errors import InputError
 
 if TYPE_CHECKING:
     from veracausa.discovery.engines.shares.party import AttributeParty
     from veracausa.wire.link import Link
 
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 MOMENTS = 24
 """Epochs of which all features are kept."""
@@ -28,7 +27,7 @@ FIRST = 2
 
 
 @dataclass
-class Step:
+class RecordedStep:
     """One batch of the first epochs."""
 
     batch: int
@@ -46,7 +45,7 @@ class Candidate:
     parts: list[Array] = field(default_factory=list)
 
 
-class Recorder:
+class DiscoveryRecorder:
     """Sits between a party and its holder. Rows are numbered as they lie in the batches, one batch after the other.
 
     Parts have a leading axis of sources; where only their sum is opened it has length one.
@@ -69,7 +68,7 @@ class Recorder:
         shape = (count, len(self.truth), party.count * plan.numbers)
         self.last, self.sum = np.zeros(shape), np.zeros(shape)
         self.history: list[NDArray[np.float32]] = []
-        self.first: list[Step] = []
+        self.first: list[RecordedStep] = []
         self.first_into: Ring
         self.first_out: Ring
         self.first_look: tuple[int, Ring, Ring] | None = None
@@ -120,7 +119,7 @@ class Recorder:
         if epoch >= self.settled:
             self.sum[:, at] += parts
         if epoch < FIRST:
-            self.first.append(Step(batch, parts))
+            self.first.append(RecordedStep(batch, parts))
         if self.opened_batches % self.batches == 0 and epoch in self.moments:
             self.history.append(self.last.astype(np.float32))
 
@@ -151,7 +150,7 @@ class Recorder:
 class WatchedHolder:
     """A holder whose party does not notice that somebody writes down what it sees."""
 
-    def __init__(self, holder: Holder, recorder: Recorder) -> None:
+    def __init__(self, holder: ShareEngine, recorder: DiscoveryRecorder) -> None:
         self._holder, self._recorder = holder, recorder
 
     def __getattr__(self, name: str) -> Any:
@@ -190,19 +189,19 @@ class WatchedHolder:
         self._holder.restrict(into, out)
 
 
-class Recording:
+class DiscoveryRecording:
     """All parties' recorders of one discovery, by name; hand `watch` to the fit."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, Recorder] = {}
+        self._seen: dict[str, DiscoveryRecorder] = {}
 
     @property
-    def parties(self) -> dict[str, Recorder]:
+    def parties(self) -> dict[str, DiscoveryRecorder]:
         """In the plan's order, whichever thread came first."""
         order = next(iter(self._seen.values())).plan.parties if self._seen else ()
         return {name: self._seen[name] for name in order}
 
     def watch(self, party: AttributeParty) -> None:
-        recorder = Recorder(party)
+        recorder = DiscoveryRecorder(party)
         self._seen[party.name] = recorder
         party.holder = WatchedHolder(party.holder, recorder)  # type: ignore[assignment]

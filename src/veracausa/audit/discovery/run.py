@@ -12,10 +12,10 @@ import numpy as np
 
 from veracausa.attacks.columns import feature_attacks
 from veracausa.audit.discovery import measure
-from veracausa.audit.discovery.cases import STRONG, AuditOptions, Case, cases_of
+from veracausa.audit.discovery.cases import STRONG, AuditCase, AuditOptions, cases_of
 from veracausa.audit.discovery.mpc import ATTACKS, prepared_columns, strong_scenes, train_strong
 from veracausa.audit.discovery.record import write_audit
-from veracausa.audit.discovery.recorder import Recording
+from veracausa.audit.discovery.recorder import DiscoveryRecording
 from veracausa.audit.discovery.views import all_but_one, single
 from veracausa.data.causal import CausalData
 from veracausa.data.causal_parties import owners
@@ -24,10 +24,10 @@ from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.discovery.privacy.countermeasures import accounted, most_exposed
 from veracausa.discovery.run import make_method
 from veracausa.errors import InputError
+from veracausa.events import Observer
 from veracausa.metrics.graphs import graph_scores
-from veracausa.runs.atomic import write_whole
+from veracausa.runs.atomic import atomic_write
 
-Observer = Callable[[Mapping[str, Any]], None]
 Parties = Mapping[str, Sequence[str]]
 
 
@@ -45,7 +45,10 @@ def audit_discovery(
 
     `settings` are those of attacks by name. With `resume` a case that is there already is kept.
     """
-    options, names = options or AuditOptions(), list(attacks) or feature_attacks.names()
+    options, names = (
+        options or AuditOptions(),
+        [feature_attacks.canonical(name) for name in attacks] or feature_attacks.names(),
+    )
     for name in names:
         measure.make_attack(name, (settings or {}).get(name, {}))
     method = make_method(job)
@@ -64,19 +67,19 @@ def audit_discovery(
         kept = json.loads(path.read_text(encoding="utf-8")) if resume and path.is_file() else {}
         if kept.get("asked") != asked:
 
-            def tell(share: float, case: Case = case) -> None:
+            def tell(share: float, case: AuditCase = case) -> None:
                 observer({"event": "progress", "what": case.name, "share": share})
 
             kept = {"asked": asked, **run_case(job, case, data, parties, names, settings or {}, options, tell)}
             path.parent.mkdir(exist_ok=True)
-            write_whole(path, (json.dumps(kept, indent=1) + "\n").encode())
+            atomic_write(path, (json.dumps(kept, indent=1) + "\n").encode())
         found.append(kept)
     return write_audit(out, job, data, parties, options, names, found)
 
 
 def _asked(
     job: DiscoveryJob,
-    case: Case,
+    case: AuditCase,
     names: Sequence[str],
     settings: Mapping[str, Mapping[str, Any]] | None,
     options: AuditOptions,
@@ -95,7 +98,7 @@ def _asked(
 
 def run_case(
     job: DiscoveryJob,
-    case: Case,
+    case: AuditCase,
     data: CausalData,
     parties: Parties,
     names: Sequence[str],
@@ -142,7 +145,7 @@ def run_case(
 
 def run_strong(
     job: DiscoveryJob,
-    case: Case,
+    case: AuditCase,
     data: CausalData,
     parties: Parties,
     names: Sequence[str],
@@ -175,11 +178,11 @@ def run_strong(
 
 def train(
     method: VFedCD, data: CausalData, parties: Parties, progress: Callable[[float], None] = lambda share: None
-) -> Recording:
+) -> DiscoveryRecording:
     """Fit with every party a program, somebody watching each."""
     import polars as pl
 
-    recording = Recording()
+    recording = DiscoveryRecording()
     # What a party sees of a further search is the same again, with weights drawn anew: one is watched.
     method.searches = []
     frame = pl.DataFrame(data.values, schema=list(data.names))
@@ -192,7 +195,7 @@ def train(
     return recording
 
 
-def _account(recording: Recording, method: VFedCD, noise: float) -> dict[str, float]:
+def _account(recording: DiscoveryRecording, method: VFedCD, noise: float) -> dict[str, float]:
     """What the worst target learns of the attribute that is most exposed to it, over all openings of a row."""
     worst = 0.0
     at = {str(name): position for position, name in enumerate(method.feature_names_in_)}

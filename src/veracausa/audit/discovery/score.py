@@ -5,18 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veracausa.arrays import Array
 from veracausa.attacks.columns.base import Guess
-
-Array = NDArray[np.float64]
 
 EXACT = 0.99
 """From this correlation on a column counts as read."""
 
 
 @dataclass(frozen=True)
-class Score:
+class ColumnScore:
     """|correlation| with the true columns."""
 
     by_attribute: tuple[float, ...]
@@ -45,12 +43,12 @@ def correlations(a: Array, b: Array) -> Array:
     return np.asarray(np.nan_to_num(found, nan=0.0, posinf=0.0))
 
 
-def scored(guess: Guess, truth: Array) -> Score:
+def scored(guess: Guess, truth: Array) -> ColumnScore:
     """Of an ordered guess column by column; else of the matching that adds up to the most (the Hungarian method)."""
     found = correlations(guess.values, truth)
     if guess.ordered:
-        return Score(tuple(float(value) for value in np.diag(found)))
-    return Score(matched(found))
+        return ColumnScore(tuple(float(value) for value in np.diag(found)))
+    return ColumnScore(matched(found))
 
 
 def matched(found: Array) -> tuple[float, ...]:
@@ -63,15 +61,15 @@ def matched(found: Array) -> tuple[float, ...]:
     return tuple(float(value) for value in best)
 
 
-def random_guess(truth: Array, rng: np.random.Generator, draws: int = 20) -> Score:
+def random_guess(truth: Array, rng: np.random.Generator, draws: int = 20) -> ColumnScore:
     """Normal numbers, matched like any other guess; the mean over a few draws."""
     drawn = [matched(correlations(rng.standard_normal(truth.shape), truth)) for _ in range(draws)]
-    return Score(tuple(float(value) for value in np.mean(drawn, axis=0)))
+    return ColumnScore(tuple(float(value) for value in np.mean(drawn, axis=0)))
 
 
-def best_own(own: Array, truth: Array) -> Score:
+def best_own(own: Array, truth: Array) -> ColumnScore:
     """Every true column beside the attacker's own column that is most like it: nothing was opened for that.
 
     Which column that is, the attacker does not know; it is told here, so this is more than a blind guess.
     """
-    return Score(tuple(float(value) for value in correlations(own, truth).max(0)))
+    return ColumnScore(tuple(float(value) for value in correlations(own, truth).max(0)))

@@ -27,7 +27,7 @@ NOT_MEASURED = "not measured"
 
 
 @dataclass(frozen=True)
-class Cell:
+class AuditCell:
     """One attack in one case."""
 
     mean: float
@@ -40,22 +40,22 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class AuditRow:
     """One attack in all cases."""
 
     name: str
     granted: str
     about: str
-    cells: tuple[Cell | None, ...]
+    cells: tuple[AuditCell | None, ...]
     blind: bool = False
     together: bool = False
 
 
-def rows(summary: Mapping[str, Any]) -> list[Row]:
+def rows(summary: Mapping[str, Any]) -> list[AuditRow]:
     """Blind guesses first, then attacks by what they are granted, then colluding parties."""
     cases: Sequence[Mapping[str, Any]] = summary["cases"]
     found = [
-        Row(name, "", "", tuple(_cell(case["blind"].get(name)) for case in cases), blind=True)
+        AuditRow(name, "", "", tuple(_cell(case["blind"].get(name)) for case in cases), blind=True)
         for name in BLIND
         if any(name in case["blind"] for case in cases)
     ]
@@ -64,20 +64,20 @@ def rows(summary: Mapping[str, Any]) -> list[Row]:
         attack = feature_attacks.get(name)
         granted = ", ".join(attack.needs.words)  # type: ignore[attr-defined]
         cells = tuple(_cell(case["attacks"].get(name)) for case in cases)
-        found.append(Row(name, granted, attack.about, cells))  # type: ignore[attr-defined]
+        found.append(AuditRow(name, granted, attack.about, cells))  # type: ignore[attr-defined]
     if any("all_but_one" in case for case in cases):
         for name in known:
             inside = [case.get("all_but_one", {}).get("attacks", {}).get(name) for case in cases]
             if any(inside):
                 about = "the same on the features of all parties but the one that is attacked"
                 found.append(
-                    Row(f"all but one: {name}", "other parties", about, tuple(map(_cell, inside)), together=True)
+                    AuditRow(f"all but one: {name}", "other parties", about, tuple(map(_cell, inside)), together=True)
                 )
     return found
 
 
-def _cell(entry: Mapping[str, float] | None) -> Cell | None:
-    return None if not entry else Cell(entry["mean"], entry["most"], entry["read"])
+def _cell(entry: Mapping[str, float] | None) -> AuditCell | None:
+    return None if not entry else AuditCell(entry["mean"], entry["most"], entry["read"])
 
 
 def figures(summary: Mapping[str, Any]) -> list[tuple[str, list[str]]]:

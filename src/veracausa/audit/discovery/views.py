@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from veracausa.attacks.columns.base import Array, Candidates, Grant, Opened, View
-from veracausa.audit.discovery.recorder import Recorder, Recording
+from veracausa.arrays import Array
+from veracausa.attacks.columns.base import Candidates, ColumnGrant, Opened, View
+from veracausa.audit.discovery.recorder import DiscoveryRecorder, DiscoveryRecording
 from veracausa.crypto import ring
 from veracausa.crypto.fixed_point import WEIGHT_BITS, decode
 from veracausa.crypto.ring import Ring
@@ -18,7 +19,7 @@ from veracausa.seeding import derive
 
 
 @dataclass(frozen=True)
-class Scene:
+class DiscoveryViews:
     """One attacker, what it saw, and the truth that only the score is told."""
 
     attackers: tuple[str, ...]
@@ -35,7 +36,7 @@ class Scene:
         return len(self.attackers) > 1
 
 
-def single(recording: Recording, known_rows: int, seed: int) -> list[Scene]:
+def single(recording: DiscoveryRecording, known_rows: int, seed: int) -> list[DiscoveryViews]:
     """Every party against each other one, or, where only sums are opened, against all others at once."""
     scenes = []
     for name, recorder in recording.parties.items():
@@ -45,7 +46,7 @@ def single(recording: Recording, known_rows: int, seed: int) -> list[Scene]:
     return scenes
 
 
-def all_but_one(recording: Recording, known_rows: int, seed: int) -> list[Scene]:
+def all_but_one(recording: DiscoveryRecording, known_rows: int, seed: int) -> list[DiscoveryViews]:
     """All other parties together against each one. They know each other's parts of a sum, and take them off.
 
     That needs a recording in which parts were opened one by one: it shows what is left after taking them off.
@@ -62,7 +63,9 @@ def all_but_one(recording: Recording, known_rows: int, seed: int) -> list[Scene]
     return scenes
 
 
-def _scene(recording: Recording, name: str, victims: Sequence[str], at: int, known_rows: int, seed: int) -> Scene:
+def _scene(
+    recording: DiscoveryRecording, name: str, victims: Sequence[str], at: int, known_rows: int, seed: int
+) -> DiscoveryViews:
     recorder = recording.parties[name]
     plan = recorder.plan
     foreign = np.concatenate([np.arange(plan.d)[plan.own(victim)] for victim in victims])
@@ -72,7 +75,7 @@ def _scene(recording: Recording, name: str, victims: Sequence[str], at: int, kno
     rng = np.random.default_rng(derive(seed, "discovery audit", name, *victims))
     rows = np.sort(rng.choice(len(truth), min(known_rows, len(truth)), replace=False))
     first = _first(recording, recorder, victims, foreign, at)
-    grants = Grant.KNOWN_ROWS | Grant.FIRST_WEIGHTS | Grant.VALIDATOR
+    grants = ColumnGrant.KNOWN_ROWS | ColumnGrant.FIRST_WEIGHTS | ColumnGrant.VALIDATOR
     view = View(
         grants=grants,
         columns=len(foreign),
@@ -88,14 +91,14 @@ def _scene(recording: Recording, name: str, victims: Sequence[str], at: int, kno
         first=first,
         looked=None if first is None else _looked(recording, recorder, victims, first[1]),
     )
-    return Scene((name,), tuple(victims), view, truth, kept_apart)
+    return DiscoveryViews((name,), tuple(victims), view, truth, kept_apart)
 
 
 def _of(strengths: Array | None, foreign: NDArray[np.int64]) -> Array | None:
     return None if strengths is None else strengths[foreign]
 
 
-def _candidates(recorder: Recorder, foreign: NDArray[np.int64], at: int) -> Candidates | None:
+def _candidates(recorder: DiscoveryRecorder, foreign: NDArray[np.int64], at: int) -> Candidates | None:
     kept = recorder.candidates
     if not kept:
         return None
@@ -107,7 +110,11 @@ def _candidates(recorder: Recorder, foreign: NDArray[np.int64], at: int) -> Cand
 
 
 def _first(
-    recording: Recording, recorder: Recorder, victims: Sequence[str], foreign: NDArray[np.int64], at: int
+    recording: DiscoveryRecording,
+    recorder: DiscoveryRecorder,
+    victims: Sequence[str],
+    foreign: NDArray[np.int64],
+    at: int,
 ) -> tuple[Array, tuple[Opened, ...]] | None:
     if any(step.steps is None for step in recorder.first):
         return None
@@ -127,7 +134,7 @@ def _first(
 
 
 def _looked(
-    recording: Recording, recorder: Recorder, victims: Sequence[str], steps: tuple[Opened, ...]
+    recording: DiscoveryRecording, recorder: DiscoveryRecorder, victims: Sequence[str], steps: tuple[Opened, ...]
 ) -> tuple[Array, tuple[Opened, ...]] | None:
     """What the validator of mode M1 saw at its first look, the factors it gave laid on, and the batches after that."""
     if recorder.plan.validator != "M1" or recorder.first_look is None:
@@ -141,7 +148,7 @@ def _looked(
     return blocks.reshape(len(blocks), -1), steps[after:]
 
 
-def _blocks(recorder: Recorder, into: Ring, out: dict[str, Ring]) -> Ring:
+def _blocks(recorder: DiscoveryRecorder, into: Ring, out: dict[str, Ring]) -> Ring:
     """Both holders' shares of the blocks from some sources into a party's attributes, added up."""
     plan, name = recorder.plan, recorder.name
     return np.concatenate(
@@ -152,7 +159,7 @@ def _blocks(recorder: Recorder, into: Ring, out: dict[str, Ring]) -> Ring:
     )
 
 
-def _joined(scenes: Sequence[Scene]) -> Scene:
+def _joined(scenes: Sequence[DiscoveryViews]) -> DiscoveryViews:
     """Several attackers' views of one victim as one: all their targets side by side."""
     views = [scene.view for scene in scenes]
     first = views[0]
@@ -160,7 +167,7 @@ def _joined(scenes: Sequence[Scene]) -> Scene:
     moments = np.concatenate([view.history for view in views], axis=2)
     view = replace(
         first,
-        grants=first.grants | Grant.OTHER_PARTIES,
+        grants=first.grants | ColumnGrant.OTHER_PARTIES,
         own=np.concatenate([view.own for view in views], axis=1),
         last=np.concatenate([view.last for view in views], axis=1),
         mean=np.concatenate([view.mean for view in views], axis=1),
@@ -177,7 +184,7 @@ def _joined(scenes: Sequence[Scene]) -> Scene:
         looked=None,
     )
     names = tuple(name for scene in scenes for name in scene.attackers)
-    return Scene(names, scenes[0].victims, view, scenes[0].truth, scenes[0].kept_apart)
+    return DiscoveryViews(names, scenes[0].victims, view, scenes[0].truth, scenes[0].kept_apart)
 
 
 def _side_by_side(strengths: Sequence[Array | None]) -> Array | None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from veracausa.federation.consent import Agreement
-    from veracausa.federation.site_program import Prepared
+    from veracausa.federation.site_program import SiteProgram
 
 
 def run(
@@ -86,7 +86,7 @@ def _take_part(folder: Path, yes: bool, job_seed: bool, listen: str | None, allo
     console.out.print(f"done: {prepared.path}", markup=False)
 
 
-def show_terms(agreement: Agreement, prepared: Prepared) -> None:
+def show_terms(agreement: Agreement, prepared: SiteProgram) -> None:
     """Everything that a yes is said to: what is run, with whom, and what leaves this party."""
     from rich.console import Group
 
@@ -102,7 +102,7 @@ def show_terms(agreement: Agreement, prepared: Prepared) -> None:
         console.err.print(f"goes on from step {agreement.start}, which all hold", markup=False)
 
 
-def _what_is_run(prepared: Prepared) -> Table:
+def _what_is_run(prepared: SiteProgram) -> Table:
     from veracausa.cli import console
 
     table = console.plain_table(title="what is run")

@@ -15,7 +15,7 @@ from veracausa.errors import WireError
 Exchange = Callable[[Words], Words]
 
 
-class Dealt:
+class DealerTape:
     """What the dealer sent the first party for one stretch of the computation, handed out in order."""
 
     def __init__(self, words: Words) -> None:
@@ -44,17 +44,17 @@ class Shared(Arithmetic):
         self.first = first
         self._masks, self._roundings = masks, roundings
         self._add_up, self._hand_over = add_up, hand_over
-        self._dealt: Stream | Dealt = masks
+        self._dealt: Stream | DealerTape = masks
 
     def begin(self, words: Words | None = None) -> None:
         """A new stretch of the computation; the first party gives what the dealer sent for it."""
         if self.first:
             self.end()
-            self._dealt = Dealt(words if words is not None else np.zeros(0, dtype=np.uint64))
+            self._dealt = DealerTape(words if words is not None else np.zeros(0, dtype=np.uint64))
 
     def end(self) -> None:
         """Hold the dealer to having sent just what was used."""
-        if isinstance(self._dealt, Dealt):
+        if isinstance(self._dealt, DealerTape):
             self._dealt.end()
 
     def mask(self, *shares: Words) -> list[Masked]:

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from veracausa.arrays import Array
 from veracausa.errors import RunError
 
 Words = NDArray[np.uint64]
-Array = NDArray[np.float64]
 
 HEADROOM = 62
 """A number may have so many bits and a sign wherever it is rounded or opened."""

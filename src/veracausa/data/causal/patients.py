@@ -9,15 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
+from veracausa.arrays import Array
 from veracausa.data.causal import CausalData, CausalOptions, causal_data, edges_between
 from veracausa.errors import InputError
-from veracausa.runs.atomic import write_whole
+from veracausa.runs.atomic import atomic_write
 from veracausa.seeding import derive
-
-Array = NDArray[np.float64]
 
 ROWS = 320
 COLUMNS = {"age": 1, "bmi": 1, "dose": 1, "crp": 2, "hba1c": 2, "ldl": 1}
@@ -81,5 +79,5 @@ def write_example(folder: Path) -> tuple[Path, Path]:
         if path.exists() and path.read_bytes() != text.encode():
             raise InputError(f"{path}: is already there and another file; rename it, or write the example elsewhere")
     for name, text in texts.items():
-        write_whole(folder / name, text.encode())
+        atomic_write(folder / name, text.encode())
     return folder / TABLE, folder / TRUTH

@@ -8,12 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from veracausa.arrays import Array
 from veracausa.data.causal import CausalData, CausalOptions, causal_data
 from veracausa.discovery.columns import standardised
 from veracausa.discovery.graphs import topological_order
 from veracausa.seeding import derive
-
-Array = NDArray[np.float64]
 
 NOISE = 0.5
 """Standard deviation of the noise, and of a root."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-class TableOptions(CausalOptions):
+class CausalTableOptions(CausalOptions):
     path: str
     truth: str | None = None
     """A CSV with the columns `source` and `target`, one true edge a line."""
@@ -45,8 +45,8 @@ class TableOptions(CausalOptions):
         return [name for part in given.split(",") if (name := part.strip())] if isinstance(given, str) else given
 
 
-@causal_data.register("table", TableOptions)
-def table(options: TableOptions) -> CausalData:
+@causal_data.register("table", CausalTableOptions)
+def table(options: CausalTableOptions) -> CausalData:
     path = given_path(options.path, "data.path")
     frame = read_table(
         path,

@@ -15,7 +15,7 @@ from torch.func import functional_call
 from veracausa import seeding
 from veracausa.defenses.causshield import losses
 from veracausa.defenses.causshield import masker as dimensions
-from veracausa.defenses.causshield.batch_norm import TwoViews, held_batch
+from veracausa.defenses.causshield.batch_norm import SplitBatchNorm, held_batch
 from veracausa.defenses.causshield.cuda_graph import Captured
 from veracausa.defenses.causshield.masker import build_masker, gumbel, iterative_softmax, top_k, upper_count
 from veracausa.defenses.causshield.options import CausShieldOptions
@@ -85,7 +85,7 @@ class Adaptation:
         self.momenta = [self._momentum(parameter) for parameter in self.parameters]
         self.masker_momenta = [self._momentum(parameter) for parameter in scoring]
         self._statistics = _has_batch_statistics(self.generator)
-        self._views: TwoViews | None = None
+        self._views: SplitBatchNorm | None = None
         self._apart = False
         self.objective: Objective = self.plain_objective
         self._simpler: list[Objective] = []
@@ -100,7 +100,7 @@ class Adaptation:
     def _compile(self) -> None:
         """Fuse what lies between the convolutions; both views pass at once where their statistics can be kept apart."""
         if self.options.batch_norm == "train_separate" and self._statistics:
-            views = TwoViews(self.generator)
+            views = SplitBatchNorm(self.generator)
             self._views = views if views.possible else None
         self.objective = torch.compile(self.plain_objective, dynamic=False)
         careful = torch.compile(self.plain_objective, dynamic=False, options=CAREFUL)

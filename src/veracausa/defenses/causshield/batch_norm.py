@@ -13,7 +13,7 @@ from veracausa.models.dropout import Dropout
 _SPLITTABLE = (nn.BatchNorm1d, nn.BatchNorm2d)
 
 
-class TwoViews:
+class SplitBatchNorm:
     """Makes a model take both halves of a batch in one pass as if each had passed alone.
 
     Only batch statistics tie rows together: with them kept apart, one pass over twice the rows computes what two passes

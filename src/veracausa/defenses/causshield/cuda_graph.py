@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from veracausa.models.cuda_graph import fastest_convolutions
+from veracausa.models.cuda_graph import cudnn_benchmark
 
 if TYPE_CHECKING:
     from veracausa.defenses.causshield.adaptation import Adaptation
@@ -27,7 +27,7 @@ class Captured:
         self.x, self.surrogate, self.owner = x.clone(), surrogate.clone(), owner
         self.side: torch.cuda.Stream = first.side if first else torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self.iteration, self.passing = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        with owner.borrowed(), nullcontext() if first else fastest_convolutions():
+        with owner.borrowed(), nullcontext() if first else cudnn_benchmark():
             self.side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(self.side):
                 for _ in range(WARM_UP):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from veracausa import seeding
 from veracausa.data.vertical import Part
 from veracausa.defenses import defenses
-from veracausa.defenses.base import Context, Defense, Progress, unheard
+from veracausa.defenses.base import Context, Defense, unheard
 from veracausa.defenses.causshield.adaptation import Adaptation
 from veracausa.defenses.causshield.batch_norm import drops
 from veracausa.defenses.causshield.diagnostics import diagnostics
@@ -22,7 +22,8 @@ from veracausa.defenses.causshield.surrogates import surrogates
 from veracausa.defenses.causshield.surrogates.collect import SurrogateSet, collect, resolve
 from veracausa.defenses.risk_map import NotDifferentiable, RiskMap, Transmit
 from veracausa.errors import InputError
-from veracausa.models.dry_pass import evaluating
+from veracausa.events import ProgressCallback
+from veracausa.models.dry_pass import eval_mode
 
 ADAPTED_ROWS = 16
 """Fewer rows than this have no statistics to adapt to: at inference they get the last generator of the training."""
@@ -83,7 +84,7 @@ class CausShield(Defense):
             settings = resolve(self.options.surrogate, shape)
             surrogates.get(settings.name)(settings).check(torch.Size(shape))
 
-    def prepare(self, data: Part | Tensor, progress: Progress = unheard) -> None:
+    def prepare(self, data: Part | Tensor, progress: ProgressCallback = unheard) -> None:
         """Make a surrogate of every training row; a plain tensor of rows will do."""
         self.data = data if isinstance(data, Part) else Part(len(data), data)
         if self.options.iterations:
@@ -333,7 +334,7 @@ class CausShield(Defense):
 
     def _adaptation_for(self, x: Tensor) -> Adaptation:
         if self.adaptation is None:
-            with evaluating(self.bottom), torch.no_grad():
+            with eval_mode(self.bottom), torch.no_grad():
                 shape = tuple(self.bottom(x[:2]).shape[1:])
             self._build(shape, len(x))
         assert self.adaptation is not None

@@ -14,11 +14,12 @@ from torch.nn import functional as F
 from veracausa import seeding
 from veracausa.data.vertical import Part
 from veracausa.defenses import defenses
-from veracausa.defenses.base import Context, Defense, Progress, unheard
+from veracausa.defenses.base import Context, Defense, unheard
 from veracausa.defenses.proxy_adversary import Precision, ProxyAdversary, Strength, device_of, payload_of, precision_of
 from veracausa.defenses.risk_map import RiskMap
 from veracausa.defenses.score_net import Depth, score_net
-from veracausa.models.dry_pass import evaluating
+from veracausa.events import ProgressCallback
+from veracausa.models.dry_pass import eval_mode
 from veracausa.registry import Options
 
 
@@ -116,7 +117,7 @@ class Disco(Defense):
         super().bind(bottom, optimizer, rng, runner)
         self.seed = int(torch.randint(2**62, (), generator=rng))
 
-    def prepare(self, data: Part, progress: Progress = unheard) -> None:
+    def prepare(self, data: Part, progress: ProgressCallback = unheard) -> None:
         """Build pruner and adversary for the party's rows; they learn with the exchanges."""
         if data.features is not None:
             row = tuple(data.features.shape[1:])
@@ -161,10 +162,10 @@ class Disco(Defense):
 
     def transmitted(self, x: Tensor, ids: Tensor) -> Tensor:
         """With the gate's own dependence on the row: a gate that opens for some rows tells about them, too."""
-        with evaluating(self.bottom):
+        with eval_mode(self.bottom):
             r: Tensor = self.bottom(x)
         pruner = self._parts(r, x).pruner
-        with evaluating(pruner):
+        with eval_mode(pruner):
             scores = pruner(r)
         return r * _over_maps(soft_gate(scores.float(), self.options.ratio, self.options.sharpness), r)
 
@@ -173,7 +174,7 @@ class Disco(Defense):
 
     def diagnose(self, x: Tensor, ids: Tensor) -> dict[str, float]:
         """How many channels are kept, what closed gates let through, and how well the adversary reads the payload."""
-        with evaluating(self.bottom), torch.no_grad():
+        with eval_mode(self.bottom), torch.no_grad():
             r = self.run_bottom(x)
             gate = self._held_gate(r, x)
             guess = self._parts(r, x).adversary.ask(r * _over_maps(gate, r))
@@ -191,7 +192,7 @@ class Disco(Defense):
 
     def _held_gate(self, r: Tensor, x: Tensor) -> Tensor:
         """As it is at inference, without a graph."""
-        with evaluating(self._parts(r, x).pruner), torch.no_grad():
+        with eval_mode(self._parts(r, x).pruner), torch.no_grad():
             return self._gate(r, x).detach()
 
     def _loss(self, guess: Tensor, rows: Tensor) -> Tensor:

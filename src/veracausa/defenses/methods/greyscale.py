@@ -7,9 +7,10 @@ from torch import Tensor
 from veracausa.data.colour import without_chroma
 from veracausa.data.vertical import Part
 from veracausa.defenses import defenses
-from veracausa.defenses.base import Context, Defense, Progress, unheard
+from veracausa.defenses.base import Context, Defense, unheard
 from veracausa.errors import InputError
-from veracausa.models.dry_pass import written
+from veracausa.events import ProgressCallback
+from veracausa.models.dry_pass import shape_text
 
 
 @defenses.register("greyscale")
@@ -23,11 +24,11 @@ class Greyscale(Defense):
         """Refuse rows that have no colour to lose."""
         if len(shape) != 3 or shape[0] != 3:
             raise InputError(
-                f"greyscale removes colour, and rows of shape {written(shape) or 'none'} have none; "
+                f"greyscale removes colour, and rows of shape {shape_text(shape) or 'none'} have none; "
                 "it needs pictures of 3 channels, so choose another defense here"
             )
 
-    def prepare(self, data: Part, progress: Progress = unheard) -> None:
+    def prepare(self, data: Part, progress: ProgressCallback = unheard) -> None:
         self.check(tuple(data.features.shape[1:]) if data.features is not None else ())
 
     def forward(self, x: Tensor, ids: Tensor, step: int) -> tuple[Tensor, Context]:

@@ -17,10 +17,18 @@ from torch import Tensor
 
 from veracausa.data.vertical import Part
 from veracausa.defenses import defenses
-from veracausa.defenses.base import Context, Defense, Progress, unheard
+from veracausa.defenses.base import Context, Defense, unheard
 from veracausa.defenses.noise import NoiseDefense, NoiseOptions
-from veracausa.defenses.noise_sources import Diagonal, Draws, Factors, Products, Signed, Spread
+from veracausa.defenses.noise_sources import (
+    Diagonal,
+    FactoredCovariance,
+    NoiseCovariance,
+    NoiseSource,
+    ProductCovariance,
+    SignedCovariance,
+)
 from veracausa.defenses.sensitivity import SensitivityOptions, directions, jacobian_of, row_norms
+from veracausa.events import ProgressCallback
 from veracausa.metrics.jacobian import EXTRA, Strongest, truncated_svd
 from veracausa.metrics.risk import relative_rank
 
@@ -70,7 +78,7 @@ class InvL(NoiseDefense):
 
     # Before the first exchange.
 
-    def prepare(self, data: Part, progress: Progress = unheard) -> None:
+    def prepare(self, data: Part, progress: ProgressCallback = unheard) -> None:
         if self.options.adaptive == "none":
             return
         held = data.present(torch.arange(len(data))).nonzero().squeeze(1)
@@ -97,7 +105,7 @@ class InvL(NoiseDefense):
             return Defense.infer(self, self._noisy_rows(x, self._inference_draws(x)), ids)
         return super().infer(x, ids)
 
-    def noise(self, r: Tensor, x: Tensor, draws: Draws) -> Tensor:
+    def noise(self, r: Tensor, x: Tensor, draws: NoiseSource) -> Tensor:
         return self._drawn(r, x, draws).view_as(r)
 
     def noise_power(self, r: Tensor, x: Tensor) -> Callable[[Tensor], Tensor]:
@@ -112,7 +120,7 @@ class InvL(NoiseDefense):
 
         return power
 
-    def _noisy_rows(self, x: Tensor, draws: Draws, learning: bool = False) -> Tensor:
+    def _noisy_rows(self, x: Tensor, draws: NoiseSource, learning: bool = False) -> Tensor:
         r = x  # nobody looks at it where the directions do not matter
         if self.options.form == "svd" or self.options.adaptive != "none":
             with torch.no_grad():
@@ -122,13 +130,13 @@ class InvL(NoiseDefense):
     # How strong, and in which directions.
 
     @torch.no_grad()
-    def _drawn(self, r: Tensor, x: Tensor, draws: Draws, learning: bool = False) -> Tensor:
+    def _drawn(self, r: Tensor, x: Tensor, draws: NoiseSource, learning: bool = False) -> Tensor:
         """(n, values of what gets the noise)."""
         strength, spread = self._calibrated(r, x, learning)
         noise = strength.unsqueeze(1) * spread.draw(draws)
         return noise.to(r.dtype if self.options.space == "embedding" else x.dtype)
 
-    def _calibrated(self, r: Tensor, x: Tensor, learning: bool = False) -> tuple[Tensor, Spread]:
+    def _calibrated(self, r: Tensor, x: Tensor, learning: bool = False) -> tuple[Tensor, NoiseCovariance]:
         """The strength for every row, (n,), and the noise of strength 1."""
         options = self.options
         strength = torch.full((len(x),), options.n, device=x.device)
@@ -147,19 +155,19 @@ class InvL(NoiseDefense):
             strength = strength * self._relative(torch.cat(risks), learning)
         return strength, self._spread(r, x, torch.cat(factors) if factors else None)
 
-    def _spread(self, r: Tensor, x: Tensor, factors: Tensor | None) -> Spread:
+    def _spread(self, r: Tensor, x: Tensor, factors: Tensor | None) -> NoiseCovariance:
         shape = self.options.shape
         if self.options.space == "data" and factors is None:  # all directions of the row: the three shapes are one
             return Diagonal(torch.ones_like(x.flatten(1)))
         if shape == "spectral":
-            return Products(self, x, r) if factors is None else Factors(factors)
+            return ProductCovariance(self, x, r) if factors is None else FactoredCovariance(factors)
         if factors is None:
 
             def deviations() -> Tensor:
                 return row_norms(self, self.options, self.seed, x, r).flatten(1)
 
             if shape == "diag" and self.options.norms == "product":
-                return Signed(self, x, r, deviations)
+                return SignedCovariance(self, x, r, deviations)
             variances = deviations().square()
         else:
             variances = factors.square().sum(2)

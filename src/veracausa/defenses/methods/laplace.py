@@ -11,7 +11,7 @@ from torch import Tensor
 
 from veracausa.defenses import defenses
 from veracausa.defenses.noise import NoiseDefense, NoiseOptions
-from veracausa.defenses.noise_sources import Draws
+from veracausa.defenses.noise_sources import NoiseSource
 
 
 class LaplaceOptions(NoiseOptions):
@@ -51,7 +51,7 @@ class Laplace(NoiseDefense):
                 largest: Tensor = r.detach().flatten(1).float().norm(dim=1).max()
                 return largest / self.options.epsilon
 
-    def noise(self, r: Tensor, x: Tensor, draws: Draws) -> Tensor:
+    def noise(self, r: Tensor, x: Tensor, draws: NoiseSource) -> Tensor:
         return self.scale(r) * draws.laplace(*r.shape)
 
     def noise_std(self, r: Tensor, x: Tensor) -> Tensor:

@@ -17,15 +17,16 @@ from torch.func import functional_call
 from veracausa.crypto.randomness import subkey
 from veracausa.data.vertical import Part
 from veracausa.defenses import defenses
-from veracausa.defenses.base import Context, Progress, unheard
+from veracausa.defenses.base import Context, unheard
 from veracausa.defenses.causshield.losses import decomposition, off_diagonal_weight
 from veracausa.defenses.causshield.masker import as_matrix
 from veracausa.defenses.causshield.options import SurrogateChoice
 from veracausa.defenses.causshield.surrogates import surrogates
 from veracausa.defenses.causshield.surrogates.collect import SurrogateSet, collect, resolve
 from veracausa.defenses.noise import NoiseDefense
-from veracausa.defenses.noise_sources import ByRow, Draws, ExchangeBudget, accounted_deviation
+from veracausa.defenses.noise_sources import ExchangeBudget, NoiseSource, PerRowNoise, accounted_deviation
 from veracausa.errors import InputError
+from veracausa.events import ProgressCallback
 from veracausa.registry import Options
 
 
@@ -162,7 +163,7 @@ class NoisyBottleneck(NoiseDefense):
         options = self.options
         return build_bottleneck(shape, options.channels, options.stride, options.kernel)
 
-    def prepare(self, data: Part, progress: Progress = unheard) -> None:
+    def prepare(self, data: Part, progress: ProgressCallback = unheard) -> None:
         """Make a surrogate of every training row, where there is a decomposition loss."""
         if self.options.decomposition:
             self.surrogates, self.index = collect(data, self.options.surrogate, progress), data.index
@@ -199,7 +200,7 @@ class NoisyBottleneck(NoiseDefense):
     def protect(self, r: Tensor, x: Tensor, ids: Tensor) -> Tensor:
         return capped(r, self.options.clip)
 
-    def noise(self, r: Tensor, x: Tensor, draws: Draws) -> Tensor:
+    def noise(self, r: Tensor, x: Tensor, draws: NoiseSource) -> Tensor:
         return self.deviation * draws.normal(*r.shape)
 
     def noise_std(self, r: Tensor, x: Tensor) -> Tensor | None:
@@ -255,10 +256,10 @@ class NoisyBottleneck(NoiseDefense):
             return made.contiguous(memory_format=torch.channels_last)
         return made
 
-    def _inference_draws(self, x: Tensor) -> Draws:
+    def _inference_draws(self, x: Tensor) -> NoiseSource:
         if self.options.noise_mode == "accounted" and self._asked is None:
             # By row and state of the bottom: the same noise on two states would cancel in their difference.
-            return ByRow(subkey(self.row_key, "state", self.updates), x)
+            return PerRowNoise(subkey(self.row_key, "state", self.updates), x)
         return super()._inference_draws(x)
 
     def diagnose(self, x: Tensor, ids: Tensor) -> dict[str, float]:

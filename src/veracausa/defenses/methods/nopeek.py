@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Context, Defense
 from veracausa.metrics.distance_correlation import distance_correlation
-from veracausa.models.dry_pass import evaluating
+from veracausa.models.dry_pass import eval_mode
 from veracausa.registry import Options
 
 FEWEST_ROWS = 4
@@ -89,7 +89,7 @@ class NoPeek(Defense):
         """The distance correlation of these rows and their payloads, and how many steps went without the penalty."""
         found = {"skipped": float(self.skipped)}
         if len(x) >= FEWEST_ROWS:
-            with evaluating(self.bottom), torch.no_grad():
+            with eval_mode(self.bottom), torch.no_grad():
                 found["dcor"] = float(distance_correlation(x, self.run_bottom(x)))
         return found
 

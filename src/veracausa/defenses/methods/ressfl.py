@@ -14,11 +14,11 @@ from veracausa.data.images import ImageOptions
 from veracausa.data.sources import datasets
 from veracausa.data.vertical import Part
 from veracausa.defenses import defenses
-from veracausa.defenses.base import Context, Defense, Progress, unheard
+from veracausa.defenses.base import Context, Defense, unheard
 from veracausa.defenses.proxy_adversary import (
+    DecoderReading,
     Expert,
     ProxyAdversary,
-    Reading,
     Strength,
     check_fits,
     device_of,
@@ -29,7 +29,8 @@ from veracausa.defenses.proxy_adversary import (
     train_expert,
 )
 from veracausa.errors import InputError
-from veracausa.models.dry_pass import evaluating, written
+from veracausa.events import ProgressCallback
+from veracausa.models.dry_pass import eval_mode, shape_text
 from veracausa.registry import Options
 
 
@@ -112,7 +113,7 @@ class ResSFL(Defense):
             return
         if len(shape) != 3:
             raise InputError(
-                f'defense.mode = "transfer" pretrains on pictures, and rows of shape {written(shape) or "none"} are '
+                f'defense.mode = "transfer" pretrains on pictures, and rows of shape {shape_text(shape) or "none"} are '
                 'none; use mode = "inline"'
             )
         channels, side = source.picture()
@@ -126,7 +127,8 @@ class ResSFL(Defense):
             return None
         if kept >= shape[0]:
             raise InputError(
-                f"defense.bottleneck = {kept} is none: the bottom gives {written(shape)}; choose less than {shape[0]}"
+                f"defense.bottleneck = {kept} is none: the bottom gives {shape_text(shape)}; "
+                f"choose less than {shape[0]}"
             )
         return nn.Conv2d(shape[0], kept, 3, padding=1) if len(shape) == 3 else nn.Linear(shape[0], kept)
 
@@ -148,7 +150,7 @@ class ResSFL(Defense):
 
     # Before the first exchange.
 
-    def prepare(self, data: Part, progress: Progress = unheard) -> None:
+    def prepare(self, data: Part, progress: ProgressCallback = unheard) -> None:
         """Build the decoder; with `transfer`, train a copy of the bottom on the source."""
         if data.features is None:
             return
@@ -158,7 +160,7 @@ class ResSFL(Defense):
             self._build(payload_of(self.bottom, row), row)
         if (source := self.options.source) is not None:
             rows, labels, classes = load_strips(source, row)
-            reading = Reading(self.options.strength, self.options.threshold, self.options.steps, self.options.lr)
+            reading = DecoderReading(self.options.strength, self.options.threshold, self.options.steps, self.options.lr)
             self.expert = train_expert(
                 *(self.bottom, rows.to(self.device), labels.to(self.device), classes, reading),
                 epochs=self.options.source_epochs,
@@ -225,7 +227,7 @@ class ResSFL(Defense):
         """How well the decoder reads these rows: SSIM, or R² for a table's."""
         if not self._learns:
             return {}
-        with evaluating(self.bottom), torch.no_grad():
+        with eval_mode(self.bottom), torch.no_grad():
             r = self.run_bottom(x)
             read = likeness(self._reader(r, x).ask(r), x)
         return {"decoder_ssim" if x.ndim == 4 else "decoder_r2": float(read)}

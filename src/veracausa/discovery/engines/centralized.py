@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from veracausa.arrays import Array, Mask
 from veracausa.discovery.graphs import greedy_cut
 from veracausa.discovery.methods.vfedcd import threshold as rules
 from veracausa.discovery.methods.vfedcd.decoders import decoders_for
@@ -19,18 +20,14 @@ from veracausa.discovery.methods.vfedcd.diagnostics import FIGURES, figures
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.discovery.methods.vfedcd.structure import Structure
 from veracausa.errors import InputError, RunError
-from veracausa.runs.atomic import write_whole
-from veracausa.runs.store import decode_tree, encode_tree
+from veracausa.events import ProgressCallback
+from veracausa.runs.atomic import atomic_write
+from veracausa.runs.store import deserialize_state, serialize_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from veracausa.discovery.methods.vfedcd.searches import Searches
-
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
-Progress = Callable[[float], None]
 
 
 @dataclass
@@ -63,7 +60,7 @@ class Fit:
         return {one.name: getattr(self, one.name) for one in fields(self) if one.name not in left}
 
 
-class FloatModel:
+class CentralizedVFedCD:
     """Encoder and decoders of all attributes; `fit` is one search: train, order, refit, find the threshold."""
 
     def __init__(
@@ -111,7 +108,7 @@ class FloatModel:
         self,
         train: Array,
         held_out: Array,
-        progress: Progress = lambda share: None,
+        progress: ProgressCallback = lambda share: None,
         time_is_up: Callable[[], bool] = lambda: False,
         after_epoch: Callable[[], None] = lambda: None,
     ) -> Fit:
@@ -273,7 +270,7 @@ class Checkpoint:
     def restore(self) -> None:
         """Put the model where the file left it; nothing is done without a file."""
         try:
-            kept = decode_tree(self.path.read_bytes())
+            kept = deserialize_state(self.path.read_bytes())
         except (FileNotFoundError, RunError):  # there is none, or not a whole one: begin anew
             return
         if kept["fit"] != self.fit:
@@ -285,7 +282,7 @@ class Checkpoint:
         if time.monotonic() - self._written < EVERY:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(self.path, encode_tree({"fit": self.fit, "model": _tensors(self.model.state())}))
+        atomic_write(self.path, serialize_state({"fit": self.fit, "model": _tensors(self.model.state())}))
         self._written = time.monotonic()
 
 

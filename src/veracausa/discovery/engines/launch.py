@@ -8,20 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veracausa.arrays import Array, Mask
 from veracausa.discovery.bootstrap import Rows
 from veracausa.discovery.engines.centralized import fit_and_keep
 from veracausa.discovery.methods.vfedcd.searches import Searches
 from veracausa.discovery.methods.vfedcd.settings import Settings
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
-Progress = Callable[[float], None]
+from veracausa.events import ProgressCallback
 
 
 @dataclass(frozen=True)
-class Outcome:
+class EngineResult:
     """What either engine leaves, columns in the order of the rows it was given."""
 
     strengths: Array
@@ -43,15 +40,15 @@ def floating(
     settings: Settings,
     rows: Rows,
     rng: np.random.Generator,
-    progress: Progress,
+    progress: ProgressCallback,
     time_is_up: Callable[[], bool],
     file: Path | None = None,
     resume: bool = False,
-) -> Outcome:
+) -> EngineResult:
     """All columns in one place."""
     model = Searches(settings, rows.model(rng))
     fit = fit_and_keep(model, rows.train[None], rows.held_out[None], progress, time_is_up, file, resume)
-    return Outcome(
+    return EngineResult(
         fit.strengths[0],
         fit.allowed[0],
         float(fit.thresholds[0]),
@@ -66,13 +63,13 @@ def federated(
     settings: Settings,
     rows: Rows,
     parties: Mapping[str, Sequence[int]],
-    progress: Progress,
+    progress: ProgressCallback,
     out: Path | None = None,
     resume: bool = False,
     tell: Callable[[Mapping[str, Any]], None] = lambda event: None,
     strong: bool = False,
     **how: Any,
-) -> Outcome:
+) -> EngineResult:
     """Every party and the validator as a program of its own; `parties` says where each one's columns are."""
     from veracausa.discovery.engines.mpc.run import PLAN as STRONG_PLAN
     from veracausa.discovery.engines.mpc.run import discover as discover_on_shares
@@ -106,7 +103,7 @@ def federated(
     else:
         fit = discover(columns, sorted_rows.names, settings, **common, **how)
     back = np.ix_(np.argsort(order), np.argsort(order))
-    return Outcome(
+    return EngineResult(
         np.asarray(fit.strengths)[back],
         np.asarray(fit.allowed)[back],
         float(fit.threshold),

@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veracausa.data.causal.synthetic import SyntheticOptions, synthetic
-from veracausa.discovery.engines.centralized import FloatModel
-from veracausa.discovery.engines.shares.plaintext_twin import discover_whole
+from veracausa.discovery.engines.centralized import CentralizedVFedCD
+from veracausa.discovery.engines.shares.plaintext_twin import discover_plaintext
 from veracausa.discovery.graphs import greedy_cut
 from veracausa.discovery.methods.vfedcd.searches import Searches
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.metrics.graphs import graph_scores
-from veracausa.runs.atomic import write_whole
+from veracausa.runs.atomic import atomic_write
 from veracausa.runs.machine import describe_machine
 
 PARTIES = 3
@@ -39,14 +39,14 @@ def compare(attributes: int, edges: int, graph: int, seed: int, settings: Settin
     row: dict[str, Any] = {"attributes": attributes, "edges": edges, "graph": graph, "seed": seed}
     started = time.process_time()
     rng = np.random.default_rng(seed)
-    plain = Searches(settings, lambda one: FloatModel(one, attributes, rng)).fit(
+    plain = Searches(settings, lambda one: CentralizedVFedCD(one, attributes, rng)).fit(
         data.values[None, :train], data.values[None, train:]
     )
     row["float"] = _scores(data.truth, plain.strengths[0], plain.allowed[0], plain.thresholds[0], started)
     started = time.process_time()
     parts = np.array_split(np.arange(attributes), PARTIES)
     columns = {f"party_{at}": data.values[:, part] for at, part in enumerate(parts)}
-    twin = discover_whole(columns, data.names, settings, train_rows=train, seed=seed)
+    twin = discover_plaintext(columns, data.names, settings, train_rows=train, seed=seed)
     row["twin"] = _scores(data.truth, twin.strengths, twin.allowed, twin.threshold, started)
     return row
 
@@ -99,7 +99,7 @@ def measure(
             continue
         kept["rows"].append(compare(*place, settings))
         kept["means"] = means(kept["rows"])
-        write_whole(path, json.dumps(kept, indent=1).encode())
+        atomic_write(path, json.dumps(kept, indent=1).encode())
         print(json.dumps(kept["rows"][-1]), flush=True)
 
 

@@ -10,16 +10,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from veracausa import seeding
-from veracausa.discovery.augmented_lagrangian import OutOfTime
+from veracausa.arrays import Array
+from veracausa.discovery.augmented_lagrangian import TimeLimitReached
 from veracausa.discovery.base import CausalDiscovery
-from veracausa.discovery.columns import Prepared
+from veracausa.discovery.columns import PreparedColumns
 from veracausa.discovery.methods import method
 from veracausa.errors import InputError
-
-Array = NDArray[np.float64]
 
 
 def _package(module: str) -> Any:
@@ -38,13 +36,13 @@ class Dagma(CausalDiscovery):
     warm_iterations: int = 30_000
     iterations: int = 60_000
 
-    def learn(self, data: Prepared, time_is_up: Callable[[], bool]) -> Array:
+    def learn(self, data: PreparedColumns, time_is_up: Callable[[], bool]) -> Array:
         linear = _package("dagma.linear").DagmaLinear
 
         class Timed(linear):  # type: ignore[misc, valid-type]
             def _adam_update(self, *arguments: Any) -> Any:
                 if time_is_up():
-                    raise OutOfTime
+                    raise TimeLimitReached
                 return super()._adam_update(*arguments)
 
         model = Timed(loss_type="l2")
@@ -58,7 +56,7 @@ class Dagma(CausalDiscovery):
                     warm_iter=self.warm_iterations,
                     max_iter=self.iterations,
                 )
-            except OutOfTime:
+            except TimeLimitReached:
                 self.notes_ += ("dagma: out of time; the graph of the last stage that was finished",)
         return np.asarray(model.W_est)
 
@@ -74,7 +72,7 @@ class DagmaMLP(CausalDiscovery):
     warm_iterations: int = 50_000
     iterations: int = 80_000
 
-    def learn(self, data: Prepared, time_is_up: Callable[[], bool]) -> Array:
+    def learn(self, data: PreparedColumns, time_is_up: Callable[[], bool]) -> Array:
         package = _package("dagma.nonlinear")
         # Its constructors draw from torch's default generator and change torch's default type.
         before = torch.get_default_dtype()
@@ -85,7 +83,7 @@ class DagmaMLP(CausalDiscovery):
             class Timed(package.DagmaNonlinear):  # type: ignore[misc, name-defined]
                 def log_mse_loss(self, *arguments: Any) -> Any:
                     if time_is_up():
-                        raise OutOfTime
+                        raise TimeLimitReached
                     return super().log_mse_loss(*arguments)
 
             with _no_progress_bar("dagma.nonlinear"):
@@ -98,7 +96,7 @@ class DagmaMLP(CausalDiscovery):
                         warm_iter=self.warm_iterations,
                         max_iter=self.iterations,
                     )
-                except OutOfTime:
+                except TimeLimitReached:
                     self.notes_ += ("dagma-mlp: out of time; the graph as it was then",)
         finally:
             torch.set_default_dtype(before)

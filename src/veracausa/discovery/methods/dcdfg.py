@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from veracausa import seeding
 from veracausa.discovery.base import CausalDiscovery, Threshold
-from veracausa.discovery.columns import Prepared
+from veracausa.discovery.columns import PreparedColumns
 from veracausa.discovery.conditionals import batches, gaussian_loss, gumbel_softmax
 from veracausa.discovery.edge_probabilities import descend
 from veracausa.discovery.methods import method
@@ -36,7 +36,7 @@ class DCDFG(CausalDiscovery):
     structure_rate: float = 3e-2
     """Of the edges' log-odds, which have a longer way to go than weights."""
 
-    def learn(self, data: Prepared, time_is_up: Callable[[], bool]) -> NDArray[np.float64]:
+    def learn(self, data: PreparedColumns, time_is_up: Callable[[], bool]) -> NDArray[np.float64]:
         x = torch.from_numpy(data.values).float()
         d, m = x.shape[1], self.factors
         rng = seeding.generator(self.seed, "dcdfg")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from veracausa.discovery.acyclicity import Spectral
 from veracausa.discovery.augmented_lagrangian import augmented_lagrangian
 from veracausa.discovery.base import CausalDiscovery
-from veracausa.discovery.columns import Prepared
+from veracausa.discovery.columns import PreparedColumns
 from veracausa.discovery.methods import method
 
 DEGREE = 3
@@ -32,7 +32,7 @@ class NoBears(CausalDiscovery):
     """Steps of Adam in one minimisation."""
     learning_rate: float = 1e-2
 
-    def learn(self, data: Prepared, time_is_up: Callable[[], bool]) -> NDArray[np.float64]:
+    def learn(self, data: PreparedColumns, time_is_up: Callable[[], bool]) -> NDArray[np.float64]:
         x = torch.from_numpy(data.values - data.values.mean(axis=0))
         n, d = x.shape
         off_diagonal = 1 - torch.eye(d, dtype=x.dtype)

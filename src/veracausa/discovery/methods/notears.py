@@ -6,15 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veracausa.arrays import Array
 from veracausa.discovery.acyclicity import TraceExponential
-from veracausa.discovery.augmented_lagrangian import OutOfTime, augmented_lagrangian
+from veracausa.discovery.augmented_lagrangian import TimeLimitReached, augmented_lagrangian
 from veracausa.discovery.base import CausalDiscovery
-from veracausa.discovery.columns import Prepared
+from veracausa.discovery.columns import PreparedColumns
 from veracausa.discovery.methods import method
-
-Array = NDArray[np.float64]
 
 
 @method("notears")
@@ -25,7 +23,7 @@ class NoTears(CausalDiscovery):
     sparsity: float = 0.1
     rounds: int = 100
 
-    def learn(self, data: Prepared, time_is_up: Callable[[], bool]) -> Array:
+    def learn(self, data: PreparedColumns, time_is_up: Callable[[], bool]) -> Array:
         from scipy.optimize import minimize
 
         values = data.values - data.values.mean(axis=0)
@@ -39,7 +37,7 @@ class NoTears(CausalDiscovery):
         def solve(start: Array, multiplier: float, penalty: float) -> tuple[Array, float]:
             def objective(halves: Array) -> tuple[float, Array]:
                 if time_is_up():
-                    raise OutOfTime
+                    raise TimeLimitReached
                 reached[:] = [halves.copy()]
                 weights = _joined(halves, d)
                 rest = np.eye(d) - weights
@@ -52,7 +50,7 @@ class NoTears(CausalDiscovery):
             reached: list[Array] = [start]
             try:
                 found = minimize(objective, start, method="L-BFGS-B", jac=True, bounds=bounds).x
-            except OutOfTime:
+            except TimeLimitReached:
                 found = reached[0]
             return found, float(acyclicity(_joined(found, d)[None])[0][0])
 

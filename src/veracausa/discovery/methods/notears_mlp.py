@@ -7,17 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from veracausa import seeding
-from veracausa.discovery.augmented_lagrangian import OutOfTime, augmented_lagrangian
+from veracausa.arrays import Array
+from veracausa.discovery.augmented_lagrangian import TimeLimitReached, augmented_lagrangian
 from veracausa.discovery.base import CausalDiscovery
-from veracausa.discovery.columns import Prepared
+from veracausa.discovery.columns import PreparedColumns
 from veracausa.discovery.conditionals import Conditionals
 from veracausa.discovery.methods import method
-
-Array = NDArray[np.float64]
 
 
 @method("notears_mlp")
@@ -32,7 +30,7 @@ class NoTearsMLP(CausalDiscovery):
     iterations: int = 1000
     """Of L-BFGS-B in one minimisation."""
 
-    def learn(self, data: Prepared, time_is_up: Callable[[], bool]) -> Array:
+    def learn(self, data: PreparedColumns, time_is_up: Callable[[], bool]) -> Array:
         from scipy.optimize import minimize
 
         x = torch.from_numpy(data.values - data.values.mean(axis=0))
@@ -57,7 +55,7 @@ class NoTearsMLP(CausalDiscovery):
         def solve(start: Array, multiplier: float, penalty: float) -> tuple[Array, float]:
             def objective(point: Array) -> tuple[float, Array]:
                 if time_is_up():
-                    raise OutOfTime
+                    raise TimeLimitReached
                 spread(point)
                 network.zero_grad()
                 h = _trace_exponential(network)
@@ -73,7 +71,7 @@ class NoTearsMLP(CausalDiscovery):
                 found = minimize(
                     objective, start, method="L-BFGS-B", jac=True, bounds=bounds, options={"maxiter": self.iterations}
                 ).x
-            except OutOfTime:
+            except TimeLimitReached:
                 found = best[0] if best else start
             spread(found)
             return found, float(_trace_exponential(network).detach())

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from veracausa import seeding
 from veracausa.discovery.acyclicity import Spectral
 from veracausa.discovery.base import CausalDiscovery, Threshold
-from veracausa.discovery.columns import Prepared
+from veracausa.discovery.columns import PreparedColumns
 from veracausa.discovery.conditionals import Conditionals, batches
 from veracausa.discovery.graphs import is_acyclic
 from veracausa.discovery.methods import method
@@ -39,7 +39,7 @@ class SDCD(CausalDiscovery):
     batch: int = 256
     learning_rate: float = 2e-3
 
-    def learn(self, data: Prepared, time_is_up: Callable[[], bool]) -> NDArray[np.float64]:
+    def learn(self, data: PreparedColumns, time_is_up: Callable[[], bool]) -> NDArray[np.float64]:
         x = torch.from_numpy(data.values).float()
         d = x.shape[1]
         rng = seeding.generator(self.seed, "sdcd")

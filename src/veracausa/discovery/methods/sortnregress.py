@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veracausa.discovery.base import CausalDiscovery
-from veracausa.discovery.columns import Prepared
+from veracausa.discovery.columns import PreparedColumns
 from veracausa.discovery.methods import method
 from veracausa.metrics.graphs import r2_given_others
 from veracausa.seeding import derive
@@ -31,7 +31,7 @@ class SortNRegress(CausalDiscovery):
     # The method lives on the scale of the columns as they come.
     standardise: bool = False
 
-    def learn(self, data: Prepared, time_is_up: Callable[[], bool]) -> NDArray[np.float64]:
+    def learn(self, data: PreparedColumns, time_is_up: Callable[[], bool]) -> NDArray[np.float64]:
         from sklearn.linear_model import LassoLarsIC, LinearRegression
 
         values = data.values - data.values.mean(axis=0)

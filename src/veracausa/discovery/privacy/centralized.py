@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veracausa.arrays import Array
 from veracausa.crypto.randomness import Masks
-from veracausa.discovery.engines.centralized import FloatModel
+from veracausa.discovery.engines.centralized import CentralizedVFedCD
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.discovery.privacy.mechanism import (
     PrivateDecoders,
@@ -15,10 +15,8 @@ from veracausa.discovery.privacy.mechanism import (
 from veracausa.discovery.privacy.noise import normal
 from veracausa.discovery.privacy.options import Privacy
 
-Array = NDArray[np.float64]
 
-
-class PrivateFloatModel(FloatModel):
+class PrivateCentralizedVFedCD(CentralizedVFedCD):
     """Clipped gradients with the noise of the federation, but no integers. Rows must be clipped before."""
 
     def __init__(self, settings: Settings, d: int, rng: np.random.Generator, privacy: Privacy, source: Masks) -> None:

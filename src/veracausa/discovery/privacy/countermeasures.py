@@ -13,14 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veracausa.arrays import Array
 from veracausa.crypto import ring
 from veracausa.crypto.randomness import Masks
 from veracausa.crypto.ring import BITS, Ring
 from veracausa.discovery.privacy.accountant import gaussian_epsilon
-
-Array = NDArray[np.float64]
 
 
 def mixing(numbers: int, width: int) -> Array:
@@ -62,7 +60,7 @@ def drawn(masks: Masks, deviation: float, bits: int, *shape: int) -> Ring:
 
 
 @dataclass(frozen=True)
-class Account:
+class RowNoiseAccount:
     """What all openings of a row together tell of it, in the terms of Gaussian differential privacy."""
 
     mu: float
@@ -71,7 +69,7 @@ class Account:
     delta: float
 
 
-def accounted(deviation: float, openings: int, strength: float, delta: float = 1e-5) -> Account:
+def accounted(deviation: float, openings: int, strength: float, delta: float = 1e-5) -> RowNoiseAccount:
     """For rows of a source that differ by one standard deviation in one attribute.
 
     `strength` is the norm of the weights by which that attribute enters all of a target's features. μ adds up as
@@ -79,7 +77,7 @@ def accounted(deviation: float, openings: int, strength: float, delta: float = 1
     weights is not in it, and rows that differ by more are told apart more easily. So this is a floor, no guarantee.
     """
     mu = math.sqrt(openings) * strength / deviation
-    return Account(mu, gaussian_epsilon(mu, delta), delta)
+    return RowNoiseAccount(mu, gaussian_epsilon(mu, delta), delta)
 
 
 def most_exposed(strengths: Array, own: Sequence[int], foreign: Sequence[int]) -> float:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veracausa.arrays import Array
 from veracausa.crypto.fixed_point import GRADIENT_BITS, GRADIENT_LIMIT, VALUE_BITS, WEIGHT_BITS
 from veracausa.crypto.randomness import Masks
 from veracausa.crypto.ring import Small
-from veracausa.discovery.methods.vfedcd.decoders import Decoders, Step
+from veracausa.discovery.methods.vfedcd.decoders import Decoders, DecoderStep
 from veracausa.discovery.privacy.accountant import Account, noise_for
 from veracausa.discovery.privacy.noise import normal
 from veracausa.discovery.privacy.options import Privacy
@@ -22,8 +22,6 @@ from veracausa.errors import InputError, RunError
 if TYPE_CHECKING:
     from veracausa.discovery.engines.shares.plan import Plan
 
-
-Array = NDArray[np.float64]
 
 TRIES = 60
 
@@ -63,7 +61,7 @@ class PrivateDecoders(Decoders):
         super().__init__(*shape_and_kind)
         self.mechanism, self.source = mechanism, source
 
-    def step(self, features: Array, target: Array, rate: float, decay: float = 0.0) -> Step:
+    def step(self, features: Array, target: Array, rate: float, decay: float = 0.0) -> DecoderStep:
         """One step; the gradient of the features is clipped and has no noise yet."""
         values, rows = self.values, features.shape[2]
         outputs, mean = self._forward(features)
@@ -94,7 +92,7 @@ class PrivateDecoders(Decoders):
             if decay and name.startswith(("weight", "readout")):
                 gradient = gradient + decay * values[name]
             values[name] -= rate * gradient
-        return Step(losses, back)
+        return DecoderStep(losses, back)
 
     def _by_variance(self, error: Array, scaled: Array) -> Array:
         """Each row's gradient of its log-variance; none where the likelihood has no variance."""

@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaincinv
 
+from veracausa.arrays import Array
 from veracausa.crypto.fixed_point import WEIGHT_BITS
 from veracausa.crypto.randomness import Masks
 from veracausa.crypto.ring import BITS, Ring, reduce
 from veracausa.crypto.shares import NORM_BITS
 from veracausa.discovery.acyclicity import LogDeterminant, Spectral, TraceExponential
 from veracausa.discovery.privacy.options import LaplaceHeuristic
-
-Array = NDArray[np.float64]
 
 _PRECISION = 53
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
+from veracausa.arrays import Array, Mask
 from veracausa.wire.message import Kind, TensorSpec
 
 if TYPE_CHECKING:
@@ -45,8 +45,6 @@ class LaplaceHeuristic(BaseModel):
     acyclicity term. sum: parts on the shares of squared strengths that make one Laplace(b), which nobody knows."""
 
 
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 Output = Literal["own", "all"]
 
 OUTPUTS: tuple[Output, ...] = ("own", "all")

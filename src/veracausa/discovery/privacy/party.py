@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veracausa.arrays import Array, Mask
 from veracausa.crypto import ring
 from veracausa.crypto.fixed_point import VALUE_BITS, WEIGHT_BITS
 from veracausa.crypto.ring import Ring
@@ -20,11 +20,6 @@ from veracausa.discovery.privacy.mechanism import (
 )
 from veracausa.discovery.privacy.noise import rounded_normal
 from veracausa.wire.link import Link
-
-Array = NDArray[np.float64]
-
-
-Mask = NDArray[np.bool_]
 
 
 class PrivateParty(AttributeParty):

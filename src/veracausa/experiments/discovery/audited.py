@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from veracausa.experiments.discovery.cells import DiscoveryCell, Found, Table
+    from veracausa.experiments.discovery.cells import CellResult, DiscoveryCell, Table
 
 NAMES = {
     "unsplit": "UnSplit",
@@ -31,13 +31,13 @@ NAMES = {
 KNOWN_ROWS = 15
 
 
-def audited(cell: DiscoveryCell, table: Table, seed: int) -> Found:
+def audited(cell: DiscoveryCell, table: Table, seed: int) -> CellResult:
     """Fitted as the parties' programs, and attacked by the attacks that the cell names."""
     from veracausa.audit.discovery.measure import TOGETHER, measured
     from veracausa.audit.discovery.run import train
     from veracausa.audit.discovery.views import all_but_one, single
     from veracausa.discovery.methods.vfedcd.estimator import VFedCD
-    from veracausa.experiments.discovery.cells import Found
+    from veracausa.experiments.discovery.cells import CellResult
 
     started = time.process_time()
     method = VFedCD(**{"engine": "federated", **cell.method_settings}, seed=seed)
@@ -49,7 +49,7 @@ def audited(cell: DiscoveryCell, table: Table, seed: int) -> Found:
     if len(table.parties) > 2 and next(iter(recording.parties.values())).apart:
         together = [name for name in cell.audit if name in TOGETHER]
         scores |= _scores(measured(all_but_one(recording, KNOWN_ROWS, seed), together, {}), "together_")
-    return Found(method.adjacency_matrix_, seconds, tuple(method.notes_), scores)
+    return CellResult(method.adjacency_matrix_, seconds, tuple(method.notes_), scores)
 
 
 def _scores(found: dict[str, Any], prefix: str) -> dict[str, float]:

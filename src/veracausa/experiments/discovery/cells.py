@@ -98,7 +98,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Found:
+class CellResult:
     """What one fit gave."""
 
     adjacency: NDArray[np.bool_]
@@ -129,7 +129,7 @@ def discover(cell: DiscoveryCell) -> dict[str, Any]:
     tables = tables_of(cell)
     fits = [(table, seed) for table in tables for seed in cell.seeds]
     if cell.method == EMPTY:
-        found = [Found(np.zeros((len(table.owners),) * 2, dtype=bool), 0.0) for table, _ in fits]
+        found = [CellResult(np.zeros((len(table.owners),) * 2, dtype=bool), 0.0) for table, _ in fits]
     else:
         from veracausa.experiments.discovery.replicates import side_by_side
 
@@ -144,7 +144,7 @@ def discover(cell: DiscoveryCell) -> dict[str, Any]:
     }
 
 
-def _fitted(cell: DiscoveryCell, table: Table, seed: int) -> Found:
+def _fitted(cell: DiscoveryCell, table: Table, seed: int) -> CellResult:
     import polars as pl
 
     from veracausa.discovery.methods import build
@@ -164,7 +164,7 @@ def _fitted(cell: DiscoveryCell, table: Table, seed: int) -> Found:
     else:
         how = {"seed": seed, "time_limit": cell.time_limit, "timer": "processor"}
         fitted = build(cell.method, **cell.method_settings, **how).fit(frame)
-    return Found(fitted.adjacency_matrix_, time.process_time() - started, _notes(table, fitted.notes_))
+    return CellResult(fitted.adjacency_matrix_, time.process_time() - started, _notes(table, fitted.notes_))
 
 
 def _notes(table: Table, notes: Sequence[str]) -> tuple[str, ...]:
@@ -175,7 +175,7 @@ def _notes(table: Table, notes: Sequence[str]) -> tuple[str, ...]:
     return (*(note for note in notes if note not in columns), *said)
 
 
-def _record(cell: DiscoveryCell, table: Table, seed: int, found: Found) -> dict[str, Any]:
+def _record(cell: DiscoveryCell, table: Table, seed: int, found: CellResult) -> dict[str, Any]:
     from veracausa.metrics.graphs import graph_scores
 
     truth, names = table.data.truth, table.data.names

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError, model_validator
 from veracausa.errors import InputError
 from veracausa.experiments.discovery import audited
 from veracausa.experiments.discovery.cells import EMPTY, OURS, DiscoveryCell
-from veracausa.experiments.experiment import Figure, Published, Section, _known
+from veracausa.experiments.experiment import ExperimentSection, FigureSpec, Published, _known
 from veracausa.metrics.graphs import graph_scores
 
 SECONDS = "seconds"
@@ -18,7 +18,7 @@ PAPER = "VFedCD (anonymous authors, under review)"
 COLUMNS = (*graph_scores([[0]], [[0]], [0]), SECONDS, *audited.NAMES)
 
 
-class Method(Section):
+class Method(ExperimentSection):
     """A row: a method of causal discovery with its settings."""
 
     label: str
@@ -35,7 +35,7 @@ class Method(Section):
     """Attacks on what the parties open while it is fitted."""
 
 
-class DataPanel(Section):
+class DataPanel(ExperimentSection):
     """One data set, or a family of graphs of one size."""
 
     label: str
@@ -55,7 +55,7 @@ class DataPanel(Section):
     substitute: str = ""
 
 
-class DiscoveryExperiment(Section):
+class DiscoveryExperiment(ExperimentSection):
     """One published table or figure on causal discovery at one scale."""
 
     name: str
@@ -66,7 +66,7 @@ class DiscoveryExperiment(Section):
     says: str = ""
     """What this scale is, for the reader."""
     columns: tuple[str, ...] = ()
-    figures: tuple[Figure, ...] = ()
+    figures: tuple[FigureSpec, ...] = ()
     show: tuple[str, ...] = ()
     rows: tuple[str, ...] = ()
     graphs: tuple[int, ...] = (200,)

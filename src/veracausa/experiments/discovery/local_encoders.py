@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from veracausa.discovery.engines.centralized import Array, FloatModel
+from veracausa.arrays import Array
+from veracausa.discovery.engines.centralized import CentralizedVFedCD
 from veracausa.discovery.methods.vfedcd.settings import Settings
 
 
-class LocalEncoders(FloatModel):
+class LocalEncoders(CentralizedVFedCD):
     """Each party has hidden units of its own for every target, which see its own columns only (the paper's dEsD).
 
     With `depth = 0` their outputs are only added up; with more, decoders mix them.

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from veracausa.discovery.engines.centralized import Array, FloatModel
+from veracausa.arrays import Array
+from veracausa.discovery.engines.centralized import CentralizedVFedCD
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.discovery.privacy.countermeasures import mixing
 
 
-class ProtectedModel(FloatModel):
+class ProtectedModel(CentralizedVFedCD):
     """`owners` (R, d) number the party of each attribute: weights between parties pass the bottleneck, and every target
     has noise on its features, because each has a foreign source."""
 

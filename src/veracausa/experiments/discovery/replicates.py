@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from veracausa.arrays import Array
 from veracausa.discovery.columns import prepare
-from veracausa.discovery.engines.centralized import Array, FloatModel
+from veracausa.discovery.engines.centralized import CentralizedVFedCD
 from veracausa.discovery.graphs import greedy_cut
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.discovery.methods.vfedcd.searches import Searches
-from veracausa.experiments.discovery.cells import DiscoveryCell, Found, Table
+from veracausa.experiments.discovery.cells import CellResult, DiscoveryCell, Table
 from veracausa.experiments.discovery.local_encoders import LocalEncoders
 from veracausa.experiments.discovery.protected import ProtectedModel
 from veracausa.seeding import derive
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from veracausa.discovery.methods.vfedcd.settings import Settings
 
 
-def side_by_side(cell: DiscoveryCell, fits: Sequence[tuple[Table, int]]) -> list[Found] | None:
+def side_by_side(cell: DiscoveryCell, fits: Sequence[tuple[Table, int]]) -> list[CellResult] | None:
     """A graph for every table and seed; the seconds are those of all, shared out.
 
     None where tables are not alike: in rows, in which columns have two values, or because a column is constant.
@@ -40,12 +41,12 @@ def side_by_side(cell: DiscoveryCell, fits: Sequence[tuple[Table, int]]) -> list
     d, count = len(binary), len(fits)
     owners = np.stack([table.owners for table, _ in fits])
 
-    def make(one: Settings) -> FloatModel:
+    def make(one: Settings) -> CentralizedVFedCD:
         if cell.method == "local_encoders":
             return LocalEncoders(one, owners, rng)
         if one.bottleneck or one.row_noise:
             return ProtectedModel(one, owners, rng, binary)
-        return FloatModel(one, d, rng, binary=binary, replicates=count)
+        return CentralizedVFedCD(one, d, rng, binary=binary, replicates=count)
 
     fit = Searches(settings, make).fit(
         np.stack([train for train, _, _ in ready]), np.stack([kept for _, kept, _ in ready])
@@ -53,7 +54,7 @@ def side_by_side(cell: DiscoveryCell, fits: Sequence[tuple[Table, int]]) -> list
     seconds = (time.process_time() - started) / count
     results = zip(fit.strengths, fit.allowed, fit.thresholds, strict=True)
     return [
-        Found(greedy_cut(np.where(allowed, strengths, 0.0), threshold), seconds)
+        CellResult(greedy_cut(np.where(allowed, strengths, 0.0), threshold), seconds)
         for strengths, allowed, threshold in results
     ]
 

@@ -17,9 +17,9 @@ from veracausa.experiments.discovery.graph_drawing import graph_drawing, often_f
 from veracausa.experiments.discovery.table import LIMITED, DiscoveryTable, gather, records, shown
 from veracausa.experiments.figures import Drawing, drawings_of
 from veracausa.experiments.page import markdown, write_pages
-from veracausa.experiments.schedule import Progress, Tell, Workers, run_cells
+from veracausa.experiments.schedule import CellWorkers, Progress, Tell, run_cells
 from veracausa.registry import did_you_mean
-from veracausa.runs.atomic import write_whole
+from veracausa.runs.atomic import atomic_write
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def reproduce_discovery(
     experiment: DiscoveryExperiment,
     out: Path,
     store: Cells,
-    workers: Workers,
+    workers: CellWorkers,
     panels: Sequence[str],
     until: float | None,
     overrides: Sequence[str],
@@ -75,8 +75,8 @@ def write_results(
 
     out.mkdir(parents=True, exist_ok=True)
     found = records(tables)
-    write_whole(out / "table.csv", plain.as_csv(found).encode())
-    write_whole(out / "table.parquet", plain.as_parquet(found))
+    atomic_write(out / "table.csv", plain.as_csv(found).encode())
+    atomic_write(out / "table.parquet", plain.as_parquet(found))
     texts = [shown(experiment, table) for table in tables]
     for table in tables:
         if table.edges:
@@ -84,15 +84,15 @@ def write_results(
             label = f"{table.label}: edges at {experiment.panels[table.name].effect}"
             texts.append({"label": label, "substitute": "", "head": head, "body": body, "guesses": 0})
     notes = footnotes(experiment, tables)
-    write_whole(out / "table.md", markdown(experiment, texts, notes, progress).encode())
+    atomic_write(out / "table.md", markdown(experiment, texts, notes, progress).encode())
     tree = json.loads(experiment.model_dump_json(exclude_none=True))
-    write_whole(out / "experiment.toml", tomli_w.dumps(tree).encode())
+    atomic_write(out / "experiment.toml", tomli_w.dumps(tree).encode())
     places = [
         {"panel": panel, "row": row, "cells": [cell.key for cell in cells]} for panel, row, cells in experiment.places()
     ]
-    write_whole(out / "cells.json", (json.dumps(places, indent=1) + "\n").encode())
+    atomic_write(out / "cells.json", (json.dumps(places, indent=1) + "\n").encode())
     machines = _machines(wanted, store)
-    write_whole(out / "environment.json", (json.dumps(machines, indent=2) + "\n").encode())
+    atomic_write(out / "environment.json", (json.dumps(machines, indent=2) + "\n").encode())
     write_pages(experiment, texts, _drawings(experiment, tables), notes, machines, progress, out, PAPER)
     return texts
 

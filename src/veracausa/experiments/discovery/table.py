@@ -30,7 +30,7 @@ LIMITED = "‡"
 
 
 @dataclass(frozen=True)
-class Score:
+class GraphScore:
     """One number of a table: the mean over all fits, how graphs differ, and how seeds differ on one graph."""
 
     mean: float | None
@@ -40,13 +40,13 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Line:
+class DiscoveryLine:
     """One method on one panel."""
 
     row: str
     label: str
     at: float | None
-    scores: Mapping[str, Score]
+    scores: Mapping[str, GraphScore]
     fits: int
     wanted: int
     limited: int
@@ -61,7 +61,7 @@ class DiscoveryTable:
     label: str
     substitute: str
     axis: str
-    lines: list[Line] = field(default_factory=list)
+    lines: list[DiscoveryLine] = field(default_factory=list)
     sortability: str = ""
     notes: list[str] = field(default_factory=list)
     edges: list[list[str]] = field(default_factory=list)
@@ -103,10 +103,10 @@ def _line(
     wanted: Sequence[DiscoveryCell],
     runs: Sequence[Mapping[str, Any]],
     why_not: Mapping[str, str],
-) -> Line:
+) -> DiscoveryLine:
     method = experiment.methods[row]
     columns = dict.fromkeys([*experiment.columns, SECONDS])
-    return Line(
+    return DiscoveryLine(
         row,
         method.label,
         method.at,
@@ -120,7 +120,7 @@ def _line(
 
 def score_of(
     column: str, runs: Sequence[Mapping[str, Any]], published: tuple[float, float | None] | None = None
-) -> Score:
+) -> GraphScore:
     """The mean over fits; the spread of the graphs' means; the mean of the seeds' spreads on one graph."""
     by_graph: dict[int, list[float]] = {}
     for run in runs:
@@ -128,10 +128,10 @@ def score_of(
         if value is not None:
             by_graph.setdefault(run["graph"], []).append(float(value))
     if not by_graph:
-        return Score(None, published=published)
+        return GraphScore(None, published=published)
     means = [fmean(values) for values in by_graph.values()]
     spreads = [stdev(values) for values in by_graph.values() if len(values) > 1]
-    return Score(
+    return GraphScore(
         fmean(value for values in by_graph.values() for value in values),
         stdev(means) if len(means) > 1 else None,
         fmean(spreads) if spreads else None,
@@ -179,7 +179,7 @@ def _edges(
     return [head, *body] if body else []
 
 
-def text(column: str, score: Score) -> str:
+def text(column: str, score: GraphScore) -> str:
     """`9.6 ± 1.2 / 0.5`: the mean, the spread over graphs, the spread over seeds."""
     if score.mean is None:
         return "–"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from veracausa.experiments.frontier.pareto import Point, pareto_front
+from veracausa.experiments.frontier.pareto import FrontierPoint, pareto_front
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Matched:
     """The spread over seeds at the points it lies between."""
     bound: Literal["", "≤", "≥"] = ""
     """Set where every point is better than wanted: the value is the nearest one's, what could be had is no worse."""
-    between: tuple[Point, ...] = ()
+    between: tuple[FrontierPoint, ...] = ()
     """The measured points it was read from: one or two."""
 
     @property
@@ -34,7 +34,7 @@ class Matched:
         return f"{self.bound} {100 * self.value:.{digits}f}".strip()
 
 
-def leakage_at(points: Iterable[Point], accuracy: float) -> Matched:
+def leakage_at(points: Iterable[FrontierPoint], accuracy: float) -> Matched:
     """The least leakage at this accuracy: straight between neighbours on the Pareto front, never beyond its ends.
 
     More accuracy than any point has is not reached. Where even the least accurate point of the front is more accurate,
@@ -44,7 +44,7 @@ def leakage_at(points: Iterable[Point], accuracy: float) -> Matched:
     return _read(front, accuracy, _accuracy, _leakage, lambda point: point.leakage_spread, "≤")
 
 
-def accuracy_at(points: Iterable[Point], leakage: float) -> Matched:
+def accuracy_at(points: Iterable[FrontierPoint], leakage: float) -> Matched:
     """The most accuracy at this leakage, in the same way; where every point leaks more, it is not reached."""
     front = pareto_front(points)[::-1]
     # Less leakage is better, as more accuracy is: with its sign turned the question is the same.
@@ -52,7 +52,7 @@ def accuracy_at(points: Iterable[Point], leakage: float) -> Matched:
 
 
 def compare_at(
-    points: Iterable[Point], *, accuracy: float | None = None, leakage: float | None = None
+    points: Iterable[FrontierPoint], *, accuracy: float | None = None, leakage: float | None = None
 ) -> dict[str, Matched]:
     """Every defense at the same accuracy (its leakage) or the same leakage (its accuracy), the best first.
 
@@ -60,7 +60,7 @@ def compare_at(
     """
     if (accuracy is None) == (leakage is None):
         raise ValueError("compare at an accuracy or at a leakage: exactly one of them")
-    own: dict[str, list[Point]] = {}
+    own: dict[str, list[FrontierPoint]] = {}
     for point in points:
         own.setdefault(point.defense, []).append(point)
     if accuracy is not None:
@@ -79,11 +79,11 @@ def compare_at(
 
 
 def _read(
-    front: list[Point],
+    front: list[FrontierPoint],
     wanted: float,
-    given: Callable[[Point], float],
-    value: Callable[[Point], float],
-    spread: Callable[[Point], float],
+    given: Callable[[FrontierPoint], float],
+    value: Callable[[FrontierPoint], float],
+    spread: Callable[[FrontierPoint], float],
     bound: Literal["≤", "≥"],
 ) -> Matched:
     """The value at `wanted` along a front that is sorted by rising `given`."""
@@ -100,9 +100,9 @@ def _read(
     raise AssertionError("a wanted value within the front lies between two of its points")
 
 
-def _accuracy(point: Point) -> float:
+def _accuracy(point: FrontierPoint) -> float:
     return point.accuracy
 
 
-def _leakage(point: Point) -> float:
+def _leakage(point: FrontierPoint) -> float:
     return point.leakage

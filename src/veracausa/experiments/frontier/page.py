@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from veracausa.experiments.frontier.pareto import Point
+from veracausa.experiments.frontier.pareto import FrontierPoint
 from veracausa.experiments.frontier.recommend import SCORES
 from veracausa.experiments.frontier.record import EXPLAINED, Frontier, cells_of, defense_name, matched_title, titles
 from veracausa.experiments.frontier.sweep import UNDEFENDED
@@ -57,7 +57,7 @@ def figure_svg(frontier: Frontier) -> str:
     figure = Figure(figsize=(7.4, 4.4), layout="constrained")
     axes = figure.add_subplot()
     bare(axes, PAGE)
-    by_defense: dict[str, list[Point]] = {}
+    by_defense: dict[str, list[FrontierPoint]] = {}
     for point in frontier.points:
         by_defense.setdefault(point.defense, []).append(point)
     front = frontier.front
@@ -91,7 +91,7 @@ def figure_svg(frontier: Frontier) -> str:
     return svg_text(figure, "Accuracy against leakage")
 
 
-def _draw(axes: Axes, points: list[Point], label: str, colour: str, marker: str, size: float = 7) -> None:
+def _draw(axes: Axes, points: list[FrontierPoint], label: str, colour: str, marker: str, size: float = 7) -> None:
     if not points:
         return
     axes.errorbar(

@@ -28,7 +28,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Point:
+class FrontierPoint:
     """One setting of a defense: means over its seeds, and their standard deviation (0 of a single seed)."""
 
     defense: str
@@ -43,7 +43,7 @@ class Point:
     seeds: int = 1
 
 
-def points_of(trials: Iterable[Trial]) -> list[Point]:
+def points_of(trials: Iterable[Trial]) -> list[FrontierPoint]:
     """A point for every defense and setting, in the order of their first trials; the strongest attack counts."""
     groups: dict[tuple[str, str], list[Trial]] = {}
     for trial in trials:
@@ -55,7 +55,7 @@ def points_of(trials: Iterable[Trial]) -> list[Point]:
         accuracies = [trial.accuracy for trial in own]
         leakages = [trial.leakage[trial.strongest] for trial in own]
         points.append(
-            Point(
+            FrontierPoint(
                 defense,
                 setting,
                 statistics.fmean(accuracies),
@@ -69,13 +69,13 @@ def points_of(trials: Iterable[Trial]) -> list[Point]:
     return points
 
 
-def pareto_front(points: Iterable[Point]) -> list[Point]:
+def pareto_front(points: Iterable[FrontierPoint]) -> list[FrontierPoint]:
     """The points that none beats, by rising accuracy: so leakage rises strictly, too.
 
     A point beats another if it is at least as accurate and leaks at most as much, and is better in one of the two. Of
     points that are equal in both, the first stays.
     """
-    front: list[Point] = []
+    front: list[FrontierPoint] = []
     # From the most accurate down, each next one must leak less than all before it.
     for point in sorted(points, key=lambda point: (-point.accuracy, point.leakage)):
         if not front or point.leakage < front[-1].leakage:

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from veracausa.config import Job
-from veracausa.experiments.frontier.pareto import Point
+from veracausa.experiments.frontier.pareto import FrontierPoint
 from veracausa.experiments.frontier.plan import Setting
 
 ALLOWED_LOSS = 0.02
@@ -25,7 +25,7 @@ def written_score(value: float, score: str) -> str:
 
 
 @dataclass(frozen=True)
-class Wish:
+class Constraint:
     """What is wanted: at least an accuracy (or the score in its place), or at most a leakage."""
 
     accuracy: float | None = None
@@ -34,11 +34,11 @@ class Wish:
     score: str = "accuracy"
 
     @classmethod
-    def near(cls, undefended: float, score: str = "accuracy") -> Wish:
+    def near(cls, undefended: float, score: str = "accuracy") -> Constraint:
         """Within two points of the undefended accuracy."""
         return cls(accuracy=undefended - ALLOWED_LOSS, by_default=True, score=score)
 
-    def met_by(self, point: Point) -> bool:
+    def met_by(self, point: FrontierPoint) -> bool:
         if self.accuracy is not None:
             return point.accuracy >= self.accuracy
         return self.leakage is None or point.leakage <= self.leakage
@@ -54,12 +54,12 @@ class Wish:
 class Recommendation:
     """The point to take, if one met the wish, and what is to be said of it."""
 
-    point: Point | None
+    point: FrontierPoint | None
     sentence: str
     why: str
 
 
-def recommend(points: Sequence[Point], wish: Wish) -> Recommendation:
+def recommend(points: Sequence[FrontierPoint], wish: Constraint) -> Recommendation:
     """Of the points that meet the wish the one that leaks least, or is most accurate; never anything in between them.
 
     An undefended point counts like any other: another cut alone may do, and a defense that buys nothing is not
@@ -117,12 +117,12 @@ def snippet(setting: Setting, job: Job) -> str:
     return tomli_w.dumps(tree)
 
 
-def named(point: Point) -> str:
+def named(point: FrontierPoint) -> str:
     """The point in words: `laplace (epsilon = 2)`."""
     name = "the undefended job" if point.defense == "none" else point.defense
     return f"{name} ({point.setting})" if point.setting else name
 
 
-def _figures(point: Point, score: str) -> str:
+def _figures(point: FrontierPoint, score: str) -> str:
     reached = f"{SCORES[score]} {written_score(point.accuracy, score)}"
     return f"{reached}, leakage {100 * point.leakage:.1f} % (by {point.attack})"

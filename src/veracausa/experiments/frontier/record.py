@@ -13,12 +13,18 @@ from typing import Any
 from veracausa.audit.gate import WORKS_FROM
 from veracausa.experiments.frontier.budget import written_budget
 from veracausa.experiments.frontier.matched import Matched, compare_at
-from veracausa.experiments.frontier.pareto import Point, equal_trials, pareto_front, points_of, trials_by_defense
+from veracausa.experiments.frontier.pareto import (
+    FrontierPoint,
+    equal_trials,
+    pareto_front,
+    points_of,
+    trials_by_defense,
+)
 from veracausa.experiments.frontier.plan import Setting
 from veracausa.experiments.frontier.recommend import (
     SCORES,
+    Constraint,
     Recommendation,
-    Wish,
     nothing_to_compare,
     recommend,
     snippet,
@@ -26,10 +32,10 @@ from veracausa.experiments.frontier.recommend import (
 )
 from veracausa.experiments.frontier.sweep import UNDEFENDED, Sweep
 from veracausa.experiments.frontier.trial import SCORES as ATTACK_SCORES
-from veracausa.experiments.frontier.trial import TASK_SCORES, Tried
+from veracausa.experiments.frontier.trial import TASK_SCORES, TrialResult
 from veracausa.metrics.advantage import is_unbalanced
 from veracausa.report.audit_coverage import WHOLE
-from veracausa.runs.atomic import safe, write_whole
+from veracausa.runs.atomic import atomic_write, safe
 
 
 @dataclass(frozen=True)
@@ -37,22 +43,22 @@ class Frontier:
     """A sweep as it is shown: points, front, the comparison at the wish, the recommendation, and what to be wary of."""
 
     sweep: Sweep
-    wanted: Wish | None = None
+    wanted: Constraint | None = None
     quick: bool = False
 
     @cached_property
-    def points(self) -> list[Point]:
+    def points(self) -> list[FrontierPoint]:
         """By defense, in the order they were tried, the most accurate setting of each first."""
         points = points_of(self.sweep.trials)
         order = list(dict.fromkeys(point.defense for point in points))
         return sorted(points, key=lambda point: (order.index(point.defense), -point.accuracy))
 
     @cached_property
-    def front(self) -> list[Point]:
+    def front(self) -> list[FrontierPoint]:
         return pareto_front(self.points)
 
     @cached_property
-    def wish(self) -> Wish:
+    def wish(self) -> Constraint:
         """What was asked for; else within two points of the job undefended, at its own cut where that was tried."""
         if self.wanted is not None:
             return self.wanted
@@ -60,7 +66,7 @@ class Frontier:
         undefended = [tried for tried in sweep.tried if tried.setting.defense == UNDEFENDED]
         own = [tried.score(sweep.score) for tried in undefended if tried.setting.cut == sweep.job.model.cut]
         scores = own or [tried.score(sweep.score) for tried in undefended]
-        return Wish.near(sum(scores) / len(scores), sweep.score)
+        return Constraint.near(sum(scores) / len(scores), sweep.score)
 
     @cached_property
     def matched(self) -> dict[str, Matched]:
@@ -81,7 +87,7 @@ class Frontier:
         point = self.recommendation.point
         return None if point is None else snippet(self.setting_of(point), self.sweep.job)
 
-    def setting_of(self, point: Point) -> Setting:
+    def setting_of(self, point: FrontierPoint) -> Setting:
         several = len(self.sweep.cuts) > 1
         return next(
             tried.setting
@@ -161,7 +167,7 @@ class Frontier:
         return "settings tried: " + ", ".join(f"{name} {count}" for name, count in counts.items())
 
 
-def rows_of(frontier: Frontier) -> list[dict[str, Any]]:
+def frontier_rows(frontier: Frontier) -> list[dict[str, Any]]:
     """A row a trial, as the CSV and Parquet files hold it."""
     several = len(frontier.sweep.cuts) > 1
     front = {(point.defense, point.setting) for point in frontier.front}
@@ -198,16 +204,16 @@ def write_frontier(frontier: Frontier, out: Path) -> Path:
 
     from veracausa.experiments.frontier.page import write_page
 
-    rows = rows_of(frontier)
+    rows = frontier_rows(frontier)
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows({name: safe(value) for name, value in row.items()} for row in rows)
-    write_whole(out / "frontier.csv", text.getvalue().encode())
+    atomic_write(out / "frontier.csv", text.getvalue().encode())
     file = io.BytesIO()
     pl.DataFrame(rows, infer_schema_length=None).write_parquet(file)
-    write_whole(out / "frontier.parquet", file.getvalue())
-    write_whole(out / "frontier.md", markdown(frontier).encode())
+    atomic_write(out / "frontier.parquet", file.getvalue())
+    atomic_write(out / "frontier.md", markdown(frontier).encode())
     return write_page(frontier, out)
 
 
@@ -215,7 +221,7 @@ def as_json(frontier: Frontier) -> dict[str, Any]:
     """What a program may want to know."""
     chosen = frontier.recommendation.point
     return {
-        "trials": rows_of(frontier),
+        "trials": frontier_rows(frontier),
         "score": frontier.sweep.score,
         "wish": {frontier.sweep.score: frontier.wish.accuracy, "leakage": frontier.wish.leakage},
         "matched": {
@@ -235,7 +241,7 @@ def as_json(frontier: Frontier) -> dict[str, Any]:
     }
 
 
-def cells_of(point: Point, frontier: Frontier) -> list[str]:
+def cells_of(point: FrontierPoint, frontier: Frontier) -> list[str]:
     """A point under `TITLES`."""
     name = defense_name(point.defense)
     accuracy = _score(point, frontier.sweep.score)
@@ -248,7 +254,7 @@ def titles(frontier: Frontier) -> tuple[str, ...]:
     return ("defense", "setting", SCORES[frontier.sweep.score], "leakage", "strongest attack", "note")
 
 
-def matched_title(wish: Wish) -> tuple[str, str]:
+def matched_title(wish: Constraint) -> tuple[str, str]:
     """What the comparison holds equal, and what it compares."""
     if wish.accuracy is not None:
         return f"at {SCORES[wish.score]} {written_score(wish.accuracy, wish.score)}", "leakage, %"
@@ -281,7 +287,7 @@ EXPLAINED = (
 )
 
 
-def _read(undefended: Tried) -> bool:
+def _read(undefended: TrialResult) -> bool:
     """Whether the attacks of an undefended trial read something; older records only have how much."""
     return max(undefended.leakage.values()) >= WORKS_FROM if undefended.works is None else undefended.works
 
@@ -291,7 +297,7 @@ def defense_name(defense: str) -> str:
     return "undefended" if defense == UNDEFENDED else defense
 
 
-def _score(point: Point, score: str) -> str:
+def _score(point: FrontierPoint, score: str) -> str:
     if score != "auc":
         return _percent(point.accuracy, point.accuracy_spread)
     return f"{point.accuracy:.3f} ± {point.accuracy_spread:.3f}" if point.accuracy_spread else f"{point.accuracy:.3f}"

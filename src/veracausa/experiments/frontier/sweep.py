@@ -13,10 +13,11 @@ from veracausa.config import Job
 from veracausa.data.load import load
 from veracausa.data.vertical import VerticalDataset
 from veracausa.errors import InputError, RunError, VeracausaError
+from veracausa.events import Observer
 from veracausa.experiments.frontier.budget import Budget, OutOfTime
 from veracausa.experiments.frontier.pareto import Trial
 from veracausa.experiments.frontier.plan import Setting, rounds_of, settings_of
-from veracausa.experiments.frontier.trial import Attackers, Observer, Planned, Tried, plan_trial
+from veracausa.experiments.frontier.trial import Attackers, Planned, TrialResult, plan_trial
 from veracausa.metrics.advantage import is_unbalanced
 from veracausa.testing.compatibility import why_not
 
@@ -25,7 +26,7 @@ STANDARD = Attackers()
 
 
 @dataclass(frozen=True)
-class Passed:
+class SkippedSetting:
     """A setting that was not tried, and why."""
 
     setting: Setting
@@ -39,8 +40,8 @@ class Sweep:
     job: Job
     cuts: tuple[int, ...]
     attackers: Attackers
-    tried: tuple[Tried, ...]
-    passed: tuple[Passed, ...]
+    tried: tuple[TrialResult, ...]
+    passed: tuple[SkippedSetting, ...]
     commonest: float
     """The share of the commonest class among the test rows: what a model reaches that is sent nothing."""
     seconds: float
@@ -143,15 +144,15 @@ class _Trials:
     ) -> None:
         self.base, self.dataset, self.out = base, dataset, out
         self.budget, self.attackers, self.observer = budget, attackers, observer
-        self.tried: list[Tried] = []
-        self.passed: list[Passed] = []
+        self.tried: list[TrialResult] = []
+        self.passed: list[SkippedSetting] = []
 
     def able(self, settings: Sequence[Setting]) -> list[Setting]:
         """Those that can run on these rows; the others are passed over."""
         kept = []
         for setting in settings:
             if why := why_not(setting.job(self.base, self.base.seed), self.dataset):
-                self.passed.append(Passed(setting, why))
+                self.passed.append(SkippedSetting(setting, why))
             else:
                 kept.append(setting)
         return kept
@@ -163,18 +164,18 @@ class _Trials:
             trial = plan_trial(setting, seed, self.base, self.out, self.attackers)
             if trial.kept is None and not self.budget.fits(setting.defense):
                 needed, left = self.budget.estimate(setting.defense), max(0.0, self.budget.left)
-                self.passed.append(Passed(setting, f"no time: about {needed:.0f} s needed, {left:.0f} s left"))
+                self.passed.append(SkippedSetting(setting, f"no time: about {needed:.0f} s needed, {left:.0f} s left"))
                 whole = False
                 continue
             try:
                 self._try(trial)
             except OutOfTime as error:
-                self.passed.append(Passed(setting, str(error)))
+                self.passed.append(SkippedSetting(setting, str(error)))
                 return False
             except (VeracausaError, RuntimeError) as error:  # the latter is PyTorch's, such as a full GPU
                 if setting.defense == UNDEFENDED:
                     raise
-                self.passed.append(Passed(setting, f"failed: {error}"))
+                self.passed.append(SkippedSetting(setting, f"failed: {error}"))
         return whole
 
     def _try(self, trial: Planned) -> None:
@@ -188,7 +189,7 @@ class _Trials:
 
         found = kept or trial.run(heard)
         self.budget.took(setting.defense, found["seconds"])
-        self.tried.append(Tried(setting, trial.seed, trial.path, **found))
+        self.tried.append(TrialResult(setting, trial.seed, trial.path, **found))
 
 
 def _plain(job: Job) -> Job:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from veracausa.audit.run import audit_run
 from veracausa.audit.settings import SNAPSHOTS
 from veracausa.config import Job
+from veracausa.events import Observer
 from veracausa.experiments.frontier.pareto import Trial
 from veracausa.experiments.frontier.plan import Setting
 from veracausa.report.audit_coverage import LAST, widest
@@ -21,7 +22,6 @@ from veracausa.runs.folder import Run, write_json
 from veracausa.training.split.halves import make_defense
 from veracausa.training.train import train
 
-Observer = Callable[[Mapping[str, Any]], None]
 RECORD = "trial.json"
 SCORES = ("mse", "psnr", "ssim", "lpips")
 TASK_SCORES = ("accuracy", "balanced_accuracy", "auc")
@@ -51,7 +51,7 @@ QUICK_SNAPSHOTS = (0.0,)
 
 
 @dataclass(frozen=True)
-class Tried:
+class TrialResult:
     """A finished trial: its setting, its run, what it scored and what could be read."""
 
     setting: Setting

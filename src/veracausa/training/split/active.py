@@ -17,9 +17,9 @@ from veracausa.errors import InputError, RunError, WireError
 from veracausa.models.cut import JoinAxis, build_bottom, build_top, join, payload_shape
 from veracausa.runs.store import Store
 from veracausa.training.evaluate import evaluate, loss_function
-from veracausa.training.hooks import Meeting, Watcher, untouched
+from veracausa.training.hooks import ActivePartyHook, FederationInfo, untouched
 from veracausa.training.optimization import BatchOrder, learning_rate, load_optimizer, make_optimizer, set_learning_rate
-from veracausa.training.placement import Runner, choose_device, placed, rows_of, wire_dtype
+from veracausa.training.placement import Runner, choose_device, fetch_rows, to_device, wire_dtype
 from veracausa.training.split.halves import Adapters, announced
 from veracausa.training.split.heartbeat import await_ready
 from veracausa.training.split.protocol import HELLO, READY, REQUEST, gradient, representation
@@ -42,11 +42,11 @@ class ActiveParty:
         outputs: int,
         join_axis: JoinAxis,
         notify: Callable[[Mapping[str, Any]], None] = lambda event: None,
-        watcher: Watcher | None = None,
+        watcher: ActivePartyHook | None = None,
     ) -> None:
         self.job, self.data, self.task, self.outputs, self.join_axis = job, data, task, outputs, join_axis
         self.name = data.name
-        self.notify, self.watcher = notify, watcher or Watcher()
+        self.notify, self.watcher = notify, watcher or ActivePartyHook()
         self.device = choose_device(job.runtime.device)
         self.model_rng = seeding.generator(job.seed, self.name, "model")
         self.bottom: nn.Module | None = None
@@ -54,7 +54,7 @@ class ActiveParty:
             # What it gives stays here: it needs no limit.
             bottom = build_bottom(job.model, data.shape, outputs, self.model_rng)
             self.own_shape = payload_shape(bottom, data.shape)
-            self.bottom = placed(bottom, job.runtime, self.device)
+            self.bottom = to_device(bottom, job.runtime, self.device)
             self.run_bottom = Runner(self.bottom, job.runtime, self.device, job.training.batch_size)
         self.parts = {split: data.part(split).to(self.device) for split in ("train", "validation", "test")}
         labels = data.train.labels if data.train.labels is not None else torch.empty(0, dtype=torch.int64)
@@ -91,13 +91,13 @@ class ActiveParty:
         self._build(expected)
         self._plan()
         await_ready(link, self.notify)
-        self.watcher.begin(Meeting(self.predict, self.shapes, self.present, self.steps))
+        self.watcher.begin(FederationInfo(self.predict, self.shapes, self.present, self.steps))
 
     def _build(self, expected: Mapping[str, tuple[int, ...]]) -> None:
         """The top model for what the model's own bottoms would send, and adapters for peers that send another shape."""
         shapes = [*([self.own_shape] if self.bottom is not None else []), *expected.values()]
         top = build_top(self.job.model, shapes, self.join_axis, self.outputs, self.model_rng)
-        self.top: nn.Module = placed(top, self.job.runtime, self.device)
+        self.top: nn.Module = to_device(top, self.job.runtime, self.device)
         self.run_top = Runner(self.top, self.job.runtime, self.device, self.job.training.batch_size)
         # Drawn after the top, which is therefore the same with and without them.
         self.adapters = Adapters(self.job, self.shapes, expected, self.device, self.model_rng)
@@ -223,7 +223,7 @@ class ActiveParty:
 
     def _own(self, split: Split, ids: Tensor) -> Tensor:
         assert self.bottom is not None
-        x = rows_of(self.parts[split], ids, self.job.runtime)
+        x = fetch_rows(self.parts[split], ids, self.job.runtime)
         return self.run_bottom(x).to(wire_dtype(self.job.runtime))
 
     def _joined(self, own: Tensor | None, payloads: Mapping[str, Tensor]) -> Tensor:

@@ -16,13 +16,13 @@ from veracausa.data.vertical import Part
 from veracausa.defenses.base import Defense
 from veracausa.defenses.risk_map import ROUGH, NotDifferentiable, RiskMap, fault
 from veracausa.metrics.risk import RiskUnavailable, risk_of, rows_at_once
-from veracausa.training.placement import rows_of
+from veracausa.training.placement import fetch_rows
 
 Risk = dict[str, float | str | None]
 _MEAN_ROWS = 4096
 
 
-class Meters:
+class EpochDiagnostics:
     """Measures on fixed samples of the party's own training rows; changes nothing, and nothing of it is sent."""
 
     def __init__(self, job: Job, name: str, rows: Part, defense: Defense) -> None:
@@ -70,7 +70,7 @@ class Meters:
         ids = self._sample("diagnostics", self.job.training.batch_size)
         if not len(ids):
             return {}
-        return _finite(self.defense.diagnose(rows_of(self.part, ids, self.job.runtime), ids))
+        return _finite(self.defense.diagnose(fetch_rows(self.part, ids, self.job.runtime), ids))
 
     def _risk(self, samples: int, patience: float = math.inf) -> Risk:
         """InvRE of the first `samples` rows of a batch; a payload may depend on those it is sent with."""
@@ -89,7 +89,7 @@ class Meters:
         return found
 
     def _measured(self, batch: Tensor, samples: int, until: float) -> Risk:
-        rows = rows_of(self.part, batch, self.job.runtime)
+        rows = fetch_rows(self.part, batch, self.job.runtime)
         answer = self.defense.risk_map(rows, batch)
         if isinstance(answer, NotDifferentiable):
             raise RiskUnavailable(answer.reason)

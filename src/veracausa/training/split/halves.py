@@ -18,7 +18,7 @@ from veracausa.models.cut import build_bottom, payload_shape
 from veracausa.models.dropout import bind_dropout
 from veracausa.seeding import drawing_from
 from veracausa.training.hooks import untouched
-from veracausa.training.placement import Runner, placed
+from veracausa.training.placement import Runner, to_device
 from veracausa.wire.message import Message
 
 
@@ -80,7 +80,7 @@ class Adapters:
         rng: torch.Generator,
     ) -> None:
         self.modules: dict[str, nn.Module] = {
-            peer: placed(build_adapter(shape, expected[peer], rng), job.runtime, device)
+            peer: to_device(build_adapter(shape, expected[peer], rng), job.runtime, device)
             for peer, shape in shapes.items()
             if shape != expected[peer]
         }

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from itertools import count
 
+from veracausa.events import Observer
 from veracausa.training.split.protocol import READY
-from veracausa.wire.launch import Notify
 from veracausa.wire.link import Link
 
 
-class SignOfLife:
+class Heartbeat:
     """A passive party's side: called with a share of its work, it says so to the active party now and then.
 
     Every word is answered, and the answer comes when all parties have spoken. So those that are done hear from the
@@ -41,7 +41,7 @@ class SignOfLife:
         return bool(answer.meta["done"])
 
 
-def await_ready(link: Link, notify: Notify) -> None:
+def await_ready(link: Link, notify: Observer) -> None:
     """The active party's side: return when every passive party is ready; `notify` hears how far each one is."""
     busy: set[str] = set()
     for number in count():

@@ -17,10 +17,10 @@ from veracausa.defenses.base import Context, Defense
 from veracausa.errors import InputError, WireError
 from veracausa.runs.store import Store
 from veracausa.training.optimization import learning_rate, load_optimizer, make_optimizer, set_learning_rate
-from veracausa.training.placement import Runner, choose_device, placed, rows_of, wire_dtype
-from veracausa.training.split.diagnostics import Meters
+from veracausa.training.placement import Runner, choose_device, fetch_rows, to_device, wire_dtype
+from veracausa.training.split.diagnostics import EpochDiagnostics
 from veracausa.training.split.halves import build_defended, make_defense
-from veracausa.training.split.heartbeat import SignOfLife
+from veracausa.training.split.heartbeat import Heartbeat
 from veracausa.training.split.protocol import HELLO, READY, REQUEST, gradient, representation
 from veracausa.wire.link import Link
 from veracausa.wire.message import Message
@@ -38,13 +38,13 @@ class PassiveParty:
         self.defense: Defense = make_defense(job, self.name)
         built = build_defended(job, self.name, data.shape, outputs, self.model_rng, self.defense, columns=data.columns)
         self.shape, self.expected = built.payload, built.expected
-        self.bottom: nn.Module = placed(built.module, job.runtime, self.device)
+        self.bottom: nn.Module = to_device(built.module, job.runtime, self.device)
         self.optimizer = make_optimizer(self.bottom.parameters(), job.training.optimizer)
         runner = Runner(self.bottom, job.runtime, self.device, job.training.batch_size)
         self.defense.key = seeding.derive_key(job.seed, self.name, "noise")
         self.defense.bind(self.bottom, self.optimizer, self.rng, runner)
         self.parts = {split: data.part(split).to(self.device) for split in ("train", "validation", "test")}
-        self.meters = Meters(job, self.name, self.parts["train"], self.defense)
+        self.meters = EpochDiagnostics(job, self.name, self.parts["train"], self.defense)
         self.dtype = wire_dtype(job.runtime)
         self.payload_kind = representation(self.shape, self.dtype)
         self.gradient_kind = gradient(self.shape, self.dtype)
@@ -73,7 +73,7 @@ class PassiveParty:
             validation=len(self.data.validation),
             test=len(self.data.test),
         )
-        self._prepare(SignOfLife(link, self.active), store)
+        self._prepare(Heartbeat(link, self.active), store)
         for self.exchange in count(self.exchange + 1):  # noqa: B020
             request = link.receive(self.active, REQUEST, self.exchange)
             match request.meta["purpose"]:
@@ -93,7 +93,7 @@ class PassiveParty:
                         store.log({"event": "risk", "step": self.step, "seconds": self.meters.seconds, "risk": risk})
                     return
 
-    def _prepare(self, sign: SignOfLife, store: Store | None) -> None:
+    def _prepare(self, sign: Heartbeat, store: Store | None) -> None:
         if not self.ready and len(self.data.train):
             started = time.perf_counter()
             try:
@@ -163,7 +163,7 @@ class PassiveParty:
         link.send(self.active, self.payload_kind, self.exchange, {"payload": payload.to(self.dtype)})
 
     def _rows(self, split: Split, ids: Tensor) -> Tensor:
-        return rows_of(self.parts[split], ids, self.job.runtime)
+        return fetch_rows(self.parts[split], ids, self.job.runtime)
 
     def _with_dummies(self, payload: Tensor, held: Tensor) -> Tensor:
         """The payload of the whole batch: for ids this party lacks, zeros or a genuine payload of somebody else."""

@@ -10,17 +10,17 @@ from typing import Any
 from veracausa.config import Job
 from veracausa.data.vertical import PartyData, Split, VerticalDataset
 from veracausa.errors import RunError, VeracausaError
+from veracausa.events import Observer
 from veracausa.models.cut import JoinAxis
-from veracausa.runs.atomic import write_whole
-from veracausa.runs.store import Store, encode_tree
-from veracausa.training.hooks import Watcher, Watchers
+from veracausa.runs.atomic import atomic_write
+from veracausa.runs.store import Store, serialize_state
+from veracausa.training.hooks import ActivePartyHook, Watchers
 from veracausa.training.split.active import ActiveParty
 from veracausa.training.split.passive import PassiveParty
-from veracausa.wire.launch import Notify
 from veracausa.wire.link import Link
 from veracausa.wire.memory import SharedTensor
 
-MakeWatcher = Callable[[Store], Watcher]
+MakeWatcher = Callable[[Store], ActivePartyHook]
 """Makes a watcher over the active party's part of the run folder."""
 
 
@@ -42,7 +42,11 @@ class Schema:
 
 
 def make_party(
-    job: Job, data: PartyData, schema: Schema, notify: Notify = lambda event: None, watcher: Watcher | None = None
+    job: Job,
+    data: PartyData,
+    schema: Schema,
+    notify: Observer = lambda event: None,
+    watcher: ActivePartyHook | None = None,
 ) -> ActiveParty | PassiveParty:
     """The party that holds `data`; `watcher` sits with the active one."""
     if data.name == job.parties.active:
@@ -62,7 +66,7 @@ class PartyProgram:
     watchers: Sequence[MakeWatcher] = ()
     """What sits with the active party, made where it runs."""
 
-    def __call__(self, link: Link, notify: Notify) -> None:
+    def __call__(self, link: Link, notify: Observer) -> None:
         try:
             self._run(link, notify)
         except (VeracausaError, OSError):
@@ -70,7 +74,7 @@ class PartyProgram:
         except Exception as error:  # a model's or a defense's own: the reader must know whose
             raise RunError(f"party {self.data.name!r} failed: {type(error).__name__}: {error}") from error
 
-    def _run(self, link: Link, notify: Notify) -> None:
+    def _run(self, link: Link, notify: Observer) -> None:
         store = Store(self.run, self.data.name, self.job.checkpoints.keep)
         store.start_step = self.start_step
         store.announce_to(link)
@@ -80,7 +84,7 @@ class PartyProgram:
         party.run(link, store)
         store.ledger.flush()
         model = {**party.model(), "classes": list(self.schema.classes)}
-        write_whole(store.folder / "model.safetensors", encode_tree(model))
+        atomic_write(store.folder / "model.safetensors", serialize_state(model))
         notify({"event": "finished", **self._description(party, store)})
 
     def _description(self, party: ActiveParty | PassiveParty, store: Store) -> dict[str, Any]:

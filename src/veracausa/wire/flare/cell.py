@@ -15,15 +15,15 @@ import torch
 from veracausa.errors import InputError, PeerLost, WireError
 from veracausa.escaping import escaped
 from veracausa.wire.credentials import LOOK_S, Credentials, DenyList
-from veracausa.wire.flare.frames import HEADER, OF_A_SESSION, Frame, Header, Sort, StaleFrame, parse
-from veracausa.wire.flare.handshake import Meeting, Waiting
+from veracausa.wire.flare.frames import HEADER, OF_A_SESSION, Frame, FrameType, Header, StaleFrame, parse
+from veracausa.wire.flare.handshake import Handshake, Waiting
 from veracausa.wire.flare.link import FlareLink
 from veracausa.wire.flare.restricted_cell import CHANNEL, TOPIC, FrameGate, engine
-from veracausa.wire.flare.session import Identity, Opening, new_life, unpack
+from veracausa.wire.flare.session import Opening, PeerIdentity, new_life, unpack
 from veracausa.wire.listening import not_opened
 
 if TYPE_CHECKING:
-    from veracausa.federation.members import Network
+    from veracausa.federation.members import NetworkOptions
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class FlareSite:
     def __init__(
         self,
         me: str,
-        network: Network,
+        network: NetworkOptions,
         credentials: Credentials,
         listen: str | None = None,
         device: torch.device | None = None,
@@ -63,9 +63,9 @@ class FlareSite:
         """Frames of sessions from before a restart, by the member that they came from: no harm is meant by them."""
         self._earlier: dict[str, deque[bytes]] = {name: deque(maxlen=EARLIER) for name in network.members}
         self._credentials, self._device = credentials, device
-        self._identity = Identity(me, credentials)
+        self._identity = PeerIdentity(me, credentials)
         self._link: FlareLink | None = None
-        self._meeting: Meeting | None = None
+        self._meeting: Handshake | None = None
         self._frames = FrameGate(me, network)
         self._deny_list, self._looked = DenyList(credentials.denied), 0.0
         self._waiting: Waiting | None = None
@@ -183,7 +183,7 @@ class FlareSite:
         That is so of small pieces of messages, in a session that is open; others are answered.
         """
         payload, link = message.payload, self._link
-        if link is None or len(payload) > BRIEF or payload[4] != Sort.PIECE:
+        if link is None or len(payload) > BRIEF or payload[4] != FrameType.PIECE:
             return False
         session = link.session_of(self.network.member(message.get_header(engine().MessageHeaderKey.ORIGIN)))
         return session is not None and payload[8:24] == session.id
@@ -204,12 +204,12 @@ class FlareSite:
             self._refuse(peer, WireError("frame", f"cannot be taken ({type(error).__name__})"))
 
     def _dispatch(self, peer: str, direct: bool, header: Header, body: memoryview, head: bytes) -> None:
-        if header.sort in (Sort.POKE, Sort.OFFER, Sort.ANSWER, Sort.CONFIRM):
+        if header.sort in (FrameType.POKE, FrameType.OFFER, FrameType.ANSWER, FrameType.CONFIRM):
             self._meet(peer, direct, header.sort, body)
             return
         link = self._link
         session = link.session_of(peer) if link is not None else None
-        if header.sort is Sort.UNKNOWN:
+        if header.sort is FrameType.UNKNOWN:
             if link is not None and session is not None and body == session.id:
                 self._came_anew(link, peer, direct)
             return
@@ -225,7 +225,7 @@ class FlareSite:
         now = time.monotonic()
         if now - self._told_unknown.get(peer, 0.0) > 1.0:
             self._told_unknown[peer] = now
-            self._transmit(peer, Header(Sort.UNKNOWN).pack() + header.session)
+            self._transmit(peer, Header(FrameType.UNKNOWN).pack() + header.session)
         if link is None and header.session not in self._earlier[peer]:
             # Nobody is met yet: this party was started anew, and the peer does not know it.
             self._earlier[peer].append(header.session)
@@ -305,7 +305,7 @@ class FlareSite:
         """A link with a fresh session to every peer, once all are here; `PeerLost` names one that did not come."""
         patience = self.network.wire.return_s if patience is None else patience
         life, text = new_life(), f"{self.network.name}: {purpose}".encode()
-        meeting = Meeting(peers, life, lambda peer: self.opening(peer, text, life), self.send, self._transmit)
+        meeting = Handshake(peers, life, lambda peer: self.opening(peer, text, life), self.send, self._transmit)
         with self._lock:
             for peer, session in self._link.sessions.items() if self._link is not None else ():
                 self._earlier[peer].append(session.id)
@@ -348,7 +348,7 @@ class FlareSite:
     def opening(self, peer: str, purpose: bytes, life: bytes) -> Opening:
         return Opening(self._identity, peer, purpose, self.sealed(peer), life)
 
-    def send(self, peer: str, sort: Sort, body: bytes = b"") -> None:
+    def send(self, peer: str, sort: FrameType, body: bytes = b"") -> None:
         self._transmit(peer, Header(sort).pack() + body)
 
     @staticmethod
@@ -359,7 +359,7 @@ class FlareSite:
         else:
             link.doubt(peer)
 
-    def _meet(self, peer: str, direct: bool, sort: Sort, body: memoryview) -> None:
+    def _meet(self, peer: str, direct: bool, sort: FrameType, body: memoryview) -> None:
         with self._lock:
             meeting, link = self._meeting, self._link
         if meeting is not None:
@@ -368,7 +368,7 @@ class FlareSite:
             session = link.session_of(peer)
             if session is None:
                 raise WireError("session", f"{peer!r} has no part in this job")
-            if sort in (Sort.POKE, Sort.OFFER):
-                names = ("life",) if sort is Sort.POKE else ("key", "life")
+            if sort in (FrameType.POKE, FrameType.OFFER):
+                names = ("life",) if sort is FrameType.POKE else ("key", "life")
                 if unpack(body, names)["life"] != session.life:
                     self._came_anew(link, peer, direct)

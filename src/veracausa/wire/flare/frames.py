@@ -35,7 +35,7 @@ COST = 1 << 10
 """Bytes that a frame counts beyond its own, so that many small ones are not cheaper to send than to keep."""
 
 
-class Sort(IntEnum):
+class FrameType(IntEnum):
     """What a frame is."""
 
     PIECE = 0
@@ -59,15 +59,15 @@ class StaleFrame(WireError):
     """A frame that was true once: left over from an earlier session, or come twice. It is passed over and counted."""
 
 
-_SORTS = {int(sort): sort for sort in Sort}
-NUMBERED = (Sort.PIECE, Sort.WORDS)
-OF_A_SESSION = (*NUMBERED, Sort.STATE, Sort.PROBE)
+_SORTS = {int(sort): sort for sort in FrameType}
+NUMBERED = (FrameType.PIECE, FrameType.WORDS)
+OF_A_SESSION = (*NUMBERED, FrameType.STATE, FrameType.PROBE)
 
 
 class Header(NamedTuple):
     """The head of a frame."""
 
-    sort: Sort
+    sort: FrameType
     session: bytes = NO_SESSION
     number: int = 0
     read: int = 0

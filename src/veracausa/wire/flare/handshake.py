@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from veracausa.errors import WireError
-from veracausa.wire.flare.frames import NO_SESSION, NUMBERED, Header, Sort
+from veracausa.events import Observer
+from veracausa.wire.flare.frames import NO_SESSION, NUMBERED, FrameType, Header
 from veracausa.wire.flare.link import FlareLink
 from veracausa.wire.flare.session import Opening, Session, pack, unpack
 from veracausa.wire.listening import not_reached
 
 if TYPE_CHECKING:
-    from veracausa.federation.members import Network
+    from veracausa.federation.members import NetworkOptions
 
 
 MAX_OFFERS = 3
@@ -52,7 +53,7 @@ class _Guest:
     early_bytes: int = 0
 
 
-class Meeting:
+class Handshake:
     """Makes sessions with all peers, whoever comes first."""
 
     def __init__(
@@ -60,7 +61,7 @@ class Meeting:
         peers: Sequence[str],
         life: bytes,
         open_to: Callable[[str], Opening],
-        send: Callable[[str, Sort, bytes], None],
+        send: Callable[[str, FrameType, bytes], None],
         transmit: Callable[[str, bytes], bool],
     ) -> None:
         self._life, self._open_to, self._send, self._transmit = life, open_to, send, transmit
@@ -81,23 +82,23 @@ class Meeting:
         """Try again to reach a peer with what comes next."""
         guest = self._guests[peer]
         if not guest.opening.leads:
-            self._send(peer, Sort.POKE, pack(life=self._life))
+            self._send(peer, FrameType.POKE, pack(life=self._life))
         elif guest.session is not None:
-            self._send(peer, Sort.CONFIRM, guest.proof)
+            self._send(peer, FrameType.CONFIRM, guest.proof)
         else:
-            self._send(peer, Sort.OFFER, guest.opening.offer())
+            self._send(peer, FrameType.OFFER, guest.opening.offer())
 
-    def take(self, peer: str, sort: Sort, body: memoryview) -> None:
+    def take(self, peer: str, sort: FrameType, body: memoryview) -> None:
         guest = self._guests.get(peer)
         if guest is None:
             raise WireError("session", f"{peer!r} has no part in this job")
-        if guest.opening.leads is (sort in (Sort.OFFER, Sort.CONFIRM)):
+        if guest.opening.leads is (sort in (FrameType.OFFER, FrameType.CONFIRM)):
             raise WireError("session", f"{peer!r} sent the {sort.name.lower()} that is this party's to send")
-        if sort is Sort.POKE:
+        if sort is FrameType.POKE:
             self._poked(peer, guest, unpack(body, ("life",))["life"])
-        elif sort is Sort.OFFER:
+        elif sort is FrameType.OFFER:
             self._offered(peer, guest, unpack(body, ("key", "life")))
-        elif sort is Sort.ANSWER:
+        elif sort is FrameType.ANSWER:
             self._answered(peer, guest, bytes(body))
         else:
             self._confirmed(peer, guest, bytes(body))
@@ -107,7 +108,7 @@ class Meeting:
             known = guest.session is not None and guest.session.life == life and guest.sure
             offer = guest.opening.offer()
         if not known:
-            self._send(peer, Sort.OFFER, offer)
+            self._send(peer, FrameType.OFFER, offer)
 
     def _offered(self, peer: str, guest: _Guest, offer: Mapping[str, bytes]) -> None:
         key, life = offer["key"], offer["life"]
@@ -122,7 +123,7 @@ class Meeting:
                 while len(guest.offers) > MAX_OFFERS:
                     del guest.offers[next(iter(guest.offers))]
             proof = guest.offers[key][1]
-        self._send(peer, Sort.ANSWER, proof)
+        self._send(peer, FrameType.ANSWER, proof)
 
     def _answered(self, peer: str, guest: _Guest, answer: bytes) -> None:
         with self._changed:
@@ -134,7 +135,7 @@ class Meeting:
                 guest.early, guest.early_bytes = [], 0
                 guest.opening = self._open_to(peer)
             proof = guest.proof
-        self._send(peer, Sort.CONFIRM, proof)
+        self._send(peer, FrameType.CONFIRM, proof)
 
     def _confirmed(self, peer: str, guest: _Guest, proof: bytes) -> None:
         key = unpack(proof, ("key", "life", "pem", "signature"))["key"]
@@ -152,7 +153,7 @@ class Meeting:
             guest.sure = True
             session = guest.session
             self._changed.notify_all()
-        head = Header(Sort.STATE, session.id).pack()
+        head = Header(FrameType.STATE, session.id).pack()
         self._transmit(peer, head + session.note(head, bytes(8)))
 
     def knows(self, peer: str, session: bytes) -> bool:
@@ -191,8 +192,6 @@ GRACE = 3.0
 """Seconds without the serving member's connection until it counts as out of reach: it is dialled again meanwhile."""
 PROBE_S = 1.0
 
-Notify = Callable[[Mapping[str, Any]], None]
-
 
 class Waiting:
     """Tells of one meeting and of what follows it; `connected` says whether the serving member's cell is."""
@@ -200,9 +199,9 @@ class Waiting:
     def __init__(
         self,
         me: str,
-        network: Network,
+        network: NetworkOptions,
         connected: Callable[[], bool],
-        notify: Notify,
+        notify: Observer,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._me, self._network, self._connected, self._notify = me, network, connected, notify

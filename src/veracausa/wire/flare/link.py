@@ -14,7 +14,7 @@ from torch import Tensor
 from veracausa.errors import PeerLost, WireError
 from veracausa.escaping import escaped
 from veracausa.wire.codec import Layout, decode
-from veracausa.wire.flare.frames import NUMBERED, Frame, Header, Sort, StaleFrame
+from veracausa.wire.flare.frames import NUMBERED, Frame, FrameType, Header, StaleFrame
 from veracausa.wire.flare.peers import Peer, Peers, read_words
 from veracausa.wire.flare.sender import SMALL, STEP, Sending, Transmit
 from veracausa.wire.flare.session import Session
@@ -83,7 +83,7 @@ class FlareLink(Link):
     def greet(self) -> None:
         """Let all peers know that this party is there."""
         for peer in self.peers:
-            self._out.tell(peer, Sort.STATE)
+            self._out.tell(peer, FrameType.STATE)
 
     def _deliver(self, message: Message, plan: Layout) -> None:
         self._peers.step = max(self._peers.step, message.step)
@@ -122,7 +122,7 @@ class FlareLink(Link):
                 busy = large or own.unsaid >= 16 or own.freed > self._peers.window // 4
             if item is not None:
                 if busy:
-                    self._out.tell(sender, Sort.STATE)
+                    self._out.tell(sender, FrameType.STATE)
                 if (message := self._readable(sender, item[0])) is not None:
                     if told:
                         self._out.whisper("")
@@ -162,7 +162,7 @@ class FlareLink(Link):
                 if own.session.sealed:
                     body = own.session.open(header.number, head, body)
                 self._take(own, peer, header, body)
-            elif header.sort in (Sort.STATE, Sort.PROBE):
+            elif header.sort in (FrameType.STATE, FrameType.PROBE):
                 note = own.session.read_note(head, body)
                 if len(note) != STEP.size:
                     raise WireError("frame", f"a {header.sort.name.lower()} of {len(note)} bytes says nothing")
@@ -181,7 +181,7 @@ class FlareLink(Link):
             own.acknowledge(header)
             for at, part in list(own.incoming.take(header, body)):
                 try:
-                    if at.sort is Sort.WORDS:
+                    if at.sort is FrameType.WORDS:
                         self._take_words(own, peer, part)
                     elif (whole := own.assembly.add(part)) is not None:
                         own.inbox.append((whole, at.number + 1))
@@ -191,11 +191,11 @@ class FlareLink(Link):
                 own.freed += own.incoming.was_read(own.incoming.arrived)
             urgent = own.freed > self._peers.window // 4
             self._changed.notify_all()
-        if header.sort is Sort.WORDS:
-            self._out.tell(peer, Sort.STATE)  # who leaves waits for this
+        if header.sort is FrameType.WORDS:
+            self._out.tell(peer, FrameType.STATE)  # who leaves waits for this
         elif urgent:
             # Not by this thread: it may be the one that reads the connection.
-            threading.Thread(target=self._out.tell, args=(peer, Sort.STATE), daemon=True).start()
+            threading.Thread(target=self._out.tell, args=(peer, FrameType.STATE), daemon=True).start()
 
     def _take_words(self, own: Peer, peer: str, body: memoryview) -> None:
         words = read_words(body)
@@ -234,7 +234,7 @@ class FlareLink(Link):
         with self._changed:
             own.heard_at = time.monotonic()
             moved = own.acknowledge(header)
-            if header.sort is Sort.STATE and header.number == own.probe and own.probe:
+            if header.sort is FrameType.STATE and header.number == own.probe and own.probe:
                 own.latency = time.monotonic() - own.asked_at
                 if own.doubted:
                     own.doubted = 0.0
@@ -244,8 +244,8 @@ class FlareLink(Link):
                     again = own.out.since(header.arrived)
                 own.stuck = header.arrived
             self._changed.notify_all()
-        if header.sort is Sort.PROBE:
-            self._out.tell(peer, Sort.STATE, header.number)
+        if header.sort is FrameType.PROBE:
+            self._out.tell(peer, FrameType.STATE, header.number)
         self._out.again(peer, again)
 
     # ---- what goes wrong -------------------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ class FlareLink(Link):
             elif waiting or curious:
                 self._out.ask(peer)
             elif unsaid:
-                self._out.tell(peer, Sort.STATE)
+                self._out.tell(peer, FrameType.STATE)
 
     def seen(self) -> dict[str, dict[str, float | int | None]]:
         """For each peer: its step, seconds of a round trip and since it was heard, frames refused and passed over."""

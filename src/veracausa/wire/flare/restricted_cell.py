@@ -25,7 +25,7 @@ from nvflare.fuel.f3.stats_pool import StatsPoolManager
 from veracausa.wire.flare.frames import HEADER
 
 if TYPE_CHECKING:
-    from veracausa.federation.members import Network
+    from veracausa.federation.members import NetworkOptions
 
 
 CHANNEL, TOPIC = "veracausa", "frame"
@@ -36,7 +36,7 @@ SLACK = 1 << 16
 class FrameGate:
     """Says what is wrong with a message that came over the connection of a cell."""
 
-    def __init__(self, me: str, network: Network) -> None:
+    def __init__(self, me: str, network: NetworkOptions) -> None:
         self._me, self._network = me, network
         self._max_frame = (network.wire.chunk_kib << 10) + SLACK
         self.cells = {network.cell(name) for name in network.members}

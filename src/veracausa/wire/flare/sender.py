@@ -15,7 +15,7 @@ from torch import Tensor
 
 from veracausa.errors import PeerLost
 from veracausa.wire.codec import Layout
-from veracausa.wire.flare.frames import HEADER, Frame, Header, Sort
+from veracausa.wire.flare.frames import HEADER, Frame, FrameType, Header
 from veracausa.wire.flare.peers import Peer, Peers
 from veracausa.wire.memory import copy_bytes
 
@@ -48,7 +48,7 @@ class Sending:
         if plan.nbytes <= min(SMALL, self._chunk) and not self._queued[peer]:
             frame = torch.empty(HEADER.size + plan.nbytes, dtype=torch.uint8)
             plan.write(frame[HEADER.size :])
-            self._numbered(peer, Sort.PIECE, memoryview(frame.numpy()))  # type: ignore[arg-type]
+            self._numbered(peer, FrameType.PIECE, memoryview(frame.numpy()))  # type: ignore[arg-type]
             return
         whole = torch.empty(plan.nbytes, dtype=torch.uint8)
         plan.write(whole)
@@ -59,7 +59,7 @@ class Sending:
             self._queued[peer] += 1
         self._large.put((peer, whole))
 
-    def tell(self, peer: str, sort: Sort, number: int = 0) -> None:
+    def tell(self, peer: str, sort: FrameType, number: int = 0) -> None:
         """Say how far this party has read, or ask the same."""
         own = self._peers.of[peer]
         with self._peers.changed:
@@ -73,12 +73,12 @@ class Sending:
             own.probe += 1
             own.asked_at = time.monotonic()
             number = own.probe
-        self.tell(peer, Sort.PROBE, number)
+        self.tell(peer, FrameType.PROBE, number)
 
     def say(self, peer: str, words: Mapping[str, str]) -> None:
         """Words arrive like messages do, but never wait for room."""
         text = json.dumps(words).encode()
-        self._numbered(peer, Sort.WORDS, bytearray(HEADER.size) + text, wait=False)
+        self._numbered(peer, FrameType.WORDS, bytearray(HEADER.size) + text, wait=False)
 
     def whisper(self, awaited: str) -> None:
         """Let everybody know whom this party waits for; nobody: an empty name."""
@@ -103,14 +103,14 @@ class Sending:
                     piece = whole[start : start + self._chunk]
                     frame = torch.empty(HEADER.size + len(piece), dtype=torch.uint8)
                     copy_bytes(frame[HEADER.size :], piece)
-                    self._numbered(peer, Sort.PIECE, memoryview(frame.numpy()))  # type: ignore[arg-type]
+                    self._numbered(peer, FrameType.PIECE, memoryview(frame.numpy()))  # type: ignore[arg-type]
             except PeerLost as lost:
                 self._peers.lose(lost.peer, lost.reason)
             with self._peers.changed:
                 self._queued[peer] -= 1
                 self._peers.changed.notify_all()
 
-    def _numbered(self, peer: str, sort: Sort, frame: bytearray | memoryview, wait: bool = True) -> None:
+    def _numbered(self, peer: str, sort: FrameType, frame: bytearray | memoryview, wait: bool = True) -> None:
         """Number a frame whose head is still empty, keep it until it was read, and send it."""
         own = self._peers.of[peer]
         if wait:
@@ -158,7 +158,7 @@ class Sending:
             self.whisper(peer)
 
 
-def _head(own: Peer, sort: Sort, number: int) -> bytes:
+def _head(own: Peer, sort: FrameType, number: int) -> bytes:
     """The head of a frame, which always says how far this party has read."""
     own.unsaid = own.freed = 0
     return Header(sort, own.session.id, number, own.incoming.read, own.incoming.arrived).pack()

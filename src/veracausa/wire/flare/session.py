@@ -59,7 +59,7 @@ class SeenNotes:
             return True
 
 
-class Identity:
+class PeerIdentity:
     """One party's certificate and key, and how it knows others."""
 
     def __init__(self, name: str, credentials: Credentials) -> None:
@@ -183,7 +183,7 @@ class Session:
 class Opening:
     """One party's half of a session that is being made with one peer."""
 
-    def __init__(self, me: Identity, peer: str, purpose: bytes, sealed: bool, life: bytes) -> None:
+    def __init__(self, me: PeerIdentity, peer: str, purpose: bytes, sealed: bool, life: bytes) -> None:
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
         self.me, self.peer, self.life = me, peer, life

@@ -11,9 +11,9 @@ from torch import nn
 from veracausa import seeding
 from veracausa.defenses.causshield import CausShieldOptions
 from veracausa.defenses.causshield.adaptation import Adaptation
-from veracausa.defenses.causshield.batch_norm import TwoViews
+from veracausa.defenses.causshield.batch_norm import SplitBatchNorm
 from veracausa.defenses.causshield.diagnostics import diagnostics, effective_rank, linear_cka
-from veracausa.runs.store import decode_tree, encode_tree, same
+from veracausa.runs.store import deserialize_state, same, serialize_state
 
 
 def bottom():
@@ -83,7 +83,7 @@ def test_what_is_borrowed_comes_back():
     f, (x, surrogate) = bottom(), batch()
     shield = adaptation(f)
     shield.adapt(x, surrogate, 2)
-    before = decode_tree(encode_tree(shield.state()))
+    before = deserialize_state(serialize_state(shield.state()))
     with shield.borrowed():
         shield.adapt(x, surrogate, 3)
         assert not same(shield.state(), before)
@@ -95,7 +95,7 @@ def test_state_goes_on_as_if_nothing_had_happened():
     old = adaptation(f)
     old.adapt(x, surrogate, 2)
     new = adaptation(f)
-    new.load_state(decode_tree(encode_tree(old.state())))
+    new.load_state(deserialize_state(serialize_state(old.state())))
     for shield in (old, new):
         shield.draws.manual_seed(7)
         shield.adapt(x, surrogate, 2)
@@ -115,7 +115,7 @@ def test_two_views_in_one_pass_are_two_passes():
         for norm in (f[1], f[4]):
             norm.weight.uniform_(0.5, 1.5, generator=seeding.generator(1))
     together, apart = copy.deepcopy(f), copy.deepcopy(f)
-    views = TwoViews(together)
+    views = SplitBatchNorm(together)
     assert views.possible
     views.apart(2)
     first, second = together(torch.cat([x, surrogate])).chunk(2)

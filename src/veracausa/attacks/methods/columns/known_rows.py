@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from veracausa.arrays import Array
 from veracausa.attacks.columns import feature_attacks
-from veracausa.attacks.columns.base import Array, FeatureAttack, Grant, Guess, View
+from veracausa.attacks.columns.base import ColumnGrant, FeatureAttack, Guess, View
 from veracausa.attacks.columns.subspace import directions, flat, regressed
 
 
@@ -11,7 +12,7 @@ from veracausa.attacks.columns.subspace import directions, flat, regressed
 class KnownRows(FeatureAttack):
     """Fits the columns to the last features on the known rows, and reads the rest."""
 
-    needs = Grant.KNOWN_ROWS
+    needs = ColumnGrant.KNOWN_ROWS
     about = "knows a few of the source's rows and fits a linear map from the last features to them"
 
     def guess(self, view: View) -> Guess | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from veracausa.arrays import Array
 from veracausa.attacks.columns import feature_attacks
-from veracausa.attacks.columns.base import Array, FeatureAttack, Grant, Guess, Opened, View
+from veracausa.attacks.columns.base import ColumnGrant, FeatureAttack, Guess, Opened, View
 
 
 @feature_attacks.register("known_start")
@@ -16,7 +17,7 @@ class KnownStart(FeatureAttack):
     them, as a target would have them if they followed from a seed that all know.
     """
 
-    needs = Grant.FIRST_WEIGHTS
+    needs = ColumnGrant.FIRST_WEIGHTS
     about = "knows the first weights and solves for the columns"
 
     def guess(self, view: View) -> Guess | None:

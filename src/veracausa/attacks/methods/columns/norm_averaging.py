@@ -7,10 +7,10 @@ from dataclasses import replace
 from veracausa.attacks.columns import feature_attacks
 from veracausa.attacks.columns.base import Guess, View
 from veracausa.attacks.methods.columns.norm_aware import NormAware
-from veracausa.attacks.methods.columns.unsplit import UnSplitOptions
+from veracausa.attacks.methods.columns.unsplit import FeatureUnSplitOptions
 
 
-@feature_attacks.register("norm_averaging", UnSplitOptions)
+@feature_attacks.register("norm_averaging", FeatureUnSplitOptions)
 class NormAveraging(NormAware):
     """For noise on strengths: hundreds of looks tell what one with a small part of the noise would."""
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
+from veracausa.arrays import Array
 from veracausa.attacks.columns import feature_attacks
-from veracausa.attacks.columns.base import Array, FeatureAttack, Guess, View
+from veracausa.attacks.columns.base import FeatureAttack, Guess, View
 from veracausa.attacks.columns.subspace import flat
-from veracausa.attacks.methods.columns.unsplit import UnSplitOptions, alternate
+from veracausa.attacks.methods.columns.unsplit import FeatureUnSplitOptions, alternate
 
 
-@feature_attacks.register("norm_aware", UnSplitOptions)
+@feature_attacks.register("norm_aware", FeatureUnSplitOptions)
 class NormAware(FeatureAttack):
     """A party alone has the strengths: while only the group lasso acts, κ = 1 − η·λ/B tells B. Who is in league with
     the validator of mode M2 has the same numbers. They are of named attributes, and absent edges are among them: so
     the guesses come in order."""
 
     about = "unsplit with the strengths of all edges known, which the factors give away"
-    options: UnSplitOptions
+    options: FeatureUnSplitOptions
 
     def guess(self, view: View) -> Guess | None:
         if view.strengths is None or not view.last.any():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from veracausa.arrays import Array
 from veracausa.attacks.columns import feature_attacks
-from veracausa.attacks.columns.base import Array, View
+from veracausa.attacks.columns.base import View
 from veracausa.attacks.columns.subspace import beside, directions
 from veracausa.attacks.methods.columns.known_rows import KnownRows
 

@@ -8,13 +8,14 @@ from collections.abc import Callable
 import numpy as np
 from pydantic import Field
 
+from veracausa.arrays import Array
 from veracausa.attacks.columns import feature_attacks
-from veracausa.attacks.columns.base import Array, FeatureAttack, Guess, View
+from veracausa.attacks.columns.base import FeatureAttack, Guess, View
 from veracausa.attacks.columns.subspace import flat
 from veracausa.registry import Options
 
 
-class UnSplitOptions(Options):
+class FeatureUnSplitOptions(Options):
     restarts: int = Field(4, ge=1)
     turns: int = Field(40, ge=1)
     steps: int = Field(20, ge=1)
@@ -24,13 +25,13 @@ class UnSplitOptions(Options):
     """How much columns are held to mean zero and variance one."""
 
 
-@feature_attacks.register("unsplit", UnSplitOptions)
-class UnSplit(FeatureAttack):
+@feature_attacks.register("unsplit", FeatureUnSplitOptions)
+class FeatureUnSplit(FeatureAttack):
     """Knows the features and how many columns there are. X·W = (X·A)(A⁻¹·W) for every invertible A: nothing but the
     prior and the start decides which of all these columns it finds."""
 
     about = "guesses columns and weights by turns until their product fits the features"
-    options: UnSplitOptions
+    options: FeatureUnSplitOptions
 
     def guess(self, view: View) -> Guess | None:
         if not view.last.any():
@@ -39,7 +40,10 @@ class UnSplit(FeatureAttack):
 
 
 def alternate(
-    options: UnSplitOptions, view: View, features: Array, project: Callable[[Array], Array] = lambda weights: weights
+    options: FeatureUnSplitOptions,
+    view: View,
+    features: Array,
+    project: Callable[[Array], Array] = lambda weights: weights,
 ) -> Array:
     """The columns of the restart that fits best; `project` puts weights back to where they may lie."""
     rng = view.rng

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from veracausa.attacks.columns import feature_attacks
-from veracausa.attacks.columns.base import FeatureAttack, Grant, Guess, View
+from veracausa.attacks.columns.base import ColumnGrant, FeatureAttack, Guess, View
 from veracausa.attacks.methods.columns.known_start import followed
 
 
@@ -14,7 +14,7 @@ class ValidatorCollusion(FeatureAttack):
     In mode M2 the validator has no weights to give.
     """
 
-    needs = Grant.VALIDATOR
+    needs = ColumnGrant.VALIDATOR
     about = "solves for the columns with weights that the validator of mode M1 was sent"
 
     def guess(self, view: View) -> Guess | None:

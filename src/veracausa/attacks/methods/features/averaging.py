@@ -44,7 +44,7 @@ class Averaging(InverseNetwork):
         self.view = view
         source: Tensor | Callable[[], Tensor] = view.oracle if view.redrawn else view.oracle()
         if view.fresh:
-            source = Draws(view, self.options.exchanges)
+            source = AveragingDraws(view, self.options.exchanges)
         self.learn(source, view)
         if view.transcript is not None:
             self.like = (source() if callable(source) else source).float().cpu()
@@ -84,7 +84,7 @@ class Averaging(InverseNetwork):
         return payload
 
 
-class Draws:
+class AveragingDraws:
     """The mean of several payloads of each auxiliary row, of other draws at each call; some draws are used again.
 
     Asking the victim's model ten times for every epoch of an attack would take longer than the attack.

@@ -18,15 +18,15 @@ from torch.nn import functional as F
 
 from veracausa.attacks import attacks
 from veracausa.attacks.adversarial_training import (
-    SteppingAttack,
+    AdversarialTrainingAttack,
     adam,
-    built,
+    build_module,
     captured_training,
-    descend,
-    filled,
-    forged,
-    genuine,
+    fake_loss,
+    pad_batch,
     precision,
+    real_loss,
+    sgd_step,
 )
 from veracausa.attacks.base import AdversaryView, Exchange, Grant
 from veracausa.attacks.networks import ConditionedDecoder, embedding_discriminator
@@ -58,7 +58,7 @@ class FSHAOptions(Options):
 
 
 @attacks.register("fsha", FSHAOptions)
-class FSHA(SteppingAttack):
+class FSHA(AdversarialTrainingAttack):
     """Steers the victim's model into the space of the attacker's own autoencoder, whose decoder then reads it."""
 
     needs = Grant.ARCHITECTURE | Grant.AUXILIARY | Grant.TAMPER
@@ -75,9 +75,9 @@ class FSHA(SteppingAttack):
         self.pilot = view.bottom(view.rng).to(self.device).train()
         shape, row = view.payload_shape, view.row_shape
         decoder = lambda: ConditionedDecoder(shape, row, None, options.blocks, options.channels)  # noqa: E731
-        self.decoder = built(decoder, view.rng, self.device)
+        self.decoder = build_module(decoder, view.rng, self.device)
         judge = embedding_discriminator if options.form == "bce" else critic
-        self.judge = built(lambda: judge(shape), view.rng, self.device)
+        self.judge = build_module(lambda: judge(shape), view.rng, self.device)
         rate = getattr(view, "victim_rate", None) or _RATE
         self.encoding = adam([self.pilot, self.decoder], options.lr_autoencoder or rate, self.device)
         self.judging = adam([self.judge], options.lr_discriminator or rate / _SLOWER[options.form], self.device)
@@ -90,7 +90,7 @@ class FSHA(SteppingAttack):
         """∂ of the adversarial loss by the payload; the honest gradient is not looked at."""
         payload = exchange.payload.detach().to(self.device, torch.float32).requires_grad_()
         verdict = self.judge(payload)
-        loss = verdict.mean() if self.options.form == "wgan" else genuine(verdict)
+        loss = verdict.mean() if self.options.form == "wgan" else real_loss(verdict)
         (wanted,) = torch.autograd.grad(loss, payload)
         self.figures[0].copy_(loss.detach())
         return self.options.grad_scale * wanted.to(gradient)
@@ -104,7 +104,7 @@ class FSHA(SteppingAttack):
             self.payload = torch.zeros(batch, *exchange.payload.shape[1:], device=self.device)
             self.chosen = torch.zeros(batch, dtype=torch.int64, device=self.device)
             self.between = torch.zeros(batch, *[1] * (self.payload.ndim - 1), device=self.device)
-        self.payload.copy_(filled(exchange.payload.detach(), len(self.payload)))
+        self.payload.copy_(pad_batch(exchange.payload.detach(), len(self.payload)))
         for _ in range(self.options.repeats):
             self.chosen.copy_(torch.randint(len(self.rows), self.chosen.shape, generator=self.view.rng))
             self.between.copy_(torch.rand(self.between.shape, generator=self.view.rng))
@@ -133,17 +133,17 @@ class FSHA(SteppingAttack):
             decoded = self.decoder(piloted).float()
         error = F.mse_loss(decoded, rows)
         piloted = piloted.detach()
-        descend(error, self.encoding)
+        sgd_step(error, self.encoding)
         # In full precision: the penalty differentiates a gradient.
         own, victims = self.judge(piloted), self.judge(self.payload)
         if self.options.form == "bce":
-            loss = genuine(own) + forged(victims)
+            loss = real_loss(own) + fake_loss(victims)
         else:
             loss = own.mean() - victims.mean()
             if self.options.penalty:
                 penalty = gradient_penalty(self.judge, torch.lerp(self.payload, piloted, self.between))
                 loss = loss + self.options.penalty * penalty
-        descend(loss, self.judging)
+        sgd_step(loss, self.judging)
         self.figures[1].copy_(loss.detach())
         self.figures[2].copy_(error.detach())
 

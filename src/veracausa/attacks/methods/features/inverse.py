@@ -14,12 +14,13 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from veracausa.attacks import attacks
-from veracausa.attacks.base import AdversaryView, Attack, Grant, Progress
+from veracausa.attacks.base import AdversaryView, Attack, Grant
 from veracausa.attacks.fitting import FitOptions, Fitted, LinearReader, fit_decoder
 from veracausa.attacks.labelled import LabelCode, LabelledDecoder
 from veracausa.errors import InputError
+from veracausa.events import ProgressCallback
 from veracausa.models.decoders import strong_decoder
-from veracausa.models.input_scaling import Levelled
+from veracausa.models.input_scaling import RobustInputScaling
 from veracausa.seeding import drawing_from
 
 _ROWS_AT_ONCE = 512
@@ -69,7 +70,7 @@ class InverseNetwork(Attack):
         payloads: Tensor | Callable[[], Tensor],
         rows: Tensor,
         rng: torch.Generator,
-        progress: Progress = lambda share: None,
+        progress: ProgressCallback = lambda share: None,
         pixels: bool = True,
         labels: Tensor | None = None,
         classes: int = 0,
@@ -160,7 +161,7 @@ class InverseNetwork(Attack):
         self.held_out_mse = errors[self.linear_share]
 
     def _level(self, payloads: Tensor) -> Tensor:
-        level = Levelled.of(self.decoder)
+        level = RobustInputScaling.of(self.decoder)
         assert level is not None
         with torch.no_grad():
             levelled: Tensor = level(level.shaped(payloads))

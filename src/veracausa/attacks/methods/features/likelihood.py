@@ -17,9 +17,17 @@ from torch.nn import functional as F
 
 from veracausa.attacks import attacks
 from veracausa.attacks.base import AdversaryView, Attack, Grant
-from veracausa.attacks.matching import Pulse, Tally, adam, batched, matchable, starting_rows, total_variation
+from veracausa.attacks.matching import (
+    FitStatistics,
+    ProgressReporter,
+    adam,
+    batched,
+    starting_rows,
+    total_variation,
+    validate_payload,
+)
 from veracausa.errors import InputError
-from veracausa.models.cuda_graph import captured, forget
+from veracausa.models.cuda_graph import capture, reset_optimizer_state
 from veracausa.registry import Options
 
 _LOOK_EVERY = 50
@@ -55,16 +63,16 @@ class Likelihood(Attack):
         if view.transmit is None:
             raise InputError("attack 'likelihood' needs the victim's own map from rows to payloads")
         self.view, self.transmit = view, view.transmit
-        self.tally = Tally()
+        self.tally = FitStatistics()
 
     def reconstruct(self, payload: Tensor, ids: Tensor | None = None) -> Tensor:
         """The rows behind these payloads; pictures in [0, 1]."""
         view = self.view
-        batches = batched(matchable(payload, view, self.options.name), view, self.options.batch_size)
+        batches = batched(validate_payload(payload, view, self.options.name), view, self.options.batch_size)
         found = [starting_rows(0, view)]
         with torch.enable_grad():
             for number, batch in enumerate(batches):
-                pulse = Pulse(view.progress, number, len(batches))
+                pulse = ProgressReporter(view.progress, number, len(batches))
                 start = starting_rows(len(batch), view)
                 rows = likeliest(self.transmit, batch, start, self.options, view.pixels, pulse)
                 self.tally.add(self.options.name, self.transmit, rows, batch, pulse.count)
@@ -101,8 +109,8 @@ def likeliest(
                 rows.clamp_(0, 1)
 
     optimizer = adam([rows], options.lr)
-    advance = captured(step, target.device, [rows])
-    forget(optimizer)
+    advance = capture(step, target.device, [rows])
+    reset_optimizer_state(optimizer)
     best, best_at = math.inf, 0
     for iteration in range(options.iterations):
         advance()

@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from veracausa.attacks import attacks
-from veracausa.attacks.adversarial_training import adam, captured_training, descend, precision
+from veracausa.attacks.adversarial_training import adam, captured_training, precision, sgd_step
 from veracausa.attacks.base import AdversaryView, Exchange, Grant
 from veracausa.attacks.fitting import FitOptions, fit_decoder
 from veracausa.attacks.live.view import LiveAttack, LiveView
 from veracausa.errors import InputError
 from veracausa.models.decoders import strong_decoder
-from veracausa.models.dry_pass import evaluating
+from veracausa.models.dry_pass import eval_mode
 from veracausa.seeding import drawing_from
 
 _ROWS_AT_ONCE = 512
@@ -125,10 +125,10 @@ class PCAT(LiveAttack):
             payloads[name] = payload.float()
         output, wanted = self.predict(payloads, self.drawn), self.targets.index_select(0, self.drawn)
         loss = F.cross_entropy(output, wanted) if self.view.classes else F.mse_loss(output.flatten(), wanted)
-        descend(loss, self.optimizer)
+        sgd_step(loss, self.optimizer)
         self.loss.copy_(loss.detach())
 
     def _shadowed(self, rows: Tensor) -> Tensor:
         shadow = self.shadows[0]
-        with evaluating(shadow), torch.no_grad():
+        with eval_mode(shadow), torch.no_grad():
             return torch.cat([shadow(part).float() for part in torch.split(rows, _ROWS_AT_ONCE)])

@@ -18,15 +18,15 @@ from torch.nn import functional as F
 
 from veracausa.attacks import attacks
 from veracausa.attacks.adversarial_training import (
-    SteppingAttack,
+    AdversarialTrainingAttack,
     adam,
-    built,
+    build_module,
     captured_training,
-    descend,
-    filled,
-    forged,
-    genuine,
+    fake_loss,
+    pad_batch,
     precision,
+    real_loss,
+    sgd_step,
 )
 from veracausa.attacks.base import AdversaryView, Exchange, Grant
 from veracausa.attacks.live.view import LiveView
@@ -68,7 +68,7 @@ class Simulated:
 
 
 @attacks.register("sdar", SDAROptions)
-class SDAR(SteppingAttack):
+class SDAR(AdversarialTrainingAttack):
     """Simulates the victim's model beside the honest training, and decodes its payloads by the simulation's decoder."""
 
     needs = Grant.ARCHITECTURE | Grant.LABELS | Grant.LABELLED_AUXILIARY
@@ -94,8 +94,10 @@ class SDAR(SteppingAttack):
         self.victim = self.parties[view.victim]
         shape, row = view.payload_shape, view.row_shape
         blocks, channels = self.options.blocks, self.options.channels
-        self.decoder = built(lambda: ConditionedDecoder(shape, row, self.classes, blocks, channels), rng, self.device)
-        self.row_judge = built(lambda: RowDiscriminator(row, self.classes), rng, self.device)
+        self.decoder = build_module(
+            lambda: ConditionedDecoder(shape, row, self.classes, blocks, channels), rng, self.device
+        )
+        self.row_judge = build_module(lambda: RowDiscriminator(row, self.classes), rng, self.device)
         simulators = [party.simulator for party in self.parties.values()]
         judges = [party.judge for party in self.parties.values()]
         lr_e, lr_d = self.options.lr_simulator, self.options.lr_decoder
@@ -117,9 +119,9 @@ class SDAR(SteppingAttack):
             self._lay_out(exchange)
         sent = {self.view.victim: exchange.payload, **exchange.others}
         for party, payload in self.sent.items():
-            payload.copy_(filled(sent[party].detach(), len(payload)))
+            payload.copy_(pad_batch(sent[party].detach(), len(payload)))
         if exchange.labels is not None:
-            self.labels.copy_(filled(exchange.labels.to(self.device), len(self.labels)))
+            self.labels.copy_(pad_batch(exchange.labels.to(self.device), len(self.labels)))
         for _ in range(self.options.repeats):
             drawn = torch.randint(len(self.targets), (len(self.chosen),), generator=self.view.rng)
             self.chosen.copy_(drawn)
@@ -155,7 +157,7 @@ class SDAR(SteppingAttack):
         simulator = bottom(self.view.rng).to(self.device).train()
         with torch.no_grad():
             shape = simulator.eval()(rows[:1].to(self.device)).shape[1:]
-        judge = built(lambda: embedding_discriminator(shape, self.classes), self.view.rng, self.device)
+        judge = build_module(lambda: embedding_discriminator(shape, self.classes), self.view.rng, self.device)
         return Simulated(rows.to(self.device), simulator.train(), judge)
 
     def _lay_out(self, exchange: Exchange) -> None:
@@ -186,15 +188,15 @@ class SDAR(SteppingAttack):
             decoded = self.decoder(simulated[self.view.victim], told).float()
         error = F.mse_loss(decoded, rows)
         if not self.options.lambda2:
-            descend(error, self.decoding)
+            sgd_step(error, self.decoding)
         else:
             with precision(self.device):
                 read = self.decoder(own, labels)
                 verdict = self.row_judge(read, labels)
-            descend(error + self.options.lambda2 * genuine(verdict), self.decoding)
+            sgd_step(error + self.options.lambda2 * real_loss(verdict), self.decoding)
             with precision(self.device):
                 real, fake = self.row_judge(rows, told), self.row_judge(read.detach(), labels)
-            descend(genuine(real) + forged(fake), self.row_judging)
+            sgd_step(real_loss(real) + fake_loss(fake), self.row_judging)
         self.figures[2].copy_(error.detach())
 
     def _simulate(self, targets: Tensor, told: Tensor | None) -> dict[str, Tensor]:
@@ -216,8 +218,8 @@ class SDAR(SteppingAttack):
             for name, party in self.parties.items():
                 with precision(self.device):
                     verdict = party.judge(simulated[name], told)
-                loss = loss + self.options.lambda1 * genuine(verdict)
-        descend(loss, self.simulating)
+                loss = loss + self.options.lambda1 * real_loss(verdict)
+        sgd_step(loss, self.simulating)
         return {name: payload.detach().float() for name, payload in simulated.items()}
 
     def _judge(self, simulated: Mapping[str, Tensor], labels: Tensor | None, told: Tensor | None) -> None:
@@ -228,9 +230,9 @@ class SDAR(SteppingAttack):
         for name, party in self.parties.items():
             with precision(self.device):
                 real, fake = party.judge(self.sent[name], labels), party.judge(simulated[name], told)
-            total = total + genuine(real) + forged(fake)
+            total = total + real_loss(real) + fake_loss(fake)
         self.figures[1].copy_(total.detach() / len(self.parties))
-        descend(total, self.judging)
+        sgd_step(total, self.judging)
 
     def _told(self, labels: Tensor) -> Tensor | None:
         return labels if self.classes else None

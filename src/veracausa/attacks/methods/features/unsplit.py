@@ -19,14 +19,22 @@ from torch.nn import functional as F
 
 from veracausa.attacks import attacks
 from veracausa.attacks.base import AdversaryView, Attack, Grant
-from veracausa.attacks.matching import Pulse, Tally, adam, batched, matchable, starting_rows, total_variation
+from veracausa.attacks.matching import (
+    FitStatistics,
+    ProgressReporter,
+    adam,
+    batched,
+    starting_rows,
+    total_variation,
+    validate_payload,
+)
 from veracausa.errors import InputError
-from veracausa.models.cuda_graph import captured, forget
-from veracausa.models.dry_pass import evaluating, written
+from veracausa.models.cuda_graph import capture, reset_optimizer_state
+from veracausa.models.dry_pass import eval_mode, shape_text
 from veracausa.registry import Options
 
 
-class Schedule(NamedTuple):
+class UnSplitSchedule(NamedTuple):
     """How often UnSplit turns from rows to clone and back, how many steps each takes, and how it weighs its priors."""
 
     main: int
@@ -36,7 +44,7 @@ class Schedule(NamedTuple):
     l2: float
 
 
-SCHEDULES = {"fast": Schedule(200, 20, 20, 1.0, 0.1), "original": Schedule(1000, 100, 100, 0.1, 1.0)}
+SCHEDULES = {"fast": UnSplitSchedule(200, 20, 20, 1.0, 0.1), "original": UnSplitSchedule(1000, 100, 100, 0.1, 1.0)}
 
 
 class UnSplitOptions(Options):
@@ -63,9 +71,9 @@ class UnSplitOptions(Options):
     """On a GPU; a CPU computes in float32."""
 
     @property
-    def numbers(self) -> Schedule:
+    def numbers(self) -> UnSplitSchedule:
         """The schedule with what was given laid over it."""
-        given = {field: getattr(self, field) for field in Schedule._fields}
+        given = {field: getattr(self, field) for field in UnSplitSchedule._fields}
         return SCHEDULES[self.schedule]._replace(**{name: value for name, value in given.items() if value is not None})
 
 
@@ -84,25 +92,25 @@ class UnSplit(Attack):
         self.clone = view.bottom(view.rng).to(view.device)
         if view.device.type == "cuda" and len(view.row_shape) == 3:
             self.clone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        with evaluating(self.clone), torch.no_grad():
+        with eval_mode(self.clone), torch.no_grad():
             given = tuple(self.clone(torch.zeros(1, *view.row_shape, device=view.device)).shape[1:])
         if given != tuple(view.payload_shape):
             raise InputError(
-                f"attack 'unsplit': the bottom's architecture gives {written(given)} for a row, "
-                f"but {view.victim} sends {written(view.payload_shape)}, so there is nothing a clone could match"
+                f"attack 'unsplit': the bottom's architecture gives {shape_text(given)} for a row, "
+                f"but {view.victim} sends {shape_text(view.payload_shape)}, so there is nothing a clone could match"
             )
         self.first = [weight.detach().clone() for weight in self.clone.parameters()]
-        self.tally = Tally()
+        self.tally = FitStatistics()
 
     def reconstruct(self, payload: Tensor, ids: Tensor | None = None) -> Tensor:
         """The rows behind these payloads; pictures in [0, 1]."""
         view, options = self.view, self.options
         held = sum(weight.numel() for weight in self.first) if options.batching == "independent" else 0
-        batches = batched(matchable(payload, view, options.name), view, options.batch_size, held)
+        batches = batched(validate_payload(payload, view, options.name), view, options.batch_size, held)
         found = [starting_rows(0, view)]
-        with evaluating(self.clone), torch.enable_grad():
+        with eval_mode(self.clone), torch.enable_grad():
             for number, batch in enumerate(batches):
-                rows = self._optimised(batch, Pulse(view.progress, number, len(batches)))
+                rows = self._optimised(batch, ProgressReporter(view.progress, number, len(batches)))
                 found.append(finished(rows, view.pixels, options.post))
         view.progress(1.0)
         return torch.cat(found)
@@ -110,7 +118,7 @@ class UnSplit(Attack):
     def notes(self) -> Mapping[str, float]:
         return self.tally.notes()
 
-    def _optimised(self, target: Tensor, pulse: Pulse) -> Tensor:
+    def _optimised(self, target: Tensor, pulse: ProgressReporter) -> Tensor:
         joint = self.options.batching == "joint"
         if not (joint and self.options.reuse_clone):
             with torch.no_grad():
@@ -162,12 +170,12 @@ def alternate(
         of_clone.step()
 
     of_rows = adam([rows], options.input_lr)
-    turns = [(captured(input_step, device, [rows]), input_steps)]
-    forget(of_rows)
+    turns = [(capture(input_step, device, [rows]), input_steps)]
+    reset_optimizer_state(of_rows)
     if weights and clone_steps:
         of_clone = adam(weights, options.clone_lr)
-        turns.append((captured(clone_step, device, weights), clone_steps))
-        forget(of_clone)
+        turns.append((capture(clone_step, device, weights), clone_steps))
+        reset_optimizer_state(of_clone)
     for turn in range(main):
         for step, times in turns:
             for _ in range(times):

@@ -19,13 +19,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from veracausa.attacks import attacks
-from veracausa.attacks.adversarial_training import adam, built, captured_training, descend, filled
+from veracausa.attacks.adversarial_training import adam, build_module, captured_training, pad_batch, sgd_step
 from veracausa.attacks.base import AdversaryView, Exchange, Grant
 from veracausa.attacks.live.view import LiveAttack
 from veracausa.attacks.networks import auxiliary_classifier, light_decoder
 from veracausa.errors import InputError
 from veracausa.models.decoders import strong_decoder
-from veracausa.models.dry_pass import evaluating
+from veracausa.models.dry_pass import eval_mode
 from veracausa.registry import Options
 
 _ROWS_AT_ONCE = 512
@@ -86,8 +86,10 @@ class URVFL(LiveAttack):
         self.held, self.learnt = order[:held], order[held:]
         shape, row = view.payload_shape, view.row_shape
         self.shadow = view.bottom(rng).train()
-        self.decoder = built(lambda: self._decoder(shape, row), rng, self.device)
-        self.dac = built(lambda: auxiliary_classifier(shape, 2 * view.classes, self.options.dac_norm), rng, self.device)
+        self.decoder = build_module(lambda: self._decoder(shape, row), rng, self.device)
+        self.dac = build_module(
+            lambda: auxiliary_classifier(shape, 2 * view.classes, self.options.dac_norm), rng, self.device
+        )
         self.encoding = adam([self.shadow, self.decoder], self.options.lr, self.device)
         self.telling = adam([self.dac], self.options.lr_dac, self.device)
         self.figures = torch.zeros(4, device=self.device)
@@ -152,7 +154,7 @@ class URVFL(LiveAttack):
         victim, shadow, cosine, distance = self.figures.tolist()
         assert self.view.auxiliary is not None
         rows = self.view.auxiliary[self.held]
-        with evaluating(self.shadow), torch.no_grad():
+        with eval_mode(self.shadow), torch.no_grad():
             ceiling = F.mse_loss(self._decoded(self.shadow(rows).float()), rows)
         return {
             "exchanges": float(self.exchanges),
@@ -196,13 +198,13 @@ class URVFL(LiveAttack):
             raise InputError("attack 'urvfl' needs the labels of what it sees")
         if not len(self.sent):
             self._lay_out(len(exchange.payload))
-        self.sent.copy_(filled(exchange.payload.to(self.device), len(self.sent)))
-        self.labels.copy_(filled(exchange.labels.to(self.device), len(self.labels)))
+        self.sent.copy_(pad_batch(exchange.payload.to(self.device), len(self.sent)))
+        self.labels.copy_(pad_batch(exchange.labels.to(self.device), len(self.labels)))
 
     def _encode(self, chosen: Tensor) -> None:
         assert self.view.auxiliary is not None
         rows = self.view.auxiliary[chosen]
-        descend(F.mse_loss(self.decoder(self.shadow(rows)).view_as(rows), rows), self.encoding)
+        sgd_step(F.mse_loss(self.decoder(self.shadow(rows)).view_as(rows), rows), self.encoding)
 
     def _ask(self) -> None:
         payload = self.sent.detach().clone().requires_grad_()
@@ -217,7 +219,7 @@ class URVFL(LiveAttack):
         labels = self.view.auxiliary_labels.index_select(0, self.chosen)
         victim = F.cross_entropy(self.dac(self.sent), observed_code(self.labels))
         shadow = F.cross_entropy(self.dac(shadowed), shadow_code(labels))
-        descend(victim + shadow, self.telling)
+        sgd_step(victim + shadow, self.telling)
         now = torch.stack([victim.detach(), shadow.detach(), *self._likeness(shadowed, labels)])
         self.figures.copy_(torch.lerp(now, self.figures, self.memory))
 
@@ -240,6 +242,6 @@ class URVFL(LiveAttack):
         return strong_decoder(shape, row, channels=self.options.channels)
 
     def _decoded(self, payload: Tensor) -> Tensor:
-        with evaluating(self.decoder), torch.no_grad():
+        with eval_mode(self.decoder), torch.no_grad():
             parts = [self.decoder(part).float() for part in torch.split(payload, _ROWS_AT_ONCE)]
         return torch.cat(parts).view(len(payload), *self.view.row_shape)

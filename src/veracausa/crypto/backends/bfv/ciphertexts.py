@@ -75,7 +75,7 @@ _LOW = [np.dtype({"names": ["low"], "formats": [f"V{count}"], "offsets": [0], "i
 
 
 @dataclass(frozen=True)
-class Scheme:
+class BfvScheme:
     """SEAL's workers, and the heads of what it reads."""
 
     evaluator: seal.Evaluator
@@ -88,7 +88,7 @@ class Scheme:
 
 
 @cache
-def scheme() -> Scheme:
+def scheme() -> BfvScheme:
     made, evaluator = context(), seal.Evaluator(context())
     secret = seal.KeyGenerator(made).secret_key()
     sample = seal.Encryptor(made, secret).encrypt_symmetric(seal.Plaintext("1"))
@@ -100,7 +100,7 @@ def scheme() -> Scheme:
             evaluator.mod_switch_to_next_inplace(sample)
     encoder = seal.BatchEncoder(made)
     plain = encoder.encode(np.arange(DEGREE, dtype=np.uint64)).to_bytes()
-    return Scheme(evaluator, encoder, seal.Decryptor(made, secret), heads, plain[: -8 * DEGREE])
+    return BfvScheme(evaluator, encoder, seal.Decryptor(made, secret), heads, plain[: -8 * DEGREE])
 
 
 def _head(written: bytes, primes: int) -> bytes:

@@ -8,7 +8,7 @@ import numpy as np
 
 from veracausa.crypto import ring
 from veracausa.crypto.backends.base import Bytes, EncryptedRows, Encryption
-from veracausa.crypto.backends.bfv.keys import PublicKey, SecretKey
+from veracausa.crypto.backends.bfv.keys import BfvPublicKey, BfvSecretKey
 from veracausa.crypto.backends.bfv.packing import Packing
 from veracausa.crypto.backends.bfv.products import (
     BFVRows,
@@ -36,8 +36,8 @@ class BFV(Encryption):
 
     def __init__(self, toss: Toss, party: str) -> None:
         self.party, self._toss = party, toss
-        self._secret = SecretKey(toss, party)
-        self._peers: dict[str, PublicKey] = {}
+        self._secret = BfvSecretKey(toss, party)
+        self._peers: dict[str, BfvPublicKey] = {}
         self._packings: dict[tuple[int, int], Packing] = {}
         """Of the rows that were encrypted here, by columns and width."""
 
@@ -45,7 +45,7 @@ class BFV(Encryption):
         return self._secret.public_bytes
 
     def meet(self, peer: str, key: Bytes) -> None:
-        self._peers[peer] = PublicKey(self._toss, peer, key)
+        self._peers[peer] = BfvPublicKey(self._toss, peer, key)
 
     def encrypt_rows(self, peer: str, batches: Sequence[Small], width: int) -> Bytes:
         packing = Packing(tuple(len(batch) for batch in batches), batches[0].shape[1], width)

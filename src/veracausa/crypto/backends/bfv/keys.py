@@ -52,7 +52,7 @@ ZEROS = 4
 _MODULI = np.array(PRIMES, dtype=np.uint64)[:, None]
 
 
-class SecretKey:
+class BfvSecretKey:
     """Encrypts one's own numbers and opens replies. It has no serializer, and its text shows nothing."""
 
     __slots__ = ("_decryptor", "_secret", "_toss", "_used", "owner", "public", "public_bytes")
@@ -97,7 +97,7 @@ def _ternary_of(secret: seal.SecretKey) -> Residues:
     return np.where(plain > 1, np.uint64(P - 1), plain)
 
 
-class PublicKey:
+class BfvPublicKey:
     """A peer's key: gives masked products under it, and hides how they came about."""
 
     def __init__(self, toss: Toss, owner: str, data: Bytes) -> None:

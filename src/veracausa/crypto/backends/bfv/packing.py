@@ -95,10 +95,10 @@ class Packing:
     def ciphertexts(self) -> int:
         return sum(block.strands * block.depth * self.columns for block in self.blocks)
 
-    def turns(self, batches: Sequence[int]) -> list[Turn]:
+    def turns(self, batches: Sequence[int]) -> list[ReplyPacking]:
         """What is computed at a time: batches of one block, none of them twice."""
         starts = np.concatenate([[0], np.cumsum([self.sizes[batch] for batch in batches])])
-        turns: list[Turn] = []
+        turns: list[ReplyPacking] = []
         for number, block in enumerate(self.blocks):
             inside = {batch: at for at, batch in enumerate(block.batches)}
             left = [(request, batch) for request, batch in enumerate(batches) if batch in inside]
@@ -108,11 +108,11 @@ class Packing:
                 requests = np.full(len(block.batches) + 1, NOTHING)
                 for batch, request in asked.items():
                     requests[inside[batch]] = request
-                turns.append(Turn(number, block, requests, starts))
+                turns.append(ReplyPacking(number, block, requests, starts))
         return turns
 
 
-class Turn:
+class ReplyPacking:
     """Some batches of a block, each once."""
 
     def __init__(self, number: int, block: Block, requests: Indices, starts: Indices) -> None:

@@ -11,8 +11,8 @@ import seal
 from veracausa.crypto import ring
 from veracausa.crypto.backends.base import Bytes, EncryptedRows
 from veracausa.crypto.backends.bfv.ciphertexts import HEAD, encode, factor, packed_size, unpack, unwrap, wrap
-from veracausa.crypto.backends.bfv.keys import Products, PublicKey, SecretKey, cut
-from veracausa.crypto.backends.bfv.packing import Indices, Packing, Turn
+from veracausa.crypto.backends.bfv.keys import BfvPublicKey, BfvSecretKey, Products, cut
+from veracausa.crypto.backends.bfv.packing import Indices, Packing, ReplyPacking
 from veracausa.crypto.backends.bfv.parameters import ALL, DEGREE, SENT
 from veracausa.crypto.backends.bfv.sampling import SEED, first_half
 from veracausa.crypto.randomness import Masks
@@ -23,7 +23,7 @@ NAME = np.dtype("<u4")
 """How a reply names the batches that it answers."""
 
 
-def encrypted_rows(secret: SecretKey, peer: str, packing: Packing, batches: Sequence[Ring]) -> Bytes:
+def encrypted_rows(secret: BfvSecretKey, peer: str, packing: Packing, batches: Sequence[Ring]) -> Bytes:
     """All rows: block by block, strand by strand, step by step, column by column."""
     parts: list[bytes] = []
     label = _label(peer, packing)
@@ -53,7 +53,7 @@ def asked_shape(packing: Packing, batches: Sequence[int]) -> str:
 class BFVRows(EncryptedRows):
     """Ciphertexts stay transformed, as they came."""
 
-    def __init__(self, key: PublicKey, peer: str, encrypted: Bytes, packing: Packing) -> None:
+    def __init__(self, key: BfvPublicKey, peer: str, encrypted: Bytes, packing: Packing) -> None:
         """Of the owner of `key`, for `peer`, which is the party that computes here."""
         self.key, self.packing = key, packing
         size = packed_size(ALL)
@@ -83,7 +83,7 @@ class BFVRows(EncryptedRows):
         shape = asked_shape(self.packing, batches)
         return wrap(purpose, shape, self.key.fingerprint, [named, *parts]), iter(shares)
 
-    def _forward_sums(self, turns: Sequence[Turn], weights: Ring) -> Iterator[Products]:
+    def _forward_sums(self, turns: Sequence[ReplyPacking], weights: Ring) -> Iterator[Products]:
         for turn in turns:
             strand, factors = -1, []
             for at, step in turn.steps:
@@ -91,7 +91,7 @@ class BFVRows(EncryptedRows):
                     strand, factors = at, [_factor(w) for w in _picked(weights, turn.requests[at]).swapaxes(0, 1)]
                 yield _products(self._blocks[turn.number][at][step], factors)
 
-    def _backward_sums(self, turns: Sequence[Turn], gradients: Ring) -> Iterator[Products]:
+    def _backward_sums(self, turns: Sequence[ReplyPacking], gradients: Ring) -> Iterator[Products]:
         for turn in turns:
             for at in turn.strands:
                 factors = [_factor(_picked(gradients, met)) for met in turn.positions[at]]
@@ -99,7 +99,7 @@ class BFVRows(EncryptedRows):
                     yield _products(ciphertexts, factors)
 
 
-def forward_shares(turns: Sequence[Turn], packing: Packing, slots: Iterator[Ring], rows: int) -> Ring:
+def forward_shares(turns: Sequence[ReplyPacking], packing: Packing, slots: Iterator[Ring], rows: int) -> Ring:
     """(all rows, width), from the slots of every reply in turn."""
     out = np.zeros((rows, packing.width), dtype=np.int64)
     for turn in turns:
@@ -109,7 +109,7 @@ def forward_shares(turns: Sequence[Turn], packing: Packing, slots: Iterator[Ring
     return out
 
 
-def backward_shares(turns: Sequence[Turn], packing: Packing, slots: Iterator[Ring], asked: int) -> Ring:
+def backward_shares(turns: Sequence[ReplyPacking], packing: Packing, slots: Iterator[Ring], asked: int) -> Ring:
     """(batches, columns, width): lanes of a batch hold parts of its sum, each under a mask of its own."""
     columns = packing.columns
     out = np.zeros((asked, columns, packing.width), dtype=np.int64)
@@ -122,7 +122,7 @@ def backward_shares(turns: Sequence[Turn], packing: Packing, slots: Iterator[Rin
     return out
 
 
-def _lanes(slots: Ring, turn: Turn, packing: Packing) -> Ring:
+def _lanes(slots: Ring, turn: ReplyPacking, packing: Packing) -> Ring:
     return slots[: turn.block.lanes * packing.width].reshape(-1, packing.width)
 
 
@@ -143,13 +143,13 @@ def _products(ciphertexts: Sequence[seal.Ciphertext], factors: Sequence[seal.Pla
     return [(ciphertext, plain) for ciphertext, plain in pairs if plain is not None]
 
 
-def encrypted_values(secret: SecretKey, peer: str, number: int, values: Ring) -> Bytes:
+def encrypted_values(secret: BfvSecretKey, peer: str, number: int, values: Ring) -> Bytes:
     """For one peer; `number` says which, and none is used twice."""
     parts = [secret.encrypt(part, "values", peer, number, at) for at, part in enumerate(_parts(values))]
     return wrap("values", _value_shape(peer, number, values.shape), secret.public, parts)
 
 
-def products_with(key: PublicKey, peer: str, number: int, encrypted: Bytes, values: Ring) -> tuple[Bytes, Ring]:
+def products_with(key: BfvPublicKey, peer: str, number: int, encrypted: Bytes, values: Ring) -> tuple[Bytes, Ring]:
     """Each value that the key's owner encrypted for `peer` times one's own: the reply, and one's own share."""
     size, shape = packed_size(ALL), _value_shape(peer, number, values.shape)
     payload = unwrap("values", shape, key.fingerprint, encrypted, _count(values.size) * size)
@@ -163,7 +163,7 @@ def products_with(key: PublicKey, peer: str, number: int, encrypted: Bytes, valu
     return wrap("products", f"{values.shape}", key.fingerprint, parts), _whole(shares, values.shape)
 
 
-def decrypted_products(secret: SecretKey, reply: Bytes, shape: tuple[int, ...]) -> Ring:
+def decrypted_products(secret: BfvSecretKey, reply: Bytes, shape: tuple[int, ...]) -> Ring:
     count = _count(int(np.prod(shape)))
     payload = unwrap("products", f"{shape}", secret.public, reply, replies_size(count))
     return _whole(list(opened_replies("products", secret, payload)), shape)
@@ -186,13 +186,13 @@ def _parts(values: Ring) -> list[Ring]:
     return [flat[at : at + DEGREE] for at in range(0, flat.size, DEGREE)]
 
 
-def forward_answer(secret: SecretKey, packing: Packing, reply: Bytes, sizes: Sequence[int]) -> Ring:
+def forward_answer(secret: BfvSecretKey, packing: Packing, reply: Bytes, sizes: Sequence[int]) -> Ring:
     """(all rows, width) of the batches that the reply names."""
     turns, opened = _read("forward", secret, packing, reply, sizes, lambda turn: len(turn.steps))
     return forward_shares(turns, packing, opened, sum(sizes))
 
 
-def backward_answer(secret: SecretKey, packing: Packing, reply: Bytes, sizes: Sequence[int]) -> Ring:
+def backward_answer(secret: BfvSecretKey, packing: Packing, reply: Bytes, sizes: Sequence[int]) -> Ring:
     """(batches, columns, width) of the batches that the reply names."""
     columns = packing.columns
     turns, opened = _read("backward", secret, packing, reply, sizes, lambda turn: columns * len(turn.strands))
@@ -204,7 +204,7 @@ def replies_size(count: int) -> int:
     return SEED + count * packed_size(SENT)
 
 
-def opened_replies(purpose: str, secret: SecretKey, payload: memoryview) -> Iterator[Ring]:
+def opened_replies(purpose: str, secret: BfvSecretKey, payload: memoryview) -> Iterator[Ring]:
     """The slots of each reply in turn."""
     seed = bytes(payload[:SEED])
     for number, second in enumerate(cut(payload[SEED:], packed_size(SENT))):
@@ -212,8 +212,13 @@ def opened_replies(purpose: str, secret: SecretKey, payload: memoryview) -> Iter
 
 
 def _read(
-    purpose: str, secret: SecretKey, packing: Packing, reply: Bytes, sizes: Sequence[int], count: Callable[[Turn], int]
-) -> tuple[list[Turn], Iterator[Ring]]:
+    purpose: str,
+    secret: BfvSecretKey,
+    packing: Packing,
+    reply: Bytes,
+    sizes: Sequence[int],
+    count: Callable[[ReplyPacking], int],
+) -> tuple[list[ReplyPacking], Iterator[Ring]]:
     """What was computed, by the batches that the reply names, only such as were asked, and slots by ciphertext."""
     named = NAME.itemsize * len(sizes)
     if reply.dtype != np.uint8 or reply.ndim != 1 or reply.size < HEAD + named:

@@ -15,7 +15,7 @@ from gmpy2 import mpz, powmod
 
 from veracausa.crypto import ring
 from veracausa.crypto.backends.base import Bytes, EncryptedRows, Encryption
-from veracausa.crypto.backends.paillier.keys import PublicKey, SecretKey
+from veracausa.crypto.backends.paillier.keys import PaillierPublicKey, PaillierSecretKey
 from veracausa.crypto.backends.paillier.slots import LARGEST_VALUE, Blocks, Slots, slots_for
 from veracausa.crypto.randomness import Masks
 from veracausa.crypto.ring import BITS, P, Ring, Small
@@ -49,7 +49,7 @@ def _cut(length: int, slots: Slots) -> list[int]:
 class PaillierRows(EncryptedRows):
     """Per batch the ciphertexts of both packings: by part of the rows and column, by part of the columns and row."""
 
-    def __init__(self, key: PublicKey, encrypted: Bytes, sizes: Sequence[int], columns: int) -> None:
+    def __init__(self, key: PaillierPublicKey, encrypted: Bytes, sizes: Sequence[int], columns: int) -> None:
         self.key, self.sizes, self.columns = key, list(sizes), columns
         shapes = [
             (len(forward_blocks(n, columns, 1, key.bits)), len(backward_blocks(n, columns, 1, key.bits)))
@@ -89,7 +89,7 @@ class PaillierRows(EncryptedRows):
             top += block.height
 
 
-def masked(key: PublicKey, blocks: Blocks, products: Sequence[int], mask: Ring) -> Iterator[int]:
+def masked(key: PaillierPublicKey, blocks: Blocks, products: Sequence[int], mask: Ring) -> Iterator[int]:
     """One ciphertext a column of results, put together and hidden."""
     for number, hiding in enumerate(blocks.hiding(mask)):
         together = products[number * blocks.columns : (number + 1) * blocks.columns]
@@ -117,8 +117,8 @@ class Paillier(Encryption):
         return made
 
     def _make_key(self, bits: int) -> None:
-        self._secret = SecretKey(bits)
-        self._peers: dict[str, PublicKey] = {}
+        self._secret = PaillierSecretKey(bits)
+        self._peers: dict[str, PaillierPublicKey] = {}
 
     @property
     def bits(self) -> int:
@@ -129,7 +129,7 @@ class Paillier(Encryption):
 
     def meet(self, peer: str, key: Bytes) -> None:
         """It has as many bits as one's own."""
-        self._peers[peer] = PublicKey.read(key, self.bits)
+        self._peers[peer] = PaillierPublicKey.read(key, self.bits)
 
     def encrypt_rows(self, peer: str, batches: Sequence[Small], width: int) -> Bytes:
         """Both packings of every batch; they serve any width."""

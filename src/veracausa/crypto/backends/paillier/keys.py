@@ -25,7 +25,7 @@ _SMALL_PRIMES = 1 << 16
 _TESTS = 40
 
 
-class PublicKey:
+class PaillierPublicKey:
     """Encrypts what it adds to a ciphertext; mpz integers are annotated as the int they behave like."""
 
     def __init__(self, modulus: int) -> None:
@@ -35,7 +35,7 @@ class PublicKey:
         self._length: int = -(-self.square.bit_length() // 8)
 
     @classmethod
-    def read(cls, data: Bytes, bits: int) -> PublicKey:
+    def read(cls, data: Bytes, bits: int) -> PaillierPublicKey:
         """A peer's key of the agreed size, refused where it could not be one."""
         if data.dtype != np.uint8 or data.shape != (-(-bits // 8),):
             raise WireError("key", f"{data.size} bytes, but {-(-bits // 8)} are a Paillier modulus of {bits} bits")
@@ -82,7 +82,7 @@ class PublicKey:
         return hashlib.sha256(f"paillier {purpose} ".encode() + self.write().tobytes()).digest()[:TAG]
 
 
-class SecretKey:
+class PaillierSecretKey:
     """Two primes. It has no serializer, and its text shows nothing."""
 
     __slots__ = ("_inverses", "_lift", "_p", "_q", "public")
@@ -95,7 +95,7 @@ class SecretKey:
         self._p, self._q = p, q
         self._inverses = gmpy2.invert(-q, p), gmpy2.invert(-p, q)
         self._lift = gmpy2.invert(p, q), gmpy2.invert(p**2, q**2)
-        self.public = PublicKey(p * q)
+        self.public = PaillierPublicKey(p * q)
 
     def encrypt(self, plain: int) -> int:
         """With the primes at hand a uniform M-th residue costs a quarter: it is one modulo p² and one modulo q²."""

@@ -10,9 +10,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from veracausa.defenses.base import Progress, unheard
+from veracausa.defenses.base import unheard
 from veracausa.errors import InputError
-from veracausa.models.dry_pass import written
+from veracausa.events import ProgressCallback
+from veracausa.models.dry_pass import shape_text
 from veracausa.registry import Options
 
 Kind = Literal["colour images", "grey images", "images", "tables", "rows"]
@@ -49,12 +50,12 @@ class Surrogate:
         }
         if not fits[self.suits]:
             raise InputError(
-                f"surrogate {self.options.name!r} is for {self.suits}, and the rows are of shape {written(shape)}; "
+                f"surrogate {self.options.name!r} is for {self.suits}, and the rows are of shape {shape_text(shape)}; "
                 f"use 'auto', or {choose(shape)!r}, which suits them"
             )
 
     def fit(
-        self, rows: Tensor, rng: torch.Generator, progress: Progress = unheard, groups: Groups | None = None
+        self, rows: Tensor, rng: torch.Generator, progress: ProgressCallback = unheard, groups: Groups | None = None
     ) -> None:
         """Learn from the party's own training rows, (n, *shape) uint8 pixels or float values."""
         self.check(rows.shape[1:])
@@ -145,7 +146,7 @@ def partners(x: Tensor, bank: Tensor, rng: torch.Generator) -> Tensor:
 class Paced:
     """Passes a share of progress on at most four times a second, from one end of a span of the whole to the other."""
 
-    def __init__(self, progress: Progress, start: float = 0.0, end: float = 1.0) -> None:
+    def __init__(self, progress: ProgressCallback, start: float = 0.0, end: float = 1.0) -> None:
         self.progress, self.start, self.end = progress, start, end
         self._last = time.monotonic()
 

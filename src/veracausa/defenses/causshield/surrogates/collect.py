@@ -16,7 +16,7 @@ from torch import Tensor
 
 from veracausa import seeding
 from veracausa.data.vertical import Part
-from veracausa.defenses.base import Progress, unheard
+from veracausa.defenses.base import unheard
 from veracausa.defenses.causshield.surrogates import surrogates
 from veracausa.defenses.causshield.surrogates.base import (
     Groups,
@@ -28,9 +28,10 @@ from veracausa.defenses.causshield.surrogates.base import (
     choose,
 )
 from veracausa.errors import InputError, RunError
+from veracausa.events import ProgressCallback
 from veracausa.registry import Options
-from veracausa.runs.atomic import write_whole
-from veracausa.runs.store import decode_tree, encode_tree
+from veracausa.runs.atomic import atomic_write
+from veracausa.runs.store import deserialize_state, serialize_state
 
 # Of what is made and how it is kept: a change of either makes what lies in caches worthless.
 FORMAT = 1
@@ -88,7 +89,9 @@ def resolve(options: Options, shape: tuple[int, ...]) -> SurrogateOptions:
     return settings
 
 
-def collect(part: Part, options: Options, progress: Progress = unheard, cache: Path | None = None) -> SurrogateSet:
+def collect(
+    part: Part, options: Options, progress: ProgressCallback = unheard, cache: Path | None = None
+) -> SurrogateSet:
     """The surrogates of all rows that `part` holds: from the cache where they lie there, else made and kept.
 
     The cache is `cache`, else `$VERACAUSA_CACHE`, else the user's own. It holds what the training rows hold: only the
@@ -108,7 +111,7 @@ def collect(part: Part, options: Options, progress: Progress = unheard, cache: P
     return made
 
 
-def _make(rows: Tensor, groups: Groups | None, settings: SurrogateOptions, progress: Progress) -> SurrogateSet:
+def _make(rows: Tensor, groups: Groups | None, settings: SurrogateOptions, progress: ProgressCallback) -> SurrogateSet:
     begun = time.monotonic()
     maker = surrogates.get(settings.name)(settings)
     maker.check(rows.shape[1:])
@@ -158,7 +161,7 @@ def _path(cache: Path | None, fingerprint: str) -> Path:
 
 def _read(path: Path, rows: Tensor, settings: SurrogateOptions) -> SurrogateSet | None:
     try:
-        kept = SurrogateSet.from_state(decode_tree(path.read_bytes()), settings, rows.device)
+        kept = SurrogateSet.from_state(deserialize_state(path.read_bytes()), settings, rows.device)
     except (OSError, RunError, AttributeError, KeyError, TypeError, ValueError, RuntimeError):
         return None  # not there, torn, or of another make: it is made anew
     return kept if kept.rows.shape == rows.shape and kept.rows.dtype == rows.dtype else None
@@ -169,7 +172,7 @@ def _keep(path: Path, made: SurrogateSet) -> None:
         with _writing:  # two parties in threads may hold the same rows, and would write to one temporary file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.parent.chmod(0o700)
-            write_whole(path, encode_tree(made.state()))
+            atomic_write(path, serialize_state(made.state()))
             path.chmod(0o600)
     except OSError:
         return

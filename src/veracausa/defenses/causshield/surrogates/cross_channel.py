@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from veracausa import seeding
-from veracausa.defenses.base import Progress, unheard
+from veracausa.defenses.base import unheard
 from veracausa.defenses.causshield.surrogates import bins
 from veracausa.defenses.causshield.surrogates.base import (
     Groups,
@@ -27,6 +27,7 @@ from veracausa.defenses.causshield.surrogates.base import (
     on_device,
 )
 from veracausa.defenses.causshield.surrogates.training import UNet, predict, train
+from veracausa.events import ProgressCallback
 
 # A million pixels and more tell how common each bin is.
 _COUNTED_ROWS = 4096
@@ -83,7 +84,7 @@ class CrossChannel(Surrogate):
         raise NotImplementedError
 
     def fit(
-        self, rows: Tensor, rng: torch.Generator, progress: Progress = unheard, groups: Groups | None = None
+        self, rows: Tensor, rng: torch.Generator, progress: ProgressCallback = unheard, groups: Groups | None = None
     ) -> None:
         self.check(rows.shape[1:])
         options, both = self.options, self.structure_from_a2 > 0
@@ -157,7 +158,7 @@ class CrossChannel(Surrogate):
             return bins.hard_encode(values, self.centres)
         return bins.soft_encode(values, self.centres, self.options.neighbours, self.sigma)
 
-    def _weights(self, rows: Tensor, heard: Progress) -> Tensor:
+    def _weights(self, rows: Tensor, heard: ProgressCallback) -> Tensor:
         """(Q,) from how often each bin occurs in at most a few thousand rows, evenly spaced."""
         some = rows[:: -(-len(rows) // _COUNTED_ROWS)]
         counts = torch.zeros(len(self.centres), dtype=torch.int64, device=rows.device)

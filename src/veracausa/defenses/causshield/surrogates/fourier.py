@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from veracausa.defenses.base import Progress, unheard
+from veracausa.defenses.base import unheard
 from veracausa.defenses.causshield.surrogates import surrogates
 from veracausa.defenses.causshield.surrogates.base import (
     Groups,
@@ -19,6 +19,7 @@ from veracausa.defenses.causshield.surrogates.base import (
     partners,
     uniform,
 )
+from veracausa.events import ProgressCallback
 
 BANK = 256
 
@@ -54,7 +55,7 @@ class Fourier(Surrogate):
     bank: Tensor
 
     def fit(
-        self, rows: Tensor, rng: torch.Generator, progress: Progress = unheard, groups: Groups | None = None
+        self, rows: Tensor, rng: torch.Generator, progress: ProgressCallback = unheard, groups: Groups | None = None
     ) -> None:
         self.check(rows.shape[1:])
         self.bank = bank_of(rows, BANK, rng)

@@ -7,5 +7,5 @@ from veracausa.defenses.causshield.surrogates.base import Surrogate, SurrogateOp
 
 
 @surrogates.register("none", SurrogateOptions)
-class Identity(Surrogate):
+class IdentitySurrogate(Surrogate):
     """Gives the row itself: what is left of the defense then is decorrelation alone."""

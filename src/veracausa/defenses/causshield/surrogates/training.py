@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from veracausa.defenses.base import Progress, unheard
+from veracausa.defenses.base import unheard
 from veracausa.defenses.causshield.surrogates.base import as_float, batches
+from veracausa.events import ProgressCallback
 
 
 class UNet(nn.Module):
@@ -82,7 +83,7 @@ def train(
     epochs: int = 20,
     batch_size: int = 256,
     lr: float = 1e-3,
-    progress: Progress = unheard,
+    progress: ProgressCallback = unheard,
 ) -> dict[str, float]:
     """Fit the network with Adam, its rate falling as a cosine to 1e-5; gives the mean terms of the last epoch.
 
@@ -103,7 +104,7 @@ def train(
     return {name: total.item() / per_epoch for name, total in step.terms.items()}
 
 
-def _heard(progress: Progress, done: int, steps: int, share: float) -> None:
+def _heard(progress: ProgressCallback, done: int, steps: int, share: float) -> None:
     progress((done + share) / steps)
 
 
@@ -129,7 +130,7 @@ class _Step:
         for total in self.terms.values():
             total.zero_()
 
-    def __call__(self, chosen: Tensor, rate: float, heard: Progress) -> None:
+    def __call__(self, chosen: Tensor, rate: float, heard: ProgressCallback) -> None:
         self.done += 1
         if not self.on_gpu:
             self.optimizer.param_groups[0]["lr"] = rate
@@ -147,7 +148,7 @@ class _Step:
             torch.cuda.current_stream().synchronize()
         heard(1.0)
 
-    def _run(self, batch: Tensor, heard: Progress) -> None:
+    def _run(self, batch: Tensor, heard: ProgressCallback) -> None:
         """In as many pieces as memory and signs of life ask for: losses are means over rows, so their sum is exact."""
         self.optimizer.zero_grad(set_to_none=True)
         for piece in batches(batch):

@@ -11,13 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veracausa.arrays import Mask
 from veracausa.crypto.fixed_point import VALUE_BITS
 from veracausa.crypto.ring64.arithmetic import Arithmetic, Masked
 from veracausa.crypto.ring64.words import Stream, Words, word
-
-Mask = NDArray[np.bool_]
 
 WEIGHT_BITS = 24
 """Fractional bits of all weights and biases."""
@@ -54,7 +52,7 @@ class Pass:
     """Predictions less what they predict, (d, n, 1)."""
 
 
-class Network:
+class SharedNetwork:
     """The shares of all weights, and what is done with them."""
 
     def __init__(self, arithmetic: Arithmetic, shares: Mapping[str, Words], allowed: Mask) -> None:

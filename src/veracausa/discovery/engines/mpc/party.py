@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from veracausa.arrays import Array, Mask
 from veracausa.crypto import fixed_point
 from veracausa.crypto.ring64.arithmetic import Masked, zeros
 from veracausa.crypto.ring64.shared import Shared
 from veracausa.crypto.ring64.words import Stream, Words, fresh_seed
 from veracausa.discovery.engines.mpc import protocol as kinds
-from veracausa.discovery.engines.mpc.network import Network, draw_share
+from veracausa.discovery.engines.mpc.network import SharedNetwork, draw_share
 from veracausa.discovery.engines.mpc.protocol import DEALT, OPENING, SUMS, as_tensor, as_words
-from veracausa.discovery.engines.mpc.schedule import Training, row_sets
+from veracausa.discovery.engines.mpc.schedule import MpcSchedule, row_sets
 from veracausa.discovery.engines.mpc.targets import FARTHEST, Targets
 from veracausa.discovery.engines.shares.plan import VALIDATOR, Plan
 from veracausa.discovery.engines.shares.protocol import counter
@@ -25,11 +25,8 @@ from veracausa.errors import WireError
 from veracausa.wire.link import Link
 from veracausa.wire.message import Kind
 
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
-
-class StrongParty(Training):
+class StrongParty(MpcSchedule):
     """One party over its link. Without `seed` all that is secret comes from the system.
 
     `life`: how often this run was started before. Masks, and the numbers of messages, are never those of another life.
@@ -58,7 +55,7 @@ class StrongParty(Training):
         seeds = link.receive(VALIDATOR, kinds.SEEDS, counter(life, 0)).tensors
         masks, roundings = (Stream(seeds[purpose].numpy().tobytes()) for purpose in ("masks", "roundings"))
         arithmetic = Shared(self.first, masks, roundings, self._add_up, self._hand_over)
-        network = Network(arithmetic, first_weights(plan, name, allowed, seed), allowed)
+        network = SharedNetwork(arithmetic, first_weights(plan, name, allowed, seed), allowed)
         super().__init__(plan, arithmetic, network, own_columns(plan, name, values))
 
     @contextmanager

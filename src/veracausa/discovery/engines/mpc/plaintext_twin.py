@@ -7,23 +7,20 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veracausa.arrays import Array, Mask
 from veracausa.crypto.ring64.arithmetic import Arithmetic, Masked
 from veracausa.crypto.ring64.plaintext import Floating, Plain, real, whole
 from veracausa.crypto.ring64.words import Stream, Words, added
-from veracausa.discovery.engines.mpc.network import Network
+from veracausa.discovery.engines.mpc.network import SharedNetwork
 from veracausa.discovery.engines.mpc.party import first_weights, own_columns, targets_of
-from veracausa.discovery.engines.mpc.schedule import Training
+from veracausa.discovery.engines.mpc.schedule import MpcSchedule
 from veracausa.discovery.engines.mpc.structure_update import Judge
 from veracausa.discovery.engines.mpc.validator import dealer_seeds
 from veracausa.discovery.engines.shares.plan import Plan
 
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
-
-class StrongTwin(Training):
+class StrongTwin(MpcSchedule):
     """All parties' targets and the validator's judge around one clear network; a seed gives the federation's bits."""
 
     arithmetic: Arithmetic
@@ -46,7 +43,7 @@ class StrongTwin(Training):
         weights = {part: added([one[part] for one in drawn]) for part in drawn[0]}
         held = [own_columns(plan, name, values) for name, values in columns.items()]
         whole = [added(parts) for parts in zip(*held, strict=True)]
-        super().__init__(plan, arithmetic, Network(arithmetic, weights, allowed), whole)
+        super().__init__(plan, arithmetic, SharedNetwork(arithmetic, weights, allowed), whole)
 
     def stretch(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -105,7 +102,7 @@ class FloatTwin(StrongTwin):
         super().__init__(plan, columns, allowed, required, seed, **more)
         weights = {name: real(words) for name, words in self.network.shares.items()}
         self.arithmetic = Floating()
-        self.network = Network(self.arithmetic, weights, allowed)
+        self.network = SharedNetwork(self.arithmetic, weights, allowed)
 
     def _see(self, squares: Words) -> None:
         super()._see(whole(squares))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veracausa.arrays import Array, Mask
 from veracausa.crypto import fixed_point
 from veracausa.discovery.engines.mpc.party import StrongParty
 from veracausa.discovery.engines.mpc.schedule import row_sets
@@ -20,18 +20,16 @@ from veracausa.discovery.engines.shares.run import FederatedFit, make_plan, prep
 from veracausa.discovery.graphs import constraints
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.errors import InputError
+from veracausa.events import Observer
 from veracausa.runs.folder import locked
 from veracausa.runs.store import Store
-from veracausa.wire.launch import Launch, Notify
+from veracausa.wire.launch import Launch
 from veracausa.wire.link import Link
 
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 PLAN = "strong.json"
 """What a resume must have the same. Not the normal mode's file: neither goes on with the other's checkpoints."""
 FEWEST = 8
 """Rows whose squared residuals are opened as one sum."""
-Observer = Callable[[Mapping[str, Any]], None]
 
 
 @dataclass
@@ -50,7 +48,7 @@ class StrongProgram:
     life: int = 0
     """How often this discovery was started before."""
 
-    def __call__(self, link: Link, notify: Notify) -> None:
+    def __call__(self, link: Link, notify: Observer) -> None:
         store = None
         if self.out is not None:
             store = Store(self.out, self.name)

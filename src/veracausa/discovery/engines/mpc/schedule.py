@@ -11,21 +11,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from veracausa.arrays import Mask
 from veracausa.crypto.ring64.arithmetic import Arithmetic, Masked
 from veracausa.crypto.ring64.words import Words
-from veracausa.discovery.engines.mpc.network import Network
+from veracausa.discovery.engines.mpc.network import SharedNetwork
 from veracausa.discovery.engines.mpc.protocol import as_tensor, as_words
 from veracausa.discovery.engines.shares.plan import Plan
 from veracausa.runs.store import Store
 
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
-
-class Training(ABC):
+class MpcSchedule(ABC):
     """A straight program; the plan says what comes next, so nobody has to ask."""
 
-    def __init__(self, plan: Plan, arithmetic: Arithmetic, network: Network, columns: list[Words]) -> None:
+    def __init__(self, plan: Plan, arithmetic: Arithmetic, network: SharedNetwork, columns: list[Words]) -> None:
         self.plan, self.arithmetic, self.network = plan, arithmetic, network
         self._columns = columns
         self.held_out = range(len(plan.batches), len(columns))

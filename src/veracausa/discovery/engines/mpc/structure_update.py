@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from veracausa.arrays import Array, Mask
 from veracausa.crypto.ring64.words import Words, decode, encode
 from veracausa.discovery.engines.mpc.network import FACTOR_BITS, WEIGHT_BITS
 from veracausa.discovery.engines.shares.plan import Plan
@@ -16,9 +16,6 @@ from veracausa.discovery.graphs import greedy_cut
 from veracausa.discovery.methods.vfedcd import threshold as rules
 from veracausa.discovery.methods.vfedcd.structure import Structure
 from veracausa.errors import RunError
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 
 class Judge:

@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from veracausa.arrays import Array
 from veracausa.crypto.ring64.words import Words, decode, encode
 from veracausa.discovery.engines.mpc.network import RATE_BITS, SQUARE_BITS
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.errors import RunError
-
-Array = NDArray[np.float64]
 
 MOST = 1e6
 """The mean squared residual of standardised attributes from which a fit counts as lost."""

@@ -8,26 +8,24 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from veracausa.arrays import Mask
 from veracausa.crypto.ring64.arithmetic import Masked, zeros
 from veracausa.crypto.ring64.dealer import Dealer
 from veracausa.crypto.ring64.words import Stream, Words, added, fresh_seed
 from veracausa.discovery.engines.mpc import protocol as kinds
-from veracausa.discovery.engines.mpc.network import Network, shapes
+from veracausa.discovery.engines.mpc.network import SharedNetwork, shapes
 from veracausa.discovery.engines.mpc.protocol import as_tensor, as_words
-from veracausa.discovery.engines.mpc.schedule import Training, row_sets
+from veracausa.discovery.engines.mpc.schedule import MpcSchedule, row_sets
 from veracausa.discovery.engines.mpc.structure_update import Judge
 from veracausa.discovery.engines.shares.plan import Plan
 from veracausa.discovery.engines.shares.protocol import counter
 from veracausa.errors import WireError
-from veracausa.wire.launch import Notify
+from veracausa.events import Observer
 from veracausa.wire.link import Link
 
-Mask = NDArray[np.bool_]
 
-
-class StrongValidator(Training):
+class StrongValidator(MpcSchedule):
     """Together with any one party it could open everything: it knows the masks, the party what they cover."""
 
     arithmetic: Dealer
@@ -39,7 +37,7 @@ class StrongValidator(Training):
         required: Mask,
         link: Link,
         seed: int | None,
-        notify: Notify = lambda event: None,
+        notify: Observer = lambda event: None,
         life: int = 0,
     ) -> None:
         self.link, self.notify, self.judge = link, notify, Judge(plan, allowed, required)
@@ -57,7 +55,7 @@ class StrongValidator(Training):
         settings = plan.settings
         shares = {name: zeros(shape) for name, shape in shapes(plan.d, settings.width, settings.depth).items()}
         columns = [zeros((len(rows), plan.d)) for rows in row_sets(plan)]
-        super().__init__(plan, arithmetic, Network(arithmetic, shares, allowed), columns)
+        super().__init__(plan, arithmetic, SharedNetwork(arithmetic, shares, allowed), columns)
 
     @contextmanager
     def stretch(self) -> Iterator[None]:

@@ -13,22 +13,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from veracausa.arrays import Array, Mask
 from veracausa.crypto import ring
 from veracausa.crypto.ring import Ring
 from veracausa.crypto.shares import SharedWeights
-from veracausa.crypto.triples import Once
+from veracausa.crypto.triples import OneTimePool
 from veracausa.discovery.engines.shares import protocol
 from veracausa.discovery.engines.shares.plan import Plan
 from veracausa.discovery.engines.shares.protocol import elements, tensor
-from veracausa.discovery.engines.shares.share_engine import Holder, first_weights
-from veracausa.discovery.engines.shares.triple_generator import Made
+from veracausa.discovery.engines.shares.share_engine import ShareEngine, first_weights
+from veracausa.discovery.engines.shares.triple_generator import TripleBatch
 from veracausa.wire.link import Link
 
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
-
-class FragmentHolder(Holder):
+class KWayShareEngine(ShareEngine):
     """One party's fragments of all blocks between attributes of different parties, ordered by source, then target."""
 
     def __init__(self, plan: Plan, *given: Any) -> None:
@@ -45,7 +43,7 @@ class FragmentHolder(Holder):
         }
         self.first = plan.parties[0] == self.name
 
-    def use(self, made: Made) -> None:
+    def use(self, made: TripleBatch) -> None:
         needs, peers = made.needs, self.peers
         forward = []
         for at in range(len(needs.forward)):
@@ -66,10 +64,10 @@ class FragmentHolder(Holder):
             )
             for at in range(len(needs.backward))
         ]
-        self._forward = Once("forward", needs.forward, forward)
-        self._backward = Once("backward", needs.backward, backward)
+        self._forward = OneTimePool("forward", needs.forward, forward)
+        self._backward = OneTimePool("backward", needs.backward, backward)
         squares = list(zip(made.square_masks, made.squares, strict=True))
-        self._squares = Once("norm", [0] * len(squares), squares)
+        self._squares = OneTimePool("norm", [0] * len(squares), squares)
 
     def share_first_weights(self, link: Link, allowed: Mask, search: int = 0) -> None:
         """The source draws, and all others get uniform fragments."""

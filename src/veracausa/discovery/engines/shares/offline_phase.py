@@ -12,12 +12,12 @@ import numpy as np
 from veracausa.crypto.backends.base import Bytes
 from veracausa.crypto.ring import Ring
 from veracausa.crypto.toss import TossedNonce
-from veracausa.crypto.triples import Needs, Once, Parts
+from veracausa.crypto.triples import Needs, OneTimePool, Parts
 from veracausa.discovery.engines.shares import protocol
-from veracausa.discovery.engines.shares.plan import Plan, Search
+from veracausa.discovery.engines.shares.plan import Plan, SearchPlan
 from veracausa.discovery.engines.shares.protocol import OFFLINE, tensor
-from veracausa.discovery.engines.shares.triple_generator import Made, Turn, Workshop, WorkshopOrder
-from veracausa.discovery.engines.shares.triple_process import WorkshopProcess
+from veracausa.discovery.engines.shares.triple_generator import GeneratorRound, TripleBatch, TripleGenerator, TripleSpec
+from veracausa.discovery.engines.shares.triple_process import TripleGeneratorProcess
 from veracausa.errors import RunError, WireError
 from veracausa.wire.ledger import Ledger, read_ledger
 from veracausa.wire.link import Link
@@ -59,28 +59,28 @@ class Works(Protocol):
     def public_key(self, seed: bytes) -> Bytes: ...
     def columns(self) -> dict[str, Parts]: ...
     def accept(self, keys: Mapping[str, Bytes], columns: Mapping[str, Parts]) -> None: ...
-    def submit(self, turn: Turn, received: Mapping[str, Parts]) -> None: ...
-    def collect(self) -> tuple[dict[str, Parts], Made | None]: ...
+    def submit(self, turn: GeneratorRound, received: Mapping[str, Parts]) -> None: ...
+    def collect(self) -> tuple[dict[str, Parts], TripleBatch | None]: ...
     def close(self) -> None: ...
 
 
-class WorkshopHere(Workshop):
+class InlineTripleGenerator(TripleGenerator):
     """A workshop that works when its result is wanted."""
 
-    def submit(self, turn: Turn, received: Mapping[str, Parts]) -> None:
+    def submit(self, turn: GeneratorRound, received: Mapping[str, Parts]) -> None:
         self._submitted = turn, received
 
-    def collect(self) -> tuple[dict[str, Parts], Made | None]:
+    def collect(self) -> tuple[dict[str, Parts], TripleBatch | None]:
         return self.work(*self._submitted)
 
     def close(self) -> None:
         pass
 
 
-class Preparation:
+class OfflinePhase:
     """One party's supply of triples."""
 
-    def __init__(self, plan: Plan, name: str, order: WorkshopOrder) -> None:
+    def __init__(self, plan: Plan, name: str, order: TripleSpec) -> None:
         self.plan, self.name, self.peers, self.order = plan, name, plan.peers(name), order
         self.kind = protocol.triples(plan)
         self.used_keys: list[str] = []
@@ -91,8 +91,10 @@ class Preparation:
         self._begun = False
         self.search = plan.searches[0]
 
-    def __enter__(self) -> Preparation:
-        made: Callable[[WorkshopOrder], Works] = WorkshopProcess if self.plan.prepare == "process" else WorkshopHere
+    def __enter__(self) -> OfflinePhase:
+        made: Callable[[TripleSpec], Works] = (
+            TripleGeneratorProcess if self.plan.prepare == "process" else InlineTripleGenerator
+        )
         self.workshop = made(self.order)
         return self
 
@@ -152,11 +154,11 @@ class Preparation:
                 raise WireError("agreed.fingerprint", f"{peer!r} has another plan, or other keys than this party")
         self.used_keys.extend(prints.values())
 
-    def begin(self, search: Search) -> None:
+    def begin(self, search: SearchPlan) -> None:
         """Turn to a search; the triples of the one before are used up."""
         self.search, self._begun = search, False
 
-    def epoch(self, link: Link, epoch: int) -> Made:
+    def epoch(self, link: Link, epoch: int) -> TripleBatch:
         """The triples of the next epoch; the ones after it are begun."""
         if not self._begun:
             self._begun, self._first = True, epoch
@@ -168,14 +170,14 @@ class Preparation:
         self._submit(epoch)
         return self._whole(made)
 
-    def at_once(self, link: Link, needs: Needs) -> Made:
+    def at_once(self, link: Link, needs: Needs) -> TripleBatch:
         """Triples that nobody could know of before, for the end of a search."""
         last = self.search.comparison
-        self.workshop.submit(Turn(ask=last, needs=needs), {})
+        self.workshop.submit(GeneratorRound(ask=last, needs=needs), {})
         self._collect(link)
-        self.workshop.submit(Turn(answer=last), self._received)
+        self.workshop.submit(GeneratorRound(answer=last), self._received)
         self.workshop.collect()
-        self.workshop.submit(Turn(finish=last), self._received)
+        self.workshop.submit(GeneratorRound(finish=last), self._received)
         return self._whole(self.workshop.collect()[1])
 
     def _submit(self, number: int) -> None:
@@ -183,9 +185,9 @@ class Preparation:
         turn = {name: epoch for name, epoch in at.items() if self._first <= epoch <= self.search.last}
         if turn:
             needs = self.plan.needs(self.search, turn["ask"]) if "ask" in turn else Needs()
-            self.workshop.submit(Turn(**turn, needs=needs), self._received)
+            self.workshop.submit(GeneratorRound(**turn, needs=needs), self._received)
 
-    def _collect(self, link: Link) -> Made | None:
+    def _collect(self, link: Link) -> TripleBatch | None:
         """Wait for the workshop, then send and receive what the turn gave."""
         sent, made = self.workshop.collect()
         self._turns += 1
@@ -198,7 +200,7 @@ class Preparation:
         return made
 
     @staticmethod
-    def _whole(made: Made | None) -> Made:
+    def _whole(made: TripleBatch | None) -> TripleBatch:
         if made is None:
             raise RunError("no triples were made for this epoch")
         return made
@@ -207,10 +209,10 @@ class Preparation:
         return protocol.counter(self.order.life, number)
 
 
-class Supply:
+class TripleStore:
     """For a party that shares each block with one other party."""
 
-    def __init__(self, made: Made, peers: tuple[str, ...]) -> None:
+    def __init__(self, made: TripleBatch, peers: tuple[str, ...]) -> None:
         target, source = [made.target[peer] for peer in peers], [made.source[peer] for peer in peers]
         needs = made.needs
         forward = [
@@ -229,10 +231,10 @@ class Supply:
             )
             for at in range(len(needs.backward))
         ]
-        self._forward = Once("forward", needs.forward, forward)
-        self._backward = Once("backward", needs.backward, backward)
+        self._forward = OneTimePool("forward", needs.forward, forward)
+        self._backward = OneTimePool("backward", needs.backward, backward)
         squares = list(zip(made.square_masks, made.squares, strict=True))
-        self._squares = Once("norm", [0] * len(squares), squares)
+        self._squares = OneTimePool("norm", [0] * len(squares), squares)
 
     def forward(self, batch: int) -> tuple[Ring, Ring, Ring]:
         """Masks (foreign, own·h), the target's share (peers, n, own·h) and the source's (n, foreign·h) of products."""

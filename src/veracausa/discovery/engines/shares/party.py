@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veracausa.arrays import Array, Mask
 from veracausa.crypto import fixed_point
 from veracausa.crypto.randomness import make_draws
 from veracausa.crypto.triples import Needs
 from veracausa.discovery.engines.shares import protocol
-from veracausa.discovery.engines.shares.fragments import FragmentHolder
-from veracausa.discovery.engines.shares.offline_phase import Preparation
-from veracausa.discovery.engines.shares.plan import VALIDATOR, Plan, Search, pairing
+from veracausa.discovery.engines.shares.fragments import KWayShareEngine
+from veracausa.discovery.engines.shares.offline_phase import OfflinePhase
+from veracausa.discovery.engines.shares.plan import VALIDATOR, Plan, SearchPlan, pairing
 from veracausa.discovery.engines.shares.protocol import LOSSES, tensor
-from veracausa.discovery.engines.shares.share_engine import Holder
-from veracausa.discovery.engines.shares.triple_generator import WorkshopOrder
+from veracausa.discovery.engines.shares.share_engine import ShareEngine
+from veracausa.discovery.engines.shares.triple_generator import TripleSpec
 from veracausa.discovery.methods.vfedcd.decoders import Decoders, decoders_for
 from veracausa.discovery.methods.vfedcd.diagnostics import FIGURES, figures
 from veracausa.discovery.privacy import countermeasures as bottleneck
@@ -25,9 +25,6 @@ from veracausa.discovery.privacy import noise as laplace
 from veracausa.discovery.privacy import options as output
 from veracausa.runs.store import Store
 from veracausa.wire.link import Link
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 
 class AttributeParty:
@@ -45,12 +42,12 @@ class AttributeParty:
         self.values = [np.ascontiguousarray(values[rows]) for rows in parts]
         self.steps = len(plan.batches)
         self.batches = batches = [np.ascontiguousarray(fixed[rows]) for rows in parts]
-        self.holder = (Holder if plan.shares == "two" else FragmentHolder)(plan, name, batches, self.draws, life)
+        self.holder = (ShareEngine if plan.shares == "two" else KWayShareEngine)(plan, name, batches, self.draws, life)
         start = self.own.start - plan.concerned(name).start
         self.inside = (self.own, slice(start, start + self.count))
         """Where the edges between the own attributes lie in what the validator says."""
-        order = WorkshopOrder(name, plan.encryption, pairing(plan, name), batches, seed, life)
-        self.preparation = Preparation(plan, name, order)
+        order = TripleSpec(name, plan.encryption, pairing(plan, name), batches, seed, life)
+        self.preparation = OfflinePhase(plan, name, order)
         self.binary = binary & settings.bernoulli
         self.mixing = bottleneck.mixing(settings.bottleneck, self.h) if settings.bottleneck else None
         self.decoders: Decoders
@@ -101,12 +98,12 @@ class AttributeParty:
         told = link.receive(VALIDATOR, self.result_kind, step).tensors
         self.told = output.received(told, self.plan.d, self.own)
 
-    def _begin(self, link: Link, search: Search) -> None:
+    def _begin(self, link: Link, search: SearchPlan) -> None:
         if search.number:
             self.draw(search.number)
         self.holder.share_first_weights(link, self.allowed, search.number)
 
-    def _learn(self, link: Link, store: Store | None, search: Search) -> None:
+    def _learn(self, link: Link, store: Store | None, search: SearchPlan) -> None:
         plan, holder = self.plan, self.holder
         for epoch in search.epochs(self.epoch):
             holder.use(self.preparation.epoch(link, epoch))
@@ -168,7 +165,7 @@ class AttributeParty:
         received = link.receive(VALIDATOR, self.factors_kind, holder.step).tensors
         return received["into"].numpy(), received["out"].numpy()
 
-    def _compare(self, link: Link, search: Search) -> int:
+    def _compare(self, link: Link, search: SearchPlan) -> int:
         """The held-out loss with the edges that the validator proposes; only sums leave. The last look's number."""
         self.holder.use(self.preparation.epoch(link, search.last))
         self._factors(link)

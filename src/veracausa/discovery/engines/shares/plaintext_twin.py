@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veracausa.arrays import Array, Mask
 from veracausa.crypto import fixed_point, ring
 from veracausa.crypto.ring import Ring, Small
 from veracausa.crypto.shares import SharedWeights
 from veracausa.discovery.engines.shares.party import AttributeParty
-from veracausa.discovery.engines.shares.plan import VALIDATOR, Plan, Search
+from veracausa.discovery.engines.shares.plan import VALIDATOR, Plan, SearchPlan
 from veracausa.discovery.engines.shares.protocol import tensor
 from veracausa.discovery.engines.shares.run import FederatedFit, make_plan
 from veracausa.discovery.engines.shares.share_engine import FEATURE_BITS, first_weights
@@ -26,11 +26,8 @@ from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.errors import InputError
 from veracausa.wire.message import Kind, Message
 
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
-
-def discover_whole(
+def discover_plaintext(
     columns: Mapping[str, Array],
     names: Sequence[str],
     settings: Settings,
@@ -54,14 +51,14 @@ def discover_whole(
         for name, values in columns.items()
     }
     validator = Validator(plan, allowed, must)
-    validator.run(_Desk(plan, parties, allowed))  # type: ignore[arg-type]
+    validator.run(_SimulatedLink(plan, parties, allowed))  # type: ignore[arg-type]
     assert validator.found is not None
     fit = FederatedFit.of(plan, validator.found)
     fit.figures = np.concatenate([party.figures[fit.search] for party in parties.values()])
     return fit
 
 
-class _OpenHolder:
+class _PlaintextShareEngine:
     """What a party takes for its holder: the weights themselves, and everybody's rows."""
 
     def __init__(self, weights: SharedWeights, rows: list[Small], own: slice) -> None:
@@ -79,7 +76,7 @@ class _OpenHolder:
         self.weights.grow(ring.reduce(increment).reshape(self.weights.fresh[self.at].shape), self.at)
 
 
-class _Desk:
+class _SimulatedLink:
     """What the validator takes for its link: it lets the parties learn until it is asked for norms again."""
 
     def __init__(self, plan: Plan, parties: Mapping[str, AttributeParty], allowed: Mask) -> None:
@@ -93,7 +90,7 @@ class _Desk:
         self._told: dict[str, Array] = {}
         self._proposed: dict[str, dict[str, Mask]] = {}
 
-    def _begin(self, search: Search) -> None:
+    def _begin(self, search: SearchPlan) -> None:
         plan = self.plan
         first = np.zeros((plan.d, plan.d, plan.numbers), dtype=np.int64)
         for name, party in self.parties.items():
@@ -102,7 +99,7 @@ class _Desk:
         self.weights = SharedWeights(ring.reduce(first))
         self.weights.allowed = self.allowed & plan.between
         for name, party in self.parties.items():
-            party.holder = _OpenHolder(self.weights, self.rows, plan.own(name))  # type: ignore[assignment]
+            party.holder = _PlaintextShareEngine(self.weights, self.rows, plan.own(name))  # type: ignore[assignment]
             if search.number:
                 party.draw(search.number)
 

@@ -61,7 +61,7 @@ HELD_OUT_ROWS = 256
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchPlan:
     """One search with its refit, a last look at the graph, and the comparison of edges on rows kept apart.
 
     These stretches are numbered on from search to search: masks are drawn for each of them once.
@@ -141,14 +141,14 @@ class Plan:
         return sum(one.epochs + one.refit_epochs for one in self.settings.each)
 
     @cached_property
-    def searches(self) -> tuple[Search, ...]:
+    def searches(self) -> tuple[SearchPlan, ...]:
         """One after the other."""
-        made: list[Search] = []
+        made: list[SearchPlan] = []
         for number, settings in enumerate(self.settings.each):
-            made.append(Search(number, settings, made[-1].comparison + 1 if made else 0))
+            made.append(SearchPlan(number, settings, made[-1].comparison + 1 if made else 0))
         return tuple(made)
 
-    def left(self, done: int) -> tuple[Search, ...]:
+    def left(self, done: int) -> tuple[SearchPlan, ...]:
         """The searches that are not over when so many stretches are done."""
         return tuple(search for search in self.searches if done <= search.last)
 
@@ -220,7 +220,7 @@ class Plan:
         for number, batch in enumerate(rng.permutation(count).tolist(), start=1):
             yield batch, number % self.every == 0
 
-    def needs(self, search: Search, epoch: int) -> Needs:
+    def needs(self, search: SearchPlan, epoch: int) -> Needs:
         """What an epoch uses up; the last one is followed by a last look at the graph."""
         batches = tuple(range(len(self.batches)))
         if epoch == search.last:
@@ -229,7 +229,7 @@ class Plan:
         looks = len(batches) // self.every + (epoch == search.refit)
         return Needs(batches, batches, looks if self.validator == "M2" else 0)
 
-    def keeps(self, search: Search, done: int) -> bool:
+    def keeps(self, search: SearchPlan, done: int) -> bool:
         """Whether there is a checkpoint after so many stretches."""
         return (done - search.first) % self.checkpoint_every == 0 or done == search.last
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veracausa.arrays import Array, Mask
 from veracausa.crypto import fixed_point
 from veracausa.crypto.backends import encryption_class
 from veracausa.discovery.engines.centralized import Fit
@@ -25,18 +25,16 @@ from veracausa.discovery.privacy.check import stated
 from veracausa.discovery.privacy.options import LaplaceHeuristic, Output, Privacy
 from veracausa.discovery.privacy.party import PrivateParty
 from veracausa.errors import InputError, RunError, VeracausaError
-from veracausa.runs.atomic import write_whole
+from veracausa.events import Observer
+from veracausa.runs.atomic import atomic_write
 from veracausa.runs.folder import check_free, locked
 from veracausa.runs.store import Store, common_step
 from veracausa.seeding import derive
-from veracausa.wire.launch import Launch, Notify
+from veracausa.wire.launch import Launch
 from veracausa.wire.link import Link
 
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 PATIENCE = 120.0
 PATIENCE_ENCRYPTING = 3600.0
-Observer = Callable[[Mapping[str, Any]], None]
 Watch = Callable[[AttributeParty], None]
 """Is shown every party before it runs, and may put itself between the party and its holder; with threads only."""
 
@@ -81,7 +79,7 @@ class FederatedFit:
 
 
 @dataclass
-class PartyProgram:
+class ShareProgram:
     """One party, ready to be started in a thread or a process; only its own columns travel with it."""
 
     plan: Plan
@@ -98,7 +96,7 @@ class PartyProgram:
     """How often this discovery was started before."""
     watch: Watch | None = None
 
-    def __call__(self, link: Link, notify: Notify) -> None:
+    def __call__(self, link: Link, notify: Observer) -> None:
         try:
             self._run(link, notify)
         except (VeracausaError, OSError):
@@ -106,7 +104,7 @@ class PartyProgram:
         except Exception as error:  # the reader must know whose
             raise RunError(f"party {self.name!r} failed: {type(error).__name__}: {error}") from error
 
-    def _run(self, link: Link, notify: Notify) -> None:
+    def _run(self, link: Link, notify: Observer) -> None:
         store, ledger = None, PhaseLedger()
         if self.out is not None:
             store = Store(self.out, self.name)
@@ -193,12 +191,12 @@ def discover(
     if noise is not None:
         observer({"event": "noise", **noise})
     programs = {
-        party: PartyProgram(
+        party: ShareProgram(
             plan, party, values, two_valued[plan.own(party)], allowed, must, seed, out, start, life, watch
         )
         for party, values in columns.items()
     }
-    programs[VALIDATOR] = PartyProgram(plan, VALIDATOR, None, None, allowed, must, seed, out, start, life)
+    programs[VALIDATOR] = ShareProgram(plan, VALIDATOR, None, None, allowed, must, seed, out, start, life)
     result: dict[str, Any] = {}
     sent: dict[str, dict[str, int]] = {}
     told: dict[str, Array] = {}
@@ -269,7 +267,7 @@ def prepare_folder(
     if not resume:
         check_free(out)
         out.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(described | {"order_seed": plan.order_seed, "lives": 1}).encode())
+        atomic_write(path, json.dumps(described | {"order_seed": plan.order_seed, "lives": 1}).encode())
         return plan, None, 0
     if not path.is_file():
         raise InputError(f"{out}: there is no discovery to go on with (no {name})")
@@ -287,5 +285,5 @@ def prepare_folder(
         if step is None:
             store.ledger.resume(0, 0)
     # Written before anybody starts: a life that dies at once is counted too.
-    write_whole(path, json.dumps(before | {"lives": life + 1}).encode())
+    atomic_write(path, json.dumps(before | {"lives": life + 1}).encode())
     return plan.with_order(order_seed), step, life

@@ -12,23 +12,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from veracausa.arrays import Array, Mask
 from veracausa.crypto import fixed_point, ring
 from veracausa.crypto.fixed_point import VALUE_BITS, WEIGHT_BITS
-from veracausa.crypto.randomness import Draws, Masks
+from veracausa.crypto.randomness import Masks, RandomSource
 from veracausa.crypto.ring import Ring, Small
 from veracausa.crypto.shares import FORWARD_BITS, SharedBlocks, SharedWeights
 from veracausa.discovery.engines.shares import protocol
-from veracausa.discovery.engines.shares.offline_phase import Supply
+from veracausa.discovery.engines.shares.offline_phase import TripleStore
 from veracausa.discovery.engines.shares.plan import Plan
 from veracausa.discovery.engines.shares.protocol import PAD_SECRET, elements, tensor
-from veracausa.discovery.engines.shares.triple_generator import Made
+from veracausa.discovery.engines.shares.triple_generator import TripleBatch
 from veracausa.discovery.privacy import countermeasures as row_noise
 from veracausa.discovery.privacy import countermeasures as zero_sum
 from veracausa.wire.link import Link
 from veracausa.wire.message import Message
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 FEATURE_BITS = VALUE_BITS + WEIGHT_BITS + FORWARD_BITS
 
@@ -48,10 +46,10 @@ def together(opened: Ring) -> Array:
     return fixed_point.decode(ring.reduce(opened.sum(0)), FEATURE_BITS)
 
 
-class Holder:
+class ShareEngine:
     """One party's shares, and the exchanges with the other holder of each."""
 
-    def __init__(self, plan: Plan, name: str, batches: list[Small], draws: Draws, life: int = 0) -> None:
+    def __init__(self, plan: Plan, name: str, batches: list[Small], draws: RandomSource, life: int = 0) -> None:
         self.plan, self.name, self.batches, self.draws, self.life = plan, name, batches, draws, life
         self.peers, self.own, self.others = plan.peers(name), plan.own(name), plan.foreign(name)
         self.at = {peer: plan.among_foreign(name, peer) for peer in self.peers}
@@ -68,7 +66,7 @@ class Holder:
         self.pads: dict[int, bytes] = {}
         """The secrets shared with each other party, from which pads follow; none where every part is opened."""
         self.exchange = 0
-        self.supply: Supply
+        self.supply: TripleStore
         self.shares: SharedWeights
         """(blocks, h): of the blocks into this party's attributes, then of those out of them."""
         self.into: SharedBlocks
@@ -81,9 +79,9 @@ class Holder:
         """The number of the exchange, unlike that of any other, also in a life of this run before it was resumed."""
         return protocol.counter(self.life, self.exchange)
 
-    def use(self, made: Made) -> None:
+    def use(self, made: TripleBatch) -> None:
         """Go on with these triples; what is left of the ones before is thrown away."""
-        self.supply = Supply(made, self.peers)
+        self.supply = TripleStore(made, self.peers)
 
     def share_first_weights(self, link: Link, allowed: Mask, search: int = 0) -> None:
         """The source draws, the target gets a uniform share: who knew the weights could solve for the columns."""

@@ -41,7 +41,7 @@ class Pairing:
 
 
 @dataclass(frozen=True)
-class WorkshopOrder:
+class TripleSpec:
     """What a workshop must know to begin; the key is not in it, because a workshop makes its own."""
 
     party: str
@@ -54,7 +54,7 @@ class WorkshopOrder:
 
 
 @dataclass(frozen=True)
-class Turn:
+class GeneratorRound:
     """The stretches whose triples are moved on, each by one of the three turns."""
 
     ask: int | None = None
@@ -65,7 +65,7 @@ class Turn:
 
 
 @dataclass
-class Made:
+class TripleBatch:
     """One stretch's triples of a party."""
 
     needs: Needs
@@ -77,16 +77,16 @@ class Made:
     """(squares, blocks): a share of the squared norm of all holders' masks together."""
 
 
-class Workshop:
+class TripleGenerator:
     """One party's key, its encrypted columns at the others, and theirs here."""
 
-    def __init__(self, order: WorkshopOrder) -> None:
+    def __init__(self, order: TripleSpec) -> None:
         self.order, self.pairing = order, order.pairing
         self.encryption: Encryption
         self.draws = make_draws(order.seed, order.party)
         self.rows: dict[str, tuple[EncryptedRows, EncryptedRows]] = {}
         """A peer's rows, to be multiplied by weights and by gradients."""
-        self._making: dict[int, Made] = {}
+        self._making: dict[int, TripleBatch] = {}
 
     def public_key(self, seed: bytes) -> Bytes:
         """Of a new key, by the seed that all parties tossed."""
@@ -116,7 +116,7 @@ class Workshop:
         shape = self.pairing.asks[peer]
         return self.encryption.open_rows(peer, encrypted, shape.sizes, shape.columns, width)
 
-    def work(self, turn: Turn, received: Mapping[str, Parts]) -> tuple[dict[str, Parts], Made | None]:
+    def work(self, turn: GeneratorRound, received: Mapping[str, Parts]) -> tuple[dict[str, Parts], TripleBatch | None]:
         """One turn of up to three stretches, given what the peers' last one sent: what to send, and what is ready."""
         sent: dict[str, Parts] = {peer: {} for peer in self.pairing.asks}
         ready = None if turn.finish is None else self._finish(turn.finish, received)
@@ -128,7 +128,7 @@ class Workshop:
 
     def _ask(self, stretch: int, needs: Needs, sent: dict[str, Parts]) -> None:
         life = self.order.life
-        made = self._making[stretch] = Made(needs)
+        made = self._making[stretch] = TripleBatch(needs)
         for peer, shape in self.pairing.asks.items():
             masks = self.draws.masks("triples", life, stretch, peer)
             made.target[peer], parts = ask(shape, *self.rows[peer], needs, masks)
@@ -154,7 +154,7 @@ class Workshop:
                 sent[peer]["products"], kept = self.encryption.products(peer, stretch, asked, mine, masks)
                 self._add_products(made, blocks, kept)
 
-    def _finish(self, stretch: int, received: Mapping[str, Parts]) -> Made:
+    def _finish(self, stretch: int, received: Mapping[str, Parts]) -> TripleBatch:
         made = self._making.pop(stretch)
         for peer, blocks in self.pairing.begins.items():
             if made.needs.squares and len(blocks):
@@ -164,6 +164,6 @@ class Workshop:
         return made
 
     @staticmethod
-    def _add_products(made: Made, blocks: np.ndarray, products: Ring) -> None:
+    def _add_products(made: TripleBatch, blocks: np.ndarray, products: Ring) -> None:
         # (A + B)² = A² + B² + 2·A·B, with the last one shared.
         made.squares[:, blocks] = ring.add_scaled(made.squares[:, blocks], ring.total(products, 2), 2)

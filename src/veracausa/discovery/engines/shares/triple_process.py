@@ -14,14 +14,14 @@ from typing import Any
 from veracausa import errors
 from veracausa.crypto.backends.base import Bytes
 from veracausa.crypto.triples import Parts
-from veracausa.discovery.engines.shares.triple_generator import Made, Turn, Workshop, WorkshopOrder
+from veracausa.discovery.engines.shares.triple_generator import GeneratorRound, TripleBatch, TripleGenerator, TripleSpec
 from veracausa.errors import RunError, VeracausaError, WireError
 
 
-class WorkshopProcess:
-    """The same as a `Workshop`, but `submit` returns at once; what crosses here stays on this party's machine."""
+class TripleGeneratorProcess:
+    """A `TripleGenerator` whose `submit` returns at once. What crosses here stays on this party's machine."""
 
-    def __init__(self, order: WorkshopOrder) -> None:
+    def __init__(self, order: TripleSpec) -> None:
         here, there = socket.socketpair()
         # Not by multiprocessing: a party that is itself a child of a run may not have children of that kind.
         self._process = subprocess.Popen(
@@ -45,12 +45,12 @@ class WorkshopProcess:
     def accept(self, keys: Mapping[str, Bytes], columns: Mapping[str, Parts]) -> None:
         self._ask("accept", keys, columns)
 
-    def submit(self, turn: Turn, received: Mapping[str, Parts]) -> None:
+    def submit(self, turn: GeneratorRound, received: Mapping[str, Parts]) -> None:
         self._say(("work", (turn, received)))
 
-    def collect(self) -> tuple[dict[str, Parts], Made | None]:
+    def collect(self) -> tuple[dict[str, Parts], TripleBatch | None]:
         """What came of the turn that was submitted."""
-        result: tuple[dict[str, Parts], Made | None] = self._hear()
+        result: tuple[dict[str, Parts], TripleBatch | None] = self._hear()
         return result
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ def serve(pipe: Connection) -> None:
     """The whole life of the process: it ends when its party does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # its party decides what an interrupt means
     try:
-        workshop = Workshop(pipe.recv())
+        workshop = TripleGenerator(pipe.recv())
         while True:
             method, arguments = pipe.recv()
             try:

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veracausa.arrays import Array, Mask
 from veracausa.crypto import ring
 from veracausa.crypto.fixed_point import WEIGHT_BITS, decode
 from veracausa.crypto.randomness import make_draws
 from veracausa.crypto.shares import NORM_BITS
 from veracausa.discovery.engines.centralized import Fit
 from veracausa.discovery.engines.shares import protocol
-from veracausa.discovery.engines.shares.plan import VALIDATOR, Plan, Search
+from veracausa.discovery.engines.shares.plan import VALIDATOR, Plan, SearchPlan
 from veracausa.discovery.engines.shares.protocol import LOSSES, tensor
 from veracausa.discovery.graphs import greedy_cut
 from veracausa.discovery.methods.vfedcd import threshold as rules
@@ -23,12 +23,9 @@ from veracausa.discovery.methods.vfedcd.structure import Structure
 from veracausa.discovery.privacy import options as output
 from veracausa.discovery.privacy.noise import NoisyPenalty
 from veracausa.errors import RunError, WireError
+from veracausa.events import Observer
 from veracausa.runs.store import Store
-from veracausa.wire.launch import Notify
 from veracausa.wire.link import Link
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 BITS = WEIGHT_BITS + NORM_BITS
 
@@ -41,7 +38,7 @@ class Validator:
         plan: Plan,
         allowed: Mask,
         required: Mask,
-        notify: Notify = lambda event: None,
+        notify: Observer = lambda event: None,
         life: int = 0,
         seed: int | None = None,
     ) -> None:
@@ -61,7 +58,7 @@ class Validator:
         """The likeliest of the searches that are over."""
         self._begin(plan.searches[0])
 
-    def _begin(self, search: Search) -> None:
+    def _begin(self, search: SearchPlan) -> None:
         plan = self.plan
         self.structure = Structure(search.settings, self.allowed[None], self.required)
         if plan.laplace is not None and plan.laplace.rule == "published":
@@ -96,7 +93,7 @@ class Validator:
             self._compare(search)
         self._tell(link)
 
-    def _epoch(self, link: Link, search: Search, epoch: int) -> None:
+    def _epoch(self, link: Link, search: SearchPlan, epoch: int) -> None:
         pending = False
         for _, look in self.plan.order(epoch):
             self.exchange += 1
@@ -218,7 +215,7 @@ class Validator:
             empty += float(message.meta["empty"])
         return losses, empty
 
-    def _compare(self, search: Search) -> None:
+    def _compare(self, search: SearchPlan) -> None:
         """Keep this search if it makes the data likelier than those before it did."""
         recent = [record.get("loss", 0.0) for record in self.history[-search.settings.compared :]]
         found = Fit(

@@ -14,7 +14,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from veracausa.arrays import Array
+
 Activation = Literal["tanh", "sigmoid", "leaky_relu"]
 Likelihood = Literal["gaussian", "heteroscedastic", "mse", "auto"]
 """auto is for settings only: their searches have one of the first two each."""
@@ -35,7 +36,7 @@ ACTIVATIONS: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array]]
 
 
 @dataclass
-class Step:
+class DecoderStep:
     """What one batch gave: the loss of each target, and the gradient of the features."""
 
     losses: Array
@@ -98,7 +99,7 @@ class Decoders:
         entropy = -share * np.log(share) - (1 - share) * np.log(1 - share)
         return np.asarray(np.where(self.binary, entropy, 0.5 * np.square(target).mean(2)))
 
-    def step(self, features: Array, target: Array, rate: float, decay: float = 0.0) -> Step:
+    def step(self, features: Array, target: Array, rate: float, decay: float = 0.0) -> DecoderStep:
         """One step of gradient descent on a batch; `features` are (R, m, n, h), `target` is (R, m, n)."""
         values = self.values
         outputs, mean = self._forward(features)
@@ -114,7 +115,7 @@ class Decoders:
             if decay and name.startswith(("weight", "readout")):
                 gradient = gradient + decay * values[name]
             values[name] -= rate * gradient
-        return Step(losses, back)
+        return DecoderStep(losses, back)
 
     def observe(self, rows: Array) -> None:
         """Take note of what the training rows (R, n, m) of the targets say before the first step."""

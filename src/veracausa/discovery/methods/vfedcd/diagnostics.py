@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+from veracausa.arrays import Array, Mask
 
 FIGURES = ("explained", "linear", "skewness", "excess kurtosis")
 """Of an attribute: the share of its variance that its network explains, and a linear fit on the same causes; and how

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from veracausa.arrays import Array, Mask
 from veracausa.data.causal_parties import owners
 from veracausa.discovery.base import CausalDiscovery, as_table, clock, column_named
 from veracausa.discovery.bootstrap import Rows, bootstrap_graphs, chosen_graph
 from veracausa.discovery.columns import prepare, without_missing
 from veracausa.discovery.constraints import edge_constraints
 from veracausa.discovery.edges import edge_rows, revealed
-from veracausa.discovery.engines.launch import Outcome, federated, floating
+from veracausa.discovery.engines.launch import EngineResult, federated, floating
 from veracausa.discovery.graphs import is_acyclic, thresholded
 from veracausa.discovery.methods.vfedcd.decoders import Likelihood
 from veracausa.discovery.methods.vfedcd.diagnostics import FIGURES, SUITS, warnings
@@ -29,6 +29,7 @@ from veracausa.discovery.methods.vfedcd.settings import Acyclicity, Settings
 from veracausa.discovery.methods.vfedcd.threshold import rule_in_words
 from veracausa.discovery.privacy.check import chosen
 from veracausa.errors import InputError
+from veracausa.events import Observer
 from veracausa.seeding import derive
 
 if TYPE_CHECKING:
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
 
     from veracausa.discovery.engines.shares.run import Watch
 
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
-Observer = Callable[[Mapping[str, Any]], None]
 
 ONE_PARTY = "party"
 """What the only party is called."""
@@ -156,7 +154,7 @@ class VFedCD(CausalDiscovery):
                 "parties: only one of them has a column that varies; give columns that do, to two at least"
             )
 
-        def learn(rows: Rows, what: str, share: Callable[[float], float] = lambda part: part) -> Outcome:
+        def learn(rows: Rows, what: str, share: Callable[[float], float] = lambda part: part) -> EngineResult:
             def progress(part: float) -> None:
                 tell({"event": "progress", "what": what, "share": share(part)})
 
@@ -306,7 +304,7 @@ class VFedCD(CausalDiscovery):
         self,
         settings: Settings,
         rows: Rows,
-        learn: Callable[..., Outcome],
+        learn: Callable[..., EngineResult],
         tell: Observer,
         file: Path | None,
         resume: bool,

@@ -12,12 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from veracausa.discovery.engines.centralized import Fit, FloatModel, Progress
+from veracausa.arrays import Array
+from veracausa.discovery.engines.centralized import CentralizedVFedCD, Fit
 from veracausa.discovery.methods.vfedcd.settings import Settings
-
-Array = NDArray[np.float64]
+from veracausa.events import ProgressCallback
 
 
 def likelier(kept: Fit | None, found: Fit, each: Sequence[Settings]) -> Fit:
@@ -50,7 +49,7 @@ def choice_in_words(settings: Settings, kept: int) -> list[str]:
 class Searches:
     """The searches that settings ask for, one after the other; each is a model of its own, with weights drawn anew."""
 
-    def __init__(self, settings: Settings, make: Callable[[Settings], FloatModel]) -> None:
+    def __init__(self, settings: Settings, make: Callable[[Settings], CentralizedVFedCD]) -> None:
         self.settings, self.make, self.each = settings, make, settings.each
         self.number = 0
         """The search that is being trained."""
@@ -63,7 +62,7 @@ class Searches:
         self,
         train: Array,
         held_out: Array,
-        progress: Progress = lambda share: None,
+        progress: ProgressCallback = lambda share: None,
         time_is_up: Callable[[], bool] = lambda: False,
         after_epoch: Callable[[], None] = lambda: None,
     ) -> Fit:

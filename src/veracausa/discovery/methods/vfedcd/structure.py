@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veracausa.arrays import Array, Mask
 from veracausa.discovery.acyclicity import ACYCLICITY
 from veracausa.discovery.graphs import greedy_cut, is_acyclic
 from veracausa.discovery.methods.vfedcd.settings import Settings
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 SMALL = 1e-9
 WEAKEST = 0.05

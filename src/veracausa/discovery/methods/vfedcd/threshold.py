@@ -5,12 +5,9 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veracausa.arrays import Array, Mask
 from veracausa.discovery.graphs import greedy_cut
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 BY_LIKELIHOOD = ("held_out", "held_out_graphs")
 """Rules that ask rows kept apart. They differ between parties only, in what is opened of these rows."""

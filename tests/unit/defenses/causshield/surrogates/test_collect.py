@@ -14,7 +14,7 @@ from veracausa.defenses.causshield.surrogates.base import SurrogateOptions
 from veracausa.defenses.causshield.surrogates.collect import SurrogateSet, collect, resolve
 from veracausa.errors import InputError
 from veracausa.registry import Options
-from veracausa.runs.store import decode_tree, encode_tree
+from veracausa.runs.store import deserialize_state, serialize_state
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -124,7 +124,7 @@ def test_other_rows_settings_seeds_and_groups_are_made_anew(tmp_path):
     assert len(files(tmp_path)) == 6
 
 
-@pytest.mark.parametrize("spoil", [lambda b: b[: len(b) // 2], lambda b: b"", lambda b: encode_tree({"rows": 1})])
+@pytest.mark.parametrize("spoil", [lambda b: b[: len(b) // 2], lambda b: b"", lambda b: serialize_state({"rows": 1})])
 def test_a_spoilt_file_is_made_anew(tmp_path, spoil):
     first = collect(strips(), settings(), cache=tmp_path)
     (path,) = files(tmp_path)
@@ -165,7 +165,7 @@ def test_the_state_of_a_set_is_the_set(tmp_path, name):
     little = {"epochs": 1, "width": 4} if name == "lab" else {}
     part = strips() if name == "lab" else Part(20, torch.randn(20, 4, generator=generator()), groups=(0, 0, 1, 2))
     made = collect(part, settings(name, **little), cache=tmp_path)
-    state = decode_tree(encode_tree(made.state()))
+    state = deserialize_state(serialize_state(made.state()))
     options = settings(name, **little) if name == "lab" else Options(name="auto")
     again = SurrogateSet.from_state(state, options, torch.device("cpu"))
     assert torch.equal(again.rows, made.rows)

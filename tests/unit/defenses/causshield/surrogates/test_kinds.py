@@ -13,7 +13,7 @@ from veracausa.defenses.causshield.surrogates.base import choose
 from veracausa.defenses.causshield.surrogates.fourier import mix_amplitudes
 from veracausa.defenses.causshield.surrogates.neighbours import nearest_others
 from veracausa.errors import InputError
-from veracausa.runs.store import decode_tree, encode_tree
+from veracausa.runs.store import deserialize_state, serialize_state
 
 SUITS = {
     (3, 8, 4): {"lab", "fourier", "photometric", "permuted_ab", "jitter", "none"},
@@ -80,7 +80,7 @@ def test_one_seed_gives_the_same_bits_also_after_the_state_was_kept(shape, name)
     wanted = first.make(fresh, generator(3))
     assert torch.equal(second.make(fresh, generator(3)), wanted)
     restored = build(name)
-    restored.load_state(decode_tree(encode_tree(first.state())))
+    restored.load_state(deserialize_state(serialize_state(first.state())))
     assert torch.equal(restored.make(fresh, generator(3)), wanted)
 
 
