@@ -17,8 +17,8 @@ import veracausa
 from veracausa.audit.settings import attack_options, check_grants, quick_overrides
 from veracausa.audit.twin import defended_by
 from veracausa.cli import demo, doctor, init
-from veracausa.cli.console import Progress
 from veracausa.cli.main import app
+from veracausa.cli.progress import ProgressDisplay
 from veracausa.config import load_job
 from veracausa.data.sources import datasets
 from veracausa.errors import InputError
@@ -185,7 +185,7 @@ def test_the_demo_is_a_valid_job() -> None:
 
 def test_progress_without_a_terminal_is_a_line_an_epoch() -> None:
     text = io.StringIO()
-    with Progress(Console(file=text, width=200)) as progress:
+    with ProgressDisplay(Console(file=text, width=200)) as progress:
         for share in (0.1, 0.6):
             progress({"event": "preparing", "party": "passive_1", "share": share})
         progress({"event": "start", "epochs": 2, "steps": 4})
@@ -200,7 +200,7 @@ def test_progress_without_a_terminal_is_a_line_an_epoch() -> None:
 
 def test_progress_on_a_terminal_survives_every_event() -> None:
     text = io.StringIO()
-    with Progress(Console(file=text, width=80, force_terminal=True)) as progress:
+    with ProgressDisplay(Console(file=text, width=80, force_terminal=True)) as progress:
         progress({"event": "step", "step": 1})
         progress({"event": "preparing", "party": "passive_1", "share": 0.5})
         progress({"event": "preparing", "party": "passive_2", "share": 1.0})
@@ -210,6 +210,32 @@ def test_progress_on_a_terminal_survives_every_event() -> None:
         progress({"event": "baseline", "name": "joint"})
         progress({"event": "done"})
     assert "baseline joint" in text.getvalue()
+
+
+AUDITED = [
+    {"event": "trial", "defense": "prune", "setting": "share=0.5", "cut": 3, "seed": 1, "kept": False, "left": 90.0},
+    {"event": "epoch", "epoch": 1, "train": {"loss": 0.5}, "twin": False},
+    {"event": "done", "twin": False},
+    {"event": "epoch", "epoch": 1, "train": {"loss": 0.25}, "twin": True},
+    {"event": "attack", "attack": "inverse", "party": "a", "moment": 0.5, "share": 0.0, "twin": True},
+    {"event": "attack", "attack": "inverse", "party": "a", "moment": 0.5, "share": 0.5, "twin": True},
+    {"event": "progress", "what": "graph", "share": 0.1},
+    {"event": "aligning", "party": "a", "share": 0.5},
+]
+
+
+def test_one_display_shows_the_events_of_every_command() -> None:
+    text, drawn = io.StringIO(), io.StringIO()
+    consoles = Console(file=text, width=200), Console(file=drawn, width=80, force_terminal=True)
+    for console in consoles:
+        with ProgressDisplay(console) as progress:
+            for event in AUDITED:
+                progress(event)
+    lines = ["prune share=0.5 cut 3, seed 1: 1 min 30 s left", "epoch 1  train loss 0.5000", "the undefended twin"]
+    lines += ["epoch 1  train loss 0.2500", "inverse on a after 50 % of the training, undefended", "learning the graph"]
+    assert text.getvalue().splitlines() == lines
+    assert "masking ids" in drawn.getvalue()
+    assert "50%" in drawn.getvalue()
 
 
 def test_job_text_names_the_file() -> None:

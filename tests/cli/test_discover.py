@@ -20,8 +20,8 @@ import pytest
 from typer.testing import CliRunner
 
 import veracausa
-from veracausa.cli.discover import Progress
 from veracausa.cli.main import app
+from veracausa.cli.progress import ProgressDisplay
 from veracausa.data.causal import load_causal
 from veracausa.data.causal.patients import ROWS
 from veracausa.discovery.run import DiscoveryRun
@@ -322,8 +322,8 @@ def test_without_a_bar_a_line_says_how_long_it_takes(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr("veracausa.cli.discover.time.monotonic", lambda: now[0])
-    with Progress() as progress:
+    monkeypatch.setattr("veracausa.cli.progress.time.monotonic", lambda: now[0])
+    with ProgressDisplay() as progress:
         for share in (0.01, 0.02, 0.11, 0.12):
             progress({"event": "progress", "what": "graph", "share": share})
             now[0] += 5.0

@@ -18,9 +18,9 @@ import polars as pl
 import pytest
 import tomli_w
 
-from veracausa.cli import audit, console, discover
 from veracausa.cli import main as cli
 from veracausa.cli.interruption import GoOn
+from veracausa.cli.progress import ProgressDisplay
 from veracausa.data.causal import load_causal
 from veracausa.wire import threads
 from veracausa.wire.threads import run_threads, thread_links
@@ -56,12 +56,10 @@ def leave(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     return 0
 
 
-def interrupt_at(
-    monkeypatch: pytest.MonkeyPatch, progress: type[Any], wanted: Callable[[Mapping[str, Any]], bool]
-) -> None:
+def interrupt_at(monkeypatch: pytest.MonkeyPatch, wanted: Callable[[Mapping[str, Any]], bool]) -> None:
     """Press Ctrl-C, once, when the command reports what is wanted."""
     pressed = threading.Event()
-    shown = progress.__call__
+    shown = ProgressDisplay.__call__
 
     def hear(self: Any, event: Mapping[str, Any]) -> None:
         shown(self, event)
@@ -69,7 +67,7 @@ def interrupt_at(
             pressed.set()
             _thread.interrupt_main()
 
-    monkeypatch.setattr(progress, "__call__", hear)
+    monkeypatch.setattr(ProgressDisplay, "__call__", hear)
 
 
 def command_to_go_on(text: str) -> list[str]:
@@ -88,7 +86,7 @@ def state_of(run: Path) -> Mapping[str, Any]:
 def test_training_stops_and_goes_on(
     link: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    interrupt_at(monkeypatch, console.Progress, lambda event: event["event"] == "epoch" and event["epoch"] == 1)
+    interrupt_at(monkeypatch, lambda event: event["event"] == "epoch" and event["epoch"] == 1)
     assert leave(monkeypatch, "train", "job.toml", "--set", f"runtime.link={link}") == 130
     stopped = state_of(tmp_path / "runs/mine")
     assert (stopped["state"], stopped["error"]) == ("stopped", "stopped by its operator")
@@ -102,7 +100,7 @@ def test_training_stops_and_goes_on(
 def test_an_audit_stops_and_keeps_the_training_and_its_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    interrupt_at(monkeypatch, audit.Progress, lambda event: event["event"] == "attack")
+    interrupt_at(monkeypatch, lambda event: event["event"] == "attack")
     settings = ("--set", "inverse.epochs=1", "--set", "inverse.channels=8", "--set", "inverse.blocks=1")
     asked = ("audit", "job.toml", "--no-labels", "--attacks", "inverse", "--victims", "20", *settings)
     assert leave(monkeypatch, *asked) == 130
@@ -120,7 +118,7 @@ def test_a_discovery_stops_and_goes_on(
 ) -> None:
     data = load_causal("synthetic", attributes=4, edges=4, rows=120, seed=1)
     pl.DataFrame(data.values, schema=["a", "b", "c", "d"]).write_csv(tmp_path / "four.csv")
-    interrupt_at(monkeypatch, discover.Progress, lambda event: event["event"] == "progress" and event["share"] > 0)
+    interrupt_at(monkeypatch, lambda event: event["event"] == "progress" and event["share"] > 0)
     quick = ("--set", "epochs=4", "--set", "refit_epochs=2", "--set", "searches=[]")
     assert leave(monkeypatch, "discover", "four.csv", "--party", "x=a,b", "--party", "y=c,d", *quick) == 130
     assert state_of(tmp_path / "runs/four")["state"] == "stopped"
@@ -130,7 +128,7 @@ def test_a_discovery_stops_and_goes_on(
 
 
 def test_a_frontier_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    interrupt_at(monkeypatch, audit.Progress, lambda event: event["event"] == "epoch")
+    interrupt_at(monkeypatch, lambda event: event["event"] == "epoch")
     assert leave(monkeypatch, "frontier", "job.toml", "--defenses", "prune") == 130
     again = command_to_go_on(capsys.readouterr().err)
     assert again == ["frontier", "job.toml", "--defenses", "prune", "--resume"]

@@ -77,11 +77,10 @@ def align(
     columns = _columns(ids, list(paths))
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"--out {folder}: is there already; name a new folder")
-    from rich.progress import Progress
-
     from veracausa.alignment.embedded import align_embedded
     from veracausa.alignment.settings import AlignmentSettings, OwnOptions
     from veracausa.alignment.tables import read_id_table, write_aligned
+    from veracausa.cli.progress import ProgressDisplay
     from veracausa.wire.launch import Launch
 
     tables = {party: read_id_table(path, columns[party], separator) for party, path in paths.items()}
@@ -89,19 +88,13 @@ def align(
         parties=tuple(paths), mode=mode.value, case_fold=case_fold, whole_numbers=whole_numbers
     )
     own = OwnOptions(pad_to=pad_to, max_ids=max_ids, min_share=min_share, workers=workers)
-    with Progress(console=err, transient=True, disable=not err.is_terminal) as bar:
-        tasks = {party: bar.add_task(f"masking: {party}", total=1.0) for party in paths}
-
-        def show(event: Mapping[str, Any]) -> None:
-            if event["event"] == "aligning":
-                bar.update(tasks[event["party"]], completed=event["share"])
-
+    with ProgressDisplay() as progress:
         found = align_embedded(
             {party: table.ids for party, table in tables.items()},
             settings,
             own,
             Launch(link.value),
-            show,
+            progress,
             {party: str(path) for party, path in paths.items()},
         )
     if not any(found[party].held for party in settings.parties[1:]):

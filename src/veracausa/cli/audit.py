@@ -65,6 +65,7 @@ def audit(
     with and without counter-measures.
     """
     from veracausa.cli import console
+    from veracausa.cli.progress import ProgressDisplay
 
     names, chosen, given = _names(attacks or ""), _names(parties or "") or None, list(settings or ())
     if attacks is not None and not names:
@@ -77,7 +78,7 @@ def audit(
         audit_a_discovery(what, names, given, out, resume, quick, as_json)
         return
     go_on = GoOn(what if what.is_dir() else None, names_folder=not what.is_dir())
-    with resumable(go_on), Progress() as progress:
+    with resumable(go_on), ProgressDisplay() as progress:
         common: dict[str, Any] = {"auxiliary": auxiliary, "victims": victims, "parties": chosen}
         common |= {"double": double, "resume": resume, "labels": labels, "observer": go_on.heard(progress)}
         if twin is not None:
@@ -194,71 +195,3 @@ def _strength(attack: str, party: str, own: Mapping[str, Any]) -> str:
     tried = ", ".join(f"{100 * try_['leakage']:.1f} % at {try_['epochs']:.0f} epochs" for try_ in own["strength"])
     verdict = "it has settled" if own["settled"] else "it still moves by two points or more: train it longer"
     return f"{attack} on {party}: {tried}; {verdict}."
-
-
-class Progress:
-    """What an audit is at: the training's own progress, then a bar an attack on a terminal, else a line an attack."""
-
-    def __init__(self) -> None:
-        from veracausa.cli import console
-
-        self._console = console.err
-        self._training: console.Progress | None = None
-        self._twin: bool | None = None
-        self._bar: Any = None
-        self._task: Any = None
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self._close()
-
-    def __call__(self, event: Mapping[str, Any]) -> None:
-        if event["event"] == "attack":
-            self._attack(event)
-        else:
-            self._train(event)
-
-    def _train(self, event: Mapping[str, Any]) -> None:
-        from veracausa.cli import console
-
-        twin = bool(event.get("twin"))
-        if self._training is None or twin != self._twin:
-            self._close()
-            if twin:
-                self._console.print("the undefended twin", markup=False)
-            self._training, self._twin = console.Progress(), twin
-            self._training.__enter__()
-        self._training(event)
-        if event["event"] == "done":
-            self._close()
-
-    def _attack(self, event: Mapping[str, Any]) -> None:
-        from rich.progress import Progress as Bar
-
-        share = event["share"]
-        if self._bar is None and self._console.is_terminal:
-            self._close()
-            self._bar = Bar(console=self._console, transient=True)
-            self._bar.start()
-        if not share:
-            moment = event.get("moment", 1.0)
-            when = "" if moment == 1 else f" after {100 * moment:.0f} % of the training"
-            when = " at the first exchange" if event.get("step") == 1 else when
-            what = f"{event['attack']} on {event['party']}{when}{', undefended' if event.get('twin') else ''}"
-            if self._bar is None:
-                self._console.print(what, markup=False)
-                return
-            if self._task is not None:
-                self._bar.remove_task(self._task)
-            self._task = self._bar.add_task(what, total=1.0)
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=share)
-
-    def _close(self) -> None:
-        if self._training is not None:
-            self._training.close()
-        if self._bar is not None:
-            self._bar.stop()
-        self._training = self._bar = self._task = None

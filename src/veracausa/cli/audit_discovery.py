@@ -24,7 +24,7 @@ def audit_a_discovery(
     from veracausa.attacks.columns import feature_attacks
     from veracausa.audit.discovery.run import audit_discovery
     from veracausa.cli import console
-    from veracausa.cli.discover import Progress
+    from veracausa.cli.progress import ProgressDisplay
     from veracausa.discovery.job import read_job
 
     job = read_job(what / "config.toml" if what.is_dir() else what)
@@ -40,7 +40,7 @@ def audit_a_discovery(
     folder = what / "audit" if what.is_dir() else out or Path("runs") / f"{job.name}-audit"
     if folder.exists() and any(folder.iterdir()) and not resume:
         raise InputError(f"{folder}: there is an audit already; go on with --resume, or choose another --out")
-    with resumable(GoOn(folder, names_folder=not what.is_dir())), Progress() as progress:
+    with resumable(GoOn(folder, names_folder=not what.is_dir())), ProgressDisplay() as progress:
         found = audit_discovery(
             job,
             folder,

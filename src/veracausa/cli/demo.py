@@ -26,7 +26,7 @@ def demo(
 ) -> None:
     """Train across three parties, with and without a defense, attack both, and write a report, in under two minutes."""
     from veracausa.cli import console
-    from veracausa.cli.audit import Progress
+    from veracausa.cli.progress import ProgressDisplay
 
     # Two demos in one folder are no mistake worth an error: the second one gets a folder of its own.
     folder = _free(out)
@@ -44,7 +44,7 @@ def demo(
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with Progress() as progress:
+        with ProgressDisplay() as progress:
             run = veracausa.audit_job(JOB, ATTACKS, folder, quick=True, observer=progress)
     finally:
         torch.set_num_threads(threads)

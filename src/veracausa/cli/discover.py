@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import time
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -71,6 +69,7 @@ def discover(
     A graph is what these columns and the method's assumptions allow; it is not proof of a cause.
     """
     from veracausa.cli import console
+    from veracausa.cli.progress import ProgressDisplay
     from veracausa.discovery.job import read_job
     from veracausa.discovery.run import DiscoveryRun, run_job
 
@@ -92,7 +91,7 @@ def discover(
         edges = (truth, required, forbidden)
         job = _job(table, data, party or (), on, edges, method or "vfedcd", chosen, settings or (), seed or 0)
     go_on = GoOn()
-    with resumable(go_on), Progress() as progress:
+    with resumable(go_on), ProgressDisplay() as progress:
         run = run_job(job, out, resume, go_on.heard(progress))
     assert isinstance(run, DiscoveryRun)
     if as_json:
@@ -241,64 +240,3 @@ def print_discovery(run: DiscoveryRun) -> None:
 
 SHOWN = 25
 """Edges that a terminal shows; the page and the file have all."""
-
-
-class Progress:
-    """A bar on a terminal with the time that is left; else a line for each part of the work, and how long it takes."""
-
-    WORDS = {"graph": "learning the graph", "resamples": "resamples"}  # noqa: RUF012
-    TELLING = 3.0
-    """Seconds after which the pace is known well enough to say how long the rest takes."""
-
-    def __init__(self) -> None:
-        from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as Bar
-
-        from veracausa.cli.console import err
-
-        self._console = err
-        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-        self._bar = Bar(*columns, console=err, transient=True) if err.is_terminal else None
-        self._tasks: dict[str, Any] = {}
-        self._begun: dict[str, tuple[float, float]] = {}
-        """When each part began, and with which share done."""
-
-    def __enter__(self) -> Progress:
-        if self._bar is not None:
-            self._bar.start()
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def __call__(self, event: Mapping[str, Any]) -> None:
-        if event.get("event") == "noise":
-            from veracausa.discovery.privacy.mechanism import said
-
-            self._console.print(said(event), markup=False)
-        if event.get("event") != "progress":
-            return
-        what = str(event["what"])
-        first = what not in self._tasks
-        if self._bar is None:
-            self._say(what, float(event["share"]), first)
-            return
-        if first:
-            self._tasks[what] = self._bar.add_task(self.WORDS.get(what, what), total=1.0)
-        self._bar.update(self._tasks[what], completed=float(event["share"]))
-
-    def _say(self, what: str, share: float, first: bool) -> None:
-        """What begins, and as soon as the first seconds tell, how long it takes."""
-        from veracausa.report.run_page import format_seconds
-
-        now, words = time.monotonic(), self.WORDS.get(what, what)
-        if first:
-            self._tasks[what], self._begun[what] = True, (now, share)
-            self._console.print(words, markup=False)
-            return
-        began, done = self._begun[what]
-        if now - began >= self.TELLING and share > done:
-            left = (now - began) / (share - done) * (1 - share)
-            self._console.print(f"{words}: about {format_seconds(round(left))} left", markup=False)
-            self._begun[what] = (math.inf, 1.0)  # said once

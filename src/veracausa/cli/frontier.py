@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -62,6 +61,7 @@ def frontier(
     read. A low figure does not say that every attack must fail.
     """
     from veracausa.cli import console
+    from veracausa.cli.progress import ProgressDisplay
     from veracausa.config import load_job
     from veracausa.defenses import defenses as registered
     from veracausa.experiments.frontier.budget import Budget, seconds_of
@@ -101,7 +101,7 @@ def frontier(
     attackers = Attackers(auxiliary, victims, tuple(own))
     if quick:
         attackers = Attackers(auxiliary, victims, tuple(own), QUICK, QUICK_SNAPSHOTS)
-    with resumable(GoOn(folder, names_folder=False)), Progress(clock) as progress:
+    with resumable(GoOn(folder, names_folder=False)), ProgressDisplay() as progress:
         swept = sweep(
             wanted,
             names,
@@ -173,38 +173,3 @@ def print_frontier(found: Frontier) -> None:
     say(f"\n{found.recommendation.sentence}\n{found.recommendation.why}")
     if found.snippet:
         say(f"\n{found.snippet}")
-
-
-class Progress:
-    """A line a trial, and below it what the trial is at."""
-
-    def __init__(self, clock: Any) -> None:
-        from veracausa.cli import audit, console
-
-        self._console, self._clock = console.err, clock
-        self._make = audit.Progress
-        self._trial: Any = None
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self._close()
-
-    def __call__(self, event: Mapping[str, Any]) -> None:
-        from veracausa.report.run_page import format_seconds
-
-        if event["event"] == "trial":
-            self._close()
-            words = " ".join(filter(None, [event["defense"], event["setting"], f"cut {event['cut']}"]))
-            left = format_seconds(max(0.0, self._clock.left))
-            state = "kept from before" if event["kept"] else f"{left} left"
-            self._console.print(f"{words}, seed {event['seed']}: {state}", markup=False, soft_wrap=True)
-            self._trial = self._make()
-        elif self._trial is not None:
-            self._trial(event)
-
-    def _close(self) -> None:
-        if self._trial is not None:
-            self._trial.__exit__(None, None, None)
-        self._trial = None

@@ -10,15 +10,12 @@ _YES, _NO = "yes", "–"
 
 def show(as_json: bool) -> None:
     """Find out what runs with what, and print it as tables or as one line of JSON."""
-    from rich.progress import Progress, SpinnerColumn, TextColumn
-
     from veracausa.cli import console
+    from veracausa.cli.progress import ProgressDisplay
     from veracausa.testing.compatibility import support_matrix
 
-    columns = (SpinnerColumn(), TextColumn("trying {task.description}"))
-    with Progress(*columns, console=console.err, transient=True, disable=not console.err.is_terminal) as progress:
-        task = progress.add_task("")
-        found = support_matrix(lambda name: progress.update(task, description=name))
+    with ProgressDisplay() as progress:
+        found = support_matrix(lambda name: progress.begin(f"trying {name}"))
     if as_json:
         console.print_json_line({kind: {n: _plain(row) for n, row in rows.items()} for kind, rows in found.items()})
         return

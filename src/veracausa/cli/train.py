@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from veracausa.cli.allow_model import AllowModel
-from veracausa.cli.console import Progress, print_json_line
+from veracausa.cli.console import print_json_line
 from veracausa.cli.interruption import GoOn, resumable
+from veracausa.cli.progress import ProgressDisplay
 
 
 def train(
@@ -26,7 +27,7 @@ def train(
     from veracausa.training.train import train as train_job
 
     go_on = GoOn()
-    with resumable(go_on), Progress() as progress:
+    with resumable(go_on), ProgressDisplay() as progress:
         run = train_job(job, out, resume, settings or (), go_on.heard(progress), allow_model=allow_model)
     from veracausa.cli.report import report
 

@@ -54,6 +54,7 @@ def run(
 
 def _take_part(folder: Path, yes: bool, job_seed: bool, listen: str | None, allow_model: str | None) -> None:
     from veracausa.cli import console
+    from veracausa.cli.progress import ProgressDisplay
     from veracausa.federation.programs import party_program
     from veracausa.federation.session_attempt import Site, run_site
 
@@ -74,7 +75,7 @@ def _take_part(folder: Path, yes: bool, job_seed: bool, listen: str | None, allo
         except typer.Abort:  # the question was closed without an answer
             return False
 
-    with console.Progress() as progress:
+    with ProgressDisplay() as progress:
 
         def hear(event: Mapping[str, Any]) -> None:
             line = _in_words(event)

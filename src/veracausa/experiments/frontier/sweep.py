@@ -181,7 +181,7 @@ class _Trials:
     def _try(self, trial: Planned) -> None:
         setting, kept = trial.setting, trial.kept
         named = {"event": "trial", "defense": setting.defense, "setting": setting.written(), "cut": setting.cut}
-        self.observer({**named, "seed": trial.seed, "kept": kept is not None})
+        self.observer({**named, "seed": trial.seed, "kept": kept is not None, "left": self.budget.left})
 
         def heard(event: Mapping[str, Any]) -> None:
             self.budget.check()

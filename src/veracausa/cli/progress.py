@@ -1,0 +1,205 @@
+"""The one progress display: every command that takes long gives its events to it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from veracausa.cli.console import err
+
+PACE_SECONDS = 3.0
+"""After this time the pace is known well enough to say how long the rest takes."""
+_PARTS = {"graph": "learning the graph", "resamples": "resamples"}
+"""What the parts of a discovery are called on the screen."""
+
+
+class ProgressDisplay:
+    """Shows the events of a run: on a terminal a bar with the time that is left, elsewhere a line for each part.
+
+    It draws one task at a time: the training of a model, the preparation of a defense, an attack, a part of a
+    discovery. A new task takes the place of the one before. Events that it does not know change nothing.
+    """
+
+    def __init__(self, console: Console = err) -> None:
+        self.console = console
+        self._bar = _bar(console) if console.is_terminal else None
+        self._epochs: int | None = None
+        self._twin = False
+        self._task = ""
+        self._parties: dict[str, float] = {}
+        """How far each party is with what all of them do at the same time."""
+        self._pace: tuple[float, float] = (0.0, 0.0)
+        """When the part of a discovery began, and which share of it was done then."""
+
+    def __enter__(self) -> ProgressDisplay:
+        self.begin("starting")
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
+
+    def __call__(self, event: Mapping[str, Any]) -> None:
+        match event.get("event"):
+            case "attack":
+                self._attack(event)
+            case "progress":
+                self._part(str(event["what"]), float(event["share"]))
+            case "noise":
+                from veracausa.discovery.privacy.mechanism import said
+
+                self._say(said(event))
+            case "trial":
+                self._trial(event)
+            case _:
+                self._train(event)
+
+    def begin(self, what: str, total: float | None = None, quiet: bool = True) -> None:
+        """Start another task; without a terminal and unless `quiet`, say so in a line."""
+        self._task = what
+        if self._bar is None:
+            if not quiet:
+                self._say(what)
+            return
+        for task in self._bar.task_ids:  # a new one, because rate and time left must not remember the last one's
+            self._bar.remove_task(task)
+        self._bar.add_task(what, total=total, rate="", result="")
+        self._bar.start()
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def _train(self, event: Mapping[str, Any]) -> None:
+        twin = bool(event.get("twin"))
+        if twin and not self._twin:
+            self._say("the undefended twin")
+        self._twin = twin
+        match event.get("event"):
+            case "start":
+                self._epochs = event.get("epochs")
+                self.begin(self._epoch_name(1), event.get("steps"))
+            case "step":
+                self._step(event)
+            case "epoch":
+                self._epoch(event)
+            case "preparing":
+                self._together("preparing the defense", event, quiet=False)
+            case "aligning":
+                self._together("masking ids", event, quiet=True)
+            case "baseline":
+                self.begin(f"baseline {event.get('name')}", quiet=False)
+            case "done":
+                self.close()
+                self._twin = False
+                self._parties.clear()
+
+    def _step(self, event: Mapping[str, Any]) -> None:
+        if self._bar is None:
+            return
+        # Only numbers are stored here; drawing is left to the bar's own clock.
+        self._update(completed=event.get("step", 0))
+        speed = self._bar.tasks[0].speed
+        if speed:
+            self._update(rate=f"{speed:.1f} steps/s" if speed < 100 else f"{speed:.0f} steps/s")
+
+    def _epoch(self, event: Mapping[str, Any]) -> None:
+        # Passive parties may report epochs of their own; a line or a bar is the active party's.
+        if not any(isinstance(event.get(split), Mapping) for split in ("train", "validation", "test")):
+            return
+        epoch = event.get("epoch", "?")
+        result = _result(event)
+        if self._bar is None:
+            seconds = event.get("seconds")
+            took = f"  {seconds:.1f} s" if isinstance(seconds, int | float) else ""
+            self._say(f"{self._epoch_name(epoch)}  {result}{took}")
+            return
+        following = epoch + 1 if isinstance(epoch, int) and epoch != self._epochs else epoch
+        # The last score only, test where there is one: a terminal of 80 columns has no room for more.
+        self._update(description=self._epoch_name(following), result=result.split("  ")[-1])
+
+    def _epoch_name(self, epoch: Any) -> str:
+        return f"epoch {epoch}/{self._epochs}" if self._epochs else f"epoch {epoch}"
+
+    def _together(self, what: str, event: Mapping[str, Any], quiet: bool) -> None:
+        """What all parties do at the same time: the slowest says how far it is."""
+        if self._task != what:
+            self._parties.clear()
+            self.begin(what, 1.0, quiet)
+        self._parties[str(event.get("party"))] = float(event.get("share", 0.0))
+        self._update(completed=min(self._parties.values()))
+
+    def _attack(self, event: Mapping[str, Any]) -> None:
+        if not event["share"]:
+            moment = event.get("moment", 1.0)
+            when = "" if moment == 1 else f" after {100 * moment:.0f} % of the training"
+            when = " at the first exchange" if event.get("step") == 1 else when
+            undefended = ", undefended" if event.get("twin") else ""
+            self.begin(f"{event['attack']} on {event['party']}{when}{undefended}", 1.0, quiet=False)
+        self._update(completed=event["share"])
+
+    def _part(self, what: str, share: float) -> None:
+        """A part of a discovery: what begins, and as soon as the first seconds tell, how long it takes."""
+        words = _PARTS.get(what, what)
+        if self._task != words:
+            self._pace = time.monotonic(), share
+            self.begin(words, 1.0, quiet=False)
+        self._update(completed=share)
+        began, done = self._pace
+        passed = time.monotonic() - began
+        if self._bar is None and passed >= PACE_SECONDS and share > done:
+            from veracausa.report.run_page import format_seconds
+
+            left = passed / (share - done) * (1 - share)
+            self._say(f"{words}: about {format_seconds(round(left))} left")
+            self._pace = math.inf, 1.0  # said once
+
+    def _trial(self, event: Mapping[str, Any]) -> None:
+        from veracausa.report.run_page import format_seconds
+
+        words = " ".join(filter(None, [event["defense"], event["setting"], f"cut {event['cut']}"]))
+        state = "kept from before" if event["kept"] else f"{format_seconds(max(0.0, event['left']))} left"
+        self.close()
+        self._twin = False
+        self._say(f"{words}, seed {event['seed']}: {state}")
+
+    def _say(self, line: str) -> None:
+        self.console.print(line, markup=False, soft_wrap=True)
+
+    def _update(self, **fields: Any) -> None:
+        if self._bar is not None and self._bar.task_ids:
+            self._bar.update(self._bar.task_ids[0], **fields)
+
+
+class _Done(MofNCompleteColumn):
+    """Steps done of all, or the share in percent; nothing where it is not known how much there is."""
+
+    def render(self, task: Task) -> Text:
+        if task.total is None:
+            return Text("")
+        return super().render(task) if task.total > 1 else Text(f"{task.percentage:>3.0f}%")
+
+
+def _bar(console: Console) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=16), _Done(), TextColumn("{task.fields[rate]}"))
+    ends = (TimeRemainingColumn(), TextColumn("{task.fields[result]}"))
+    return Progress(*columns, *ends, console=console, transient=True)
+
+
+def _result(event: Mapping[str, Any]) -> str:
+    parts = []
+    for split, scores in (("train", ("loss",)), ("validation", ("accuracy", "rmse")), ("test", ("accuracy", "rmse"))):
+        values = event.get(split)
+        if not isinstance(values, Mapping):
+            continue
+        for score in scores:
+            value = values.get(score)
+            if isinstance(value, int | float):
+                shown = f"{100 * value:.1f} %" if score == "accuracy" else f"{value:.4f}"
+                parts.append(f"{split} {score} {shown}")
+    return "  ".join(parts)
