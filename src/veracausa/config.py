@@ -203,8 +203,14 @@ def load_job(
         tree, where = json.loads(json.dumps(source, default=_plain)), "job"
     else:
         tree, where = _read_toml(Path(source)), str(source)
-    for override in sorted(overrides, key=lambda text: not _chooses(text)):
-        _lay_over(tree, override)
+    given = [(parse_setting(text), text) for text in overrides]
+    # A choice comes first: the settings beside it are meant for what is chosen.
+    for (path, value), text in sorted(given, key=lambda setting: not _chooses(setting[0][0])):
+        node = section_of(tree, path[:-1], text)
+        # Another data set, model or defense has other settings: the old one's would only be refused.
+        if _chooses(path) and node.get("name") != value:
+            node.clear()
+        node[path[-1]] = value
     try:
         job = Job.model_validate(tree)
     except ValidationError as error:
@@ -233,34 +239,33 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: not valid TOML: {error}") from None
 
 
-_CHOSEN = ("data", "model", "defense", "surrogate")
+def parse_setting(text: str, form: str = "a.b=value", option: str = "--set") -> tuple[list[str], Any]:
+    """`a.b=value` as the words of its name and its value, which is TOML or else the text as it stands.
 
-
-def _chooses(override: str) -> bool:
-    """Whether it names the data set, model or defense: that comes first, the settings beside it are meant for it."""
-    *_, section, last = ["", *override.partition("=")[0].strip().split(".")]
-    return last == "name" and section in _CHOSEN
-
-
-def _lay_over(tree: dict[str, Any], override: str) -> None:
-    key, separator, text = override.partition("=")
-    if not separator or not key.strip():
-        raise InputError(f"--set {override}: write it as a.b=value")
+    Every `--set` of every command is read here. `form` is what a wrong one is told to look like.
+    """
+    name, separator, written = text.partition("=")
+    if not separator or not name.strip():
+        raise InputError(f"{option} {text}: write it as {form}")
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
+        value = tomllib.loads(f"value = {written}")["value"]
     except tomllib.TOMLDecodeError:
-        value = text
-    *path, last = key.strip().split(".")
-    node = tree
+        value = written.strip()
+    return name.strip().split("."), value
+
+
+def section_of(tree: dict[str, Any], path: Sequence[str], text: str) -> dict[str, Any]:
+    """The section of a tree of settings that `path` names, made where it is missing; `text` is what asked for it."""
     for name in path:
-        child = node.setdefault(name, {})
-        if not isinstance(child, dict):
-            raise InputError(f"--set {override}: {name} is a value, it has no settings of its own")
-        node = child
-    # Another data set, model or defense has other settings: the old one's would only be refused.
-    if last == "name" and path and node.get("name") != value and path[-1] in _CHOSEN:
-        node.clear()
-    node[last] = value
+        tree = tree.setdefault(name, {})
+        if not isinstance(tree, dict):
+            raise InputError(f"--set {text}: {name} is a value, it has no settings of its own")
+    return tree
+
+
+def _chooses(path: Sequence[str]) -> bool:
+    """Whether a setting names the data set, the model, the defense or its surrogate."""
+    return path[-1] == "name" and len(path) > 1 and path[-2] in ("data", "model", "defense", "surrogate")
 
 
 def _first_problem(error: ValidationError, tree: dict[str, Any]) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from veracausa.alignment.program import FEW, Aligned, AlignmentProgram
 from veracausa.alignment.settings import AlignmentSettings, OwnOptions
-from veracausa.events import Observer
+from veracausa.events import Event, Observer, event_of
 from veracausa.runs.machine import usable_cores
 from veracausa.wire.launch import Launch
 from veracausa.wire.link import Link
@@ -42,7 +41,7 @@ def align_embedded(
     settings: AlignmentSettings,
     own: OwnOptions | None = None,
     launch: Launch | None = None,
-    notify: Callable[[Mapping[str, Any]], None] = lambda event: None,
+    notify: Observer = lambda event: None,
     sources: Mapping[str, str] | None = None,
 ) -> dict[str, Aligned]:
     """Every party's rows in the agreed order. The cores are shared out between the parties."""
@@ -58,13 +57,13 @@ def align_embedded(
         programs[name] = _Party(AlignmentProgram(ids[name], settings, options, source))
     found: dict[str, Aligned] = {}
 
-    def hear(event: Mapping[str, Any]) -> None:
+    def hear(event: Event) -> None:
         if event["event"] == "aligned":
             rows = torch.tensor(event["rows"], dtype=torch.int64)
             found[event["party"]] = Aligned(
                 rows, event["own"], event["announced"], event["common"], tuple(event["warnings"])
             )
-            notify({key: value for key, value in event.items() if key != "rows"})
+            notify(event_of("aligned", {key: value for key, value in event.items() if key != "rows"}))
         else:
             notify(event)
 

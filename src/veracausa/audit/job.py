@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from veracausa.audit.settings import REMEMBERING, SNAPSHOTS, attack_options, che
 from veracausa.audit.twin import check_twin, defended_by, undefended
 from veracausa.config import Job, load_job
 from veracausa.errors import InputError
-from veracausa.events import Observer
+from veracausa.events import Event, Observer
 from veracausa.models import require_allowed
 from veracausa.report.audit_twin import FOLDER
 from veracausa.runs.folder import Run
@@ -99,7 +99,7 @@ def _trained(
     gradients: GradientsReturned | None,
     twin: bool,
 ) -> Run:
-    def heard(event: Mapping[str, Any]) -> None:
+    def heard(event: Event) -> None:
         observer({**event, "twin": twin})
 
     # A resume of an audit that never got this far begins it.

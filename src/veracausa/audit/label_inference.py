@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from veracausa.audit.label_score import score_labels
 from veracausa.data.load import load
 from veracausa.data.vertical import VerticalDataset
 from veracausa.errors import InputError
+from veracausa.events import Event, Observer
 from veracausa.models.dry_pass import eval_mode
 from veracausa.registry import Options
 from veracausa.runs.folder import Run
@@ -30,7 +32,10 @@ from veracausa.training.split.program import Schema
 
 KNOWN = 5
 _LARGEST_MAP = 4
-Observer = Callable[[dict[str, Any]], None]
+
+
+def _tell_share(observer: Observer, event: Event, share: float) -> None:
+    observer({**event, "share": share})
 
 
 def infer_labels(
@@ -69,7 +74,7 @@ def infer_labels(
     for wanted in attacks or label_attacks.names():
         options = label_attacks.options(wanted)(name=wanted) if isinstance(wanted, str) else wanted
         attack: LabelAttack = label_attacks.get(options.name)(options)
-        event = {"event": "label_attack", "attack": options.name, "party": party}
+        event: Event = {"event": "label_attack", "attack": options.name, "party": party}
         observer({**event, "share": 0.0})
         view = PassiveView(
             grants=Grant.LABELLED_AUXILIARY if len(given) else Grant.NONE,
@@ -79,7 +84,7 @@ def infer_labels(
             device=restored.device,
             known_ids=given,
             known_labels=labels[given],
-            progress=lambda share, event=event: observer({**event, "share": share}),  # type: ignore[misc]
+            progress=partial(_tell_share, observer, event),
             **seen,
         )
         try:

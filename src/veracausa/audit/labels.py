@@ -10,7 +10,7 @@ from veracausa.attacks.labels.returned import gradients_folder
 from veracausa.audit.gate import percent
 from veracausa.audit.label_inference import KNOWN, infer_labels
 from veracausa.data.vertical import VerticalDataset
-from veracausa.events import Observer
+from veracausa.events import Event, Observer
 from veracausa.runs.folder import Run, write_json
 
 _FILE = "label_attacks.json"
@@ -30,7 +30,7 @@ def attack_labels(
         if party in found or not any(gradients_folder(run.path, party).glob("*.safetensors")):
             continue
 
-        def heard(event: Mapping[str, Any]) -> None:
+        def heard(event: Event) -> None:
             observer({**event, "event": "attack", "attack": f"{event['attack']} (labels)"})
 
         found[party] = infer_labels(run, party, known=KNOWN, dataset=dataset, observer=heard)

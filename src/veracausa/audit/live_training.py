@@ -16,7 +16,7 @@ from veracausa.config import Job, load_job
 from veracausa.data.load import load
 from veracausa.data.vertical import VerticalDataset
 from veracausa.errors import InputError
-from veracausa.events import Observer
+from veracausa.events import Event, Observer
 from veracausa.models import require_allowed
 from veracausa.registry import Options
 from veracausa.runs import folder
@@ -133,7 +133,7 @@ def _conclude(maker: AttackHookFactory, observer: Observer) -> None:
     write_json(maker.folder / "notes.json", {**carried.attack.notes(), "history": history})
 
 
-def _event(maker: AttackHookFactory, share: float) -> dict[str, Any]:
+def _event(maker: AttackHookFactory, share: float) -> Event:
     return {"event": "attack", "attack": maker.options.name, "party": maker.knowledge.victim, "share": share}
 
 

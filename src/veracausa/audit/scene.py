@@ -22,7 +22,7 @@ from veracausa.audit.table_rows import example_rows
 from veracausa.audit.victim import Pool, Victim
 from veracausa.config import Job
 from veracausa.data.vertical import PartyData, Split, VerticalDataset
-from veracausa.events import Observer
+from veracausa.events import Event, Observer
 from veracausa.metrics.leakage import blind_guesses, blind_mse
 from veracausa.registry import Options
 from veracausa.runs.store import Store
@@ -103,8 +103,9 @@ class AttackEvaluation:
         """What the attack makes of its victims' payloads; one that has watched the training needs not `begin`."""
         started = time.perf_counter()
         victim = self.victim
-        event = {"event": "attack", "attack": options.name, "party": victim.name, "moment": self.moment}
-        event["step"] = victim.step
+        event: Event = {"event": "attack", "attack": options.name, "party": victim.name, "moment": self.moment}
+        if victim.step is not None:
+            event["step"] = victim.step
         observer({**event, "share": 0.0})
         draws = self._draws(options)
         rng = seeding.generator(self.job.seed, "audit", "batches", victim.name)
@@ -249,7 +250,7 @@ class _Oracle:
 class _Work:
     """Turns an attack's own progress, of learning and then of each reconstruction, into shares of the whole."""
 
-    def __init__(self, observer: Observer, event: Mapping[str, Any]) -> None:
+    def __init__(self, observer: Observer, event: Event) -> None:
         self.observer, self.event = observer, event
         self.start, self.length = 0.0, 1.0
 

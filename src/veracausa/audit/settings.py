@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -10,6 +9,7 @@ from pydantic import ValidationError
 
 from veracausa.attacks import attacks
 from veracausa.attacks.base import Attack, Grant
+from veracausa.config import parse_setting
 from veracausa.errors import InputError
 from veracausa.registry import Options, did_you_mean
 
@@ -23,19 +23,16 @@ def attack_options(names: Sequence[str], overrides: Sequence[str] = ()) -> dict[
         attacks.get(name)
         chosen[name] = {"name": name}
     for override in overrides:
-        key, separator, text = override.partition("=")
-        attack, _, setting = key.strip().partition(".")
-        if not separator or not setting:
+        (attack, *path), value = parse_setting(override, "ATTACK.SETTING=VALUE")
+        setting = ".".join(path)
+        if not setting:
             raise InputError(f"--set {override}: write it as ATTACK.SETTING=VALUE")
         if attack not in chosen:
             raise InputError(f"--set {override}: attack {attack!r} is not run{did_you_mean(attack, chosen)}")
         known = set(attacks.options(attack).model_fields) - {"name"}
         if setting not in known:
             raise InputError(f"--set {override}: no such setting{did_you_mean(setting, known)}")
-        try:
-            chosen[attack][setting] = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
-            chosen[attack][setting] = text
+        chosen[attack][setting] = value
     found = {}
     for name, settings in chosen.items():
         try:

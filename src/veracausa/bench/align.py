@@ -16,6 +16,7 @@ from veracausa.alignment.program import Aligned
 from veracausa.alignment.settings import AlignmentSettings, OwnOptions
 from veracausa.bench.rows import Row, median
 from veracausa.errors import RunError
+from veracausa.events import Event
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def run(cases: Sequence[Case], repeats: int = 1, workers: int | None = None, oth
 def _ours(case: Case, sets: Mapping[str, Sequence[str]], workers: int | None) -> dict[str, float]:
     sent: dict[str, int] = {}
 
-    def hear(event: Mapping[str, Any]) -> None:
+    def hear(event: Event) -> None:
         if event["event"] == "aligned":
             sent[event["party"]] = event["bytes"]
 

@@ -18,6 +18,7 @@ from veracausa.bench.wire_stations import HOST, Station, free_port, running, wai
 from veracausa.config import Job, load_job
 from veracausa.data.load import load
 from veracausa.data.vertical import VerticalDataset
+from veracausa.events import Event
 from veracausa.federation.members import NetworkOptions
 from veracausa.runs import folder
 from veracausa.training.split.program import PartyProgram, Schema, share
@@ -55,7 +56,7 @@ class _Clock:
     def __init__(self) -> None:
         self._ends: list[float] = []
 
-    def __call__(self, event: Mapping[str, Any]) -> None:
+    def __call__(self, event: Event) -> None:
         if event["event"] == "epoch":
             self._ends.append(time.perf_counter())
 

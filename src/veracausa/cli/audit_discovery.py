@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -61,19 +60,15 @@ def sorted_settings(
     given: Sequence[str], attacks: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, dict[str, Any]]]:
     """`K=V` of the discovery, `audit.K=V` of the audit, `ATTACK.K=V` of an attack."""
+    from veracausa.config import parse_setting
+
     method: dict[str, Any] = {}
     options: dict[str, Any] = {}
     settings: dict[str, dict[str, Any]] = {}
     for text in given:
-        key, found, written = text.partition("=")
-        if not found or not key.strip():
-            raise InputError(f"--set {text}: write it as NAME=VALUE")
-        try:
-            value = tomllib.loads(f"value = {written}")["value"]
-        except tomllib.TOMLDecodeError:
-            value = written.strip()
-        scope, dot, name = key.strip().partition(".")
-        if not dot:
+        (scope, *path), value = parse_setting(text, "NAME=VALUE")
+        name = ".".join(path)
+        if not path:
             method[scope] = value
         elif scope == "audit":
             options[name] = value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -175,21 +174,16 @@ def _parties(given: Sequence[str]) -> dict[str, str]:
 
 
 def _settings(given: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The method's and the data's; a value is TOML, or else a word."""
+    """The settings of the method, and those of the data."""
+    from veracausa.config import parse_setting
+
     own: dict[str, Any] = {}
     source: dict[str, Any] = {}
     for text in given:
-        key, found, written = text.partition("=")
-        if not found or not key.strip():
-            raise InputError(f"--set {text}: write it as NAME=VALUE")
-        try:
-            value = tomllib.loads(f"value = {written}")["value"]
-        except tomllib.TOMLDecodeError:
-            value = written.strip()
-        scope, dot, name = key.strip().partition(".")
-        if dot and scope != "data":
+        (scope, *path), value = parse_setting(text, "NAME=VALUE")
+        if path and scope != "data":
             raise InputError(f"--set {text}: a setting of the data is data.NAME, one of the method has no dot")
-        (source if dot else own)[name if dot else scope] = value
+        (source if path else own)[".".join(path) or scope] = value
     return own, source
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from veracausa.errors import Interrupted
-from veracausa.events import Observer
+from veracausa.events import Event, Observer
 
 
 class GoOn:
@@ -24,7 +23,7 @@ class GoOn:
     def heard(self, observer: Observer) -> Observer:
         """The observer, behind one that remembers the first folder that the command makes."""
 
-        def hear(event: Mapping[str, Any]) -> None:
+        def hear(event: Event) -> None:
             if event.get("event") == "folder" and self._folder is None:
                 self._folder = Path(event["path"])
             observer(event)

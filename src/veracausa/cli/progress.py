@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextCol
 from rich.text import Text
 
 from veracausa.cli.console import err
+from veracausa.events import Event
 
 PACE_SECONDS = 3.0
 """After this time the pace is known well enough to say how long the rest takes."""
@@ -44,7 +45,7 @@ class ProgressDisplay:
     def __exit__(self, *failure: object) -> None:
         self.close()
 
-    def __call__(self, event: Mapping[str, Any]) -> None:
+    def __call__(self, event: Event) -> None:
         match event.get("event"):
             case "attack":
                 self._attack(event)
@@ -75,7 +76,7 @@ class ProgressDisplay:
         if self._bar is not None:
             self._bar.stop()
 
-    def _train(self, event: Mapping[str, Any]) -> None:
+    def _train(self, event: Event) -> None:
         twin = bool(event.get("twin"))
         if twin and not self._twin:
             self._say("the undefended twin")
@@ -99,7 +100,7 @@ class ProgressDisplay:
                 self._twin = False
                 self._parties.clear()
 
-    def _step(self, event: Mapping[str, Any]) -> None:
+    def _step(self, event: Event) -> None:
         if self._bar is None:
             return
         # Only numbers are stored here; drawing is left to the bar's own clock.
@@ -108,7 +109,7 @@ class ProgressDisplay:
         if speed:
             self._update(rate=f"{speed:.1f} steps/s" if speed < 100 else f"{speed:.0f} steps/s")
 
-    def _epoch(self, event: Mapping[str, Any]) -> None:
+    def _epoch(self, event: Event) -> None:
         # Passive parties may report epochs of their own; a line or a bar is the active party's.
         if not any(isinstance(event.get(split), Mapping) for split in ("train", "validation", "test")):
             return
@@ -126,7 +127,7 @@ class ProgressDisplay:
     def _epoch_name(self, epoch: Any) -> str:
         return f"epoch {epoch}/{self._epochs}" if self._epochs else f"epoch {epoch}"
 
-    def _together(self, what: str, event: Mapping[str, Any], quiet: bool) -> None:
+    def _together(self, what: str, event: Event, quiet: bool) -> None:
         """What all parties do at the same time: the slowest says how far it is."""
         if self._task != what:
             self._parties.clear()
@@ -134,7 +135,7 @@ class ProgressDisplay:
         self._parties[str(event.get("party"))] = float(event.get("share", 0.0))
         self._update(completed=min(self._parties.values()))
 
-    def _attack(self, event: Mapping[str, Any]) -> None:
+    def _attack(self, event: Event) -> None:
         if not event["share"]:
             moment = event.get("moment", 1.0)
             when = "" if moment == 1 else f" after {100 * moment:.0f} % of the training"
@@ -159,7 +160,7 @@ class ProgressDisplay:
             self._say(f"{words}: about {format_seconds(round(left))} left")
             self._pace = math.inf, 1.0  # said once
 
-    def _trial(self, event: Mapping[str, Any]) -> None:
+    def _trial(self, event: Event) -> None:
         from veracausa.report.run_page import format_seconds
 
         words = " ".join(filter(None, [event["defense"], event["setting"], f"cut {event['cut']}"]))
@@ -191,7 +192,7 @@ def _bar(console: Console) -> Progress:
     return Progress(*columns, *ends, console=console, transient=True)
 
 
-def _result(event: Mapping[str, Any]) -> str:
+def _result(event: Event) -> str:
     parts = []
     for split, scores in (("train", ("loss",)), ("validation", ("accuracy", "rmse")), ("test", ("accuracy", "rmse"))):
         values = event.get(split)

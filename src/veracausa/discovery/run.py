@@ -23,7 +23,7 @@ from veracausa.discovery.methods import build, methods
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.discovery.record import Parties, write_found
 from veracausa.errors import InputError, VeracausaError
-from veracausa.events import Observer
+from veracausa.events import Event, Observer
 from veracausa.registry import Options, did_you_mean
 from veracausa.runs import folder
 from veracausa.runs.atomic import as_written, atomic_write
@@ -226,7 +226,7 @@ def _also_in_status(path: Path, method: CausalDiscovery, observer: Observer | No
     epochs = sum(one.epochs + one.refit_epochs for one in method.settings().each) if isinstance(method, VFedCD) else 0
     written = 0.0
 
-    def tell(event: Mapping[str, Any]) -> None:
+    def tell(event: Event) -> None:
         nonlocal written
         if observer is not None:
             observer(event)

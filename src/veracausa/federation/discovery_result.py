@@ -21,6 +21,7 @@ from veracausa.discovery.methods.vfedcd.searches import choice_in_words
 from veracausa.discovery.methods.vfedcd.threshold import rule_in_words
 from veracausa.discovery.privacy.mechanism import said
 from veracausa.discovery.record import write_found
+from veracausa.events import Event
 from veracausa.federation.columns import all_names
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class Result:
     """(d, d) strengths of the edges that a party was told of; nan where it was told nothing."""
     sent: dict[str, int] = field(default_factory=dict)
 
-    def hear(self, event: Mapping[str, Any]) -> None:
+    def hear(self, event: Event) -> None:
         match event["event"]:
             case "result":
                 # The strong mode says it flat, for one search; else there is a first place for replicates.

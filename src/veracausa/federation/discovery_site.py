@@ -25,7 +25,7 @@ from veracausa.discovery.privacy import options as output
 from veracausa.discovery.privacy.check import chosen, stated
 from veracausa.discovery.run import DiscoveryRun
 from veracausa.errors import InputError, VeracausaError, WireError
-from veracausa.events import Observer
+from veracausa.events import Event, Observer
 from veracausa.federation.columns import Attributes, SiteColumns, all_names, exchange
 from veracausa.federation.consent import UNENCRYPTED, described_discovery
 from veracausa.federation.discovery_job import own_discovery
@@ -179,7 +179,7 @@ class DiscoverySite(SiteProgram):
         folders.set_status(self.path, state="running", epochs=self.plan.epochs, step=start_step or 0, error=None)
         result, started = Result(), time.monotonic()
 
-        def hear(event: Mapping[str, Any]) -> None:
+        def hear(event: Event) -> None:
             if event["event"] == "epoch":
                 folders.set_status(self.path, epoch=event["step"], step=event["step"])
             result.hear(event)

@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from veracausa.config import parse_setting
 from veracausa.errors import InputError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
@@ -126,12 +127,8 @@ class NetworkOptions(_Strict):
 
 def wire_limits(settings: Sequence[str]) -> WireLimits:
     """The limits that a command's options set, each `name=value`."""
-    tree: dict[str, str] = {}
-    for setting in settings:
-        name, equals, value = setting.partition("=")
-        if not equals:
-            raise InputError(f"--wire {setting}: write it as name=value")
-        tree[name.strip()] = value.strip()
+    given = (parse_setting(setting, "name=value", "--wire") for setting in settings)
+    tree = {".".join(path): value for path, value in given}
     try:
         return WireLimits.model_validate(tree)
     except ValidationError as error:

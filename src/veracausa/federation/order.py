@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from veracausa.alignment.curve import POINT
 from veracausa.alignment.program import AlignmentProgram
 from veracausa.alignment.settings import AlignmentSettings
 from veracausa.errors import InputError, WireError
-from veracausa.events import Observer
+from veracausa.events import Event, Observer
 from veracausa.federation.declared_messages import MESSAGE, Declared
 from veracausa.federation.own_ids import IdFile
 from veracausa.training.split.protocol import MAX_ROWS
@@ -104,7 +104,7 @@ def rows_in_order(
 def noting(notify: Observer, warned: list[str]) -> Observer:
     """Passes events on, and notes what is warned of: a page should say it, too."""
 
-    def hear(event: Mapping[str, Any]) -> None:
+    def hear(event: Event) -> None:
         if event["event"] == "warning":
             warned.append(event["text"])
         notify(event)

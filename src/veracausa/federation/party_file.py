@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from veracausa.config import PartyOwn
+from veracausa.config import PartyOwn, parse_setting, section_of
 from veracausa.data.files import given_path
 from veracausa.data.tables import OwnTable
 from veracausa.errors import InputError
@@ -71,16 +70,8 @@ def party_toml(
 
 
 def _lay_over(tree: dict[str, dict[str, Any]], setting: str) -> None:
-    place, equals, text = setting.partition("=")
-    table, *path = place.strip().split(".")
-    if not equals or table not in tree or not path or not all(path):
-        raise InputError(f"--set {setting}: write it as data.K=V, defense.K=V or alignment.K=V")
-    node: dict[str, Any] = tree[table]
-    for name in path[:-1]:
-        node = node.setdefault(name, {})
-        if not isinstance(node, dict):
-            raise InputError(f"--set {setting}: {name} is a value, it has no settings of its own")
-    try:
-        node[path[-1]] = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        node[path[-1]] = text
+    form = "data.K=V, defense.K=V or alignment.K=V"
+    (table, *path), value = parse_setting(setting, form)
+    if table not in tree or not path or not all(path):
+        raise InputError(f"--set {setting}: write it as {form}")
+    section_of(tree[table], path[:-1], setting)[path[-1]] = value

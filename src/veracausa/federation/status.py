@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from veracausa.errors import InputError
+from veracausa.events import Event, Observer
 from veracausa.runs.atomic import atomic_write
 
 if TYPE_CHECKING:
@@ -34,21 +34,21 @@ class Status:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="status", daemon=True)
 
-    def hearing(self, notify: Callable[[Mapping[str, Any]], None]) -> Callable[[Mapping[str, Any]], None]:
+    def hearing(self, notify: Observer) -> Observer:
         """The same `notify`, listened to."""
 
-        def hear(event: Mapping[str, Any]) -> None:
+        def hear(event: Event) -> None:
             self._take(event)
             notify(event)
 
         return hear
 
-    def _take(self, event: Mapping[str, Any]) -> None:
+    def _take(self, event: Event) -> None:
         match event["event"]:
             case "attempt":
                 self._told |= {"state": "connecting", "attempt": event["attempt"]}
             case "waiting":
-                self._told |= {"state": "waiting", "waits_for": list(event["for"]), "unreachable": None}
+                self._told |= {"state": "waiting", "waits_for": list(event["peers"]), "unreachable": None}
             case "unreachable":
                 self._told |= {"unreachable": {key: event[key] for key in ("member", "at", "why")}}
             case "reached":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from veracausa.data.split_tables import file_of
 from veracausa.data.tables import TableFileOptions
 from veracausa.data.vertical import SPLITS, PartyData, VerticalDataset
 from veracausa.errors import InputError, VeracausaError
-from veracausa.events import Observer
+from veracausa.events import Event, Observer
 from veracausa.federation.consent import described_training
 from veracausa.federation.declared_messages import MESSAGE, Declared
 from veracausa.federation.order import agree_on_kept
@@ -127,7 +127,7 @@ class SplitSite(SiteProgram):
         job, finished = self.job, {}
         rewind_to(self.path, [self.store], start_step)
 
-        def hear(event: Mapping[str, Any]) -> None:
+        def hear(event: Event) -> None:
             if event["event"] == "finished":
                 finished[self.me] = {key: value for key, value in event.items() if key not in ("event", "party")}
             if event["event"] == "epoch":

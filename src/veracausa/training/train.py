@@ -15,7 +15,7 @@ from veracausa.config import Job, load_job
 from veracausa.data.load import load
 from veracausa.data.vertical import PartyData, VerticalDataset
 from veracausa.errors import InputError, RunError, of_system
-from veracausa.events import Observer
+from veracausa.events import Event, Observer
 from veracausa.models import require_allowed
 from veracausa.models.adapters import build_adapter
 from veracausa.models.cut import build_bottom, build_top, payload_shape
@@ -87,7 +87,7 @@ def _train(
     start_step = rewind(run.path, job, list(dataset.parties))
     finished: dict[str, Any] = {}
 
-    def hear(event: Mapping[str, Any]) -> None:
+    def hear(event: Event) -> None:
         if event["event"] == "finished":
             finished[event["party"]] = {key: value for key, value in event.items() if key not in ("event", "party")}
         if event["event"] == "epoch":

@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
 from veracausa import errors as our_errors
 from veracausa.errors import PeerLost, RunError, VeracausaError, WireError
-from veracausa.events import Observer
+from veracausa.events import Event, Observer, event_of
 from veracausa.wire.codec import DEFAULT_MAX_BODY
 from veracausa.wire.link import Link
 from veracausa.wire.processes import ProcessLink, Wires, make_wires
@@ -50,7 +50,7 @@ class Launch:
         links = thread_links(list(programs), self.timeout, turns=turns, max_body=self.max_body)
         lock = threading.Lock()
 
-        def tell(event: Mapping[str, Any]) -> None:
+        def tell(event: Event) -> None:
             with lock:
                 notify(event)
 
@@ -129,7 +129,7 @@ class _Killed(PeerLost):
     """Seen by the one who started it: nearer to the cause than what the other parties saw."""
 
 
-def _rebuilt(event: Mapping[str, Any]) -> BaseException:
+def _rebuilt(event: Event) -> BaseException:
     if event["type"] == "PeerLost":
         return PeerLost(event["peer"], event["message"])
     if event["type"] == "WireError":
@@ -150,7 +150,7 @@ def _child(launch: Launch, wires: Wires, program: Program, report: Connection, t
     if threads:
         torch.set_num_threads(threads)
 
-    def tell(event: Mapping[str, Any]) -> None:
+    def tell(event: Event) -> None:
         report.send_bytes(json.dumps(event).encode())
 
     link = ProcessLink(wires, None, launch.timeout, launch.max_body, torch.device(launch.device))
@@ -168,7 +168,7 @@ def _child(launch: Launch, wires: Wires, program: Program, report: Connection, t
             import traceback
 
             traceback.print_exc()
-        tell({"event": "failed", "party": wires.me, "type": type(error).__name__, **detail})
+        tell(event_of("failed", {"party": wires.me, "type": type(error).__name__, **detail}))
     tell({"event": "ended"})
 
 

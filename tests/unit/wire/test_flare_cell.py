@@ -359,7 +359,7 @@ def test_waiting_is_told_at_once_and_then_ever_more_rarely(sites: Sites) -> None
         clock[0] += 1
     assert [round(float(event["seconds"])) for event in told] == [0, 10, 30, 70, 150]  # type: ignore[arg-type]
     here.absent(["bank", "hospital"])  # another one went: told at once
-    assert told[-1]["for"] == ["bank", "hospital"]
+    assert told[-1]["peers"] == ["bank", "hospital"]
     for _ in range(3600):
         here.absent(["bank", "hospital"])
         clock[0] += 1
@@ -370,8 +370,8 @@ def test_words_for_who_waits() -> None:
     from veracausa.cli.federation.waiting import waiting_words
 
     unreachable = {"event": "unreachable", "member": "coordinator", "at": "h:1", "why": "no answer", "seconds": 1.0}
-    assert waiting_words({"event": "waiting", "for": ["a", "b"], "seconds": 0.1}) == "waiting for a, b"
-    assert waiting_words({"event": "waiting", "for": ["a"], "seconds": 70.0}) == "waiting for a (70 s so far)"
+    assert waiting_words({"event": "waiting", "peers": ["a", "b"], "seconds": 0.1}) == "waiting for a, b"
+    assert waiting_words({"event": "waiting", "peers": ["a"], "seconds": 70.0}) == "waiting for a (70 s so far)"
     assert waiting_words(unreachable) == "cannot reach the coordinator at h:1: no answer; trying again"
     other = {**unreachable, "member": "bank", "seconds": 300.0}
     assert waiting_words(other) == "cannot reach bank, which serves, at h:1: no answer; trying again (5 min so far)"

@@ -111,7 +111,7 @@ def test_who_cannot_reach_the_server_says_so_and_keeps_trying(scheme: str, tmp_p
         assert "refused" in first["why"]
         with doors.site("bank"):
             wait_until(lambda: told[-1]["event"] == "waiting", 30)
-            assert told[-1]["for"] == ["hospital"]
+            assert told[-1]["peers"] == ["hospital"]
         wait_until(lambda: told[-1]["event"] == "unreachable", 30)
         with doors.site("bank"):
             wait_until(lambda: told[-1]["event"] == "waiting", 30)

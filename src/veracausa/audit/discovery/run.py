@@ -24,7 +24,7 @@ from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.discovery.privacy.countermeasures import accounted, most_exposed
 from veracausa.discovery.run import make_method
 from veracausa.errors import InputError
-from veracausa.events import Observer
+from veracausa.events import Event, Observer
 from veracausa.metrics.graphs import graph_scores
 from veracausa.runs.atomic import atomic_write
 
@@ -187,7 +187,7 @@ def train(
     method.searches = []
     frame = pl.DataFrame(data.values, schema=list(data.names))
 
-    def hear(event: Mapping[str, Any]) -> None:
+    def hear(event: Event) -> None:
         if event["event"] == "progress":  # what is said of noise, the account says
             progress(event["share"])
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -12,6 +11,7 @@ from veracausa.cli.allow_model import AllowModel
 from veracausa.cli.federation.waiting import waiting_words
 from veracausa.cli.interruption import GoOn, resumable
 from veracausa.errors import InputError
+from veracausa.events import Event
 
 
 def predict(
@@ -49,7 +49,7 @@ def _predict(
     if not target.parent.is_dir():
         raise InputError(f"{target.parent}: no such folder to write the predictions into")
 
-    def tell(event: Mapping[str, Any]) -> None:
+    def tell(event: Event) -> None:
         if line := waiting_words(event):
             err.print(line, markup=False, soft_wrap=True)
 
@@ -70,7 +70,7 @@ def _predict(
     err.print(told, markup=False, soft_wrap=True)
 
 
-def _warn(event: Mapping[str, Any]) -> None:
+def _warn(event: Event) -> None:
     from veracausa.cli.console import err
 
     if event["event"] == "warning":

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from veracausa.cli.allow_model import AllowModel
 from veracausa.cli.federation.waiting import waiting_words
 from veracausa.cli.interruption import GoOn, resumable
+from veracausa.events import Event
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -77,7 +77,7 @@ def _take_part(folder: Path, yes: bool, job_seed: bool, listen: str | None, allo
 
     with ProgressDisplay() as progress:
 
-        def hear(event: Mapping[str, Any]) -> None:
+        def hear(event: Event) -> None:
             line = _in_words(event)
             if line:
                 console.err.print(line, markup=False, soft_wrap=True)
@@ -144,7 +144,7 @@ def _show_ids(agreement: Agreement) -> None:
         console.err.print(f"ids to be matched    {', '.join(told)}", markup=False, soft_wrap=True)
 
 
-def _in_words(event: Mapping[str, Any]) -> str:
+def _in_words(event: Event) -> str:
     match event["event"]:
         case "waiting" | "unreachable" | "reached":
             return waiting_words(event)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+
+from veracausa.events import Event
 
 
 def serve(
@@ -23,7 +25,6 @@ def serve(
 
     What is relayed is encrypted between its two ends: this member can see who talks to whom and how much, not what.
     """
-    from collections.abc import Mapping
 
     from veracausa.cli import console
     from veracausa.federation.session_attempt import Site
@@ -34,7 +35,7 @@ def serve(
     if notice := site.credentials.expires_soon():
         console.err.print(f"note: {notice}", markup=False, soft_wrap=True)
 
-    def tell(event: Mapping[str, Any]) -> None:
+    def tell(event: Event) -> None:
         match event["event"]:
             case "serves":  # the port is open
                 opened = event["at"] if listen is None else f"{event['at']} (open here: {listen})"

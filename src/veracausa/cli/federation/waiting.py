@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from veracausa.events import Event
 
 
-def waiting_words(event: Mapping[str, Any]) -> str:
+def waiting_words(event: Event) -> str:
     """The line for an event of waiting; empty where it is another event."""
     match event["event"]:
         case "waiting":
-            return f"waiting for {', '.join(event['for'])}{_so_far(event.get('seconds', 0.0))}"
+            return f"waiting for {', '.join(event['peers'])}{_so_far(event.get('seconds', 0.0))}"
         case "unreachable":
             why = f"cannot reach {_who(event)} at {event['at']}: {event['why']}"
             return f"{why}; trying again{_so_far(event['seconds'])}"
@@ -19,7 +18,7 @@ def waiting_words(event: Mapping[str, Any]) -> str:
     return ""
 
 
-def _who(event: Mapping[str, Any]) -> str:
+def _who(event: Event) -> str:
     return "the coordinator" if event["member"] == "coordinator" else f"{event['member']}, which serves,"
 
 

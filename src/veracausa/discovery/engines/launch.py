@@ -14,7 +14,7 @@ from veracausa.discovery.bootstrap import Rows
 from veracausa.discovery.engines.centralized import fit_and_keep
 from veracausa.discovery.methods.vfedcd.searches import Searches
 from veracausa.discovery.methods.vfedcd.settings import Settings
-from veracausa.events import ProgressCallback
+from veracausa.events import Event, Observer, ProgressCallback
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def federated(
     progress: ProgressCallback,
     out: Path | None = None,
     resume: bool = False,
-    tell: Callable[[Mapping[str, Any]], None] = lambda event: None,
+    tell: Observer = lambda event: None,
     strong: bool = False,
     **how: Any,
 ) -> EngineResult:
@@ -81,7 +81,7 @@ def federated(
     ends = np.cumsum([len(positions) for positions in parties.values()])
     blocks = np.split(table, ends[:-1], axis=1)
 
-    def hear(event: Mapping[str, Any]) -> None:
+    def hear(event: Event) -> None:
         if event["event"] == "epoch":
             progress(event["step"] / event["of"])
         elif event["event"] == "noise":

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from veracausa.audit.settings import attack_options, check_grants
 from veracausa.config import Job
 from veracausa.data.load import load
 from veracausa.data.vertical import VerticalDataset
 from veracausa.errors import InputError, RunError, VeracausaError
-from veracausa.events import Observer
+from veracausa.events import Event, Observer
 from veracausa.experiments.frontier.budget import Budget, OutOfTime
 from veracausa.experiments.frontier.pareto import Trial
 from veracausa.experiments.frontier.plan import Setting, rounds_of, settings_of
@@ -180,10 +179,10 @@ class _Trials:
 
     def _try(self, trial: Planned) -> None:
         setting, kept = trial.setting, trial.kept
-        named = {"event": "trial", "defense": setting.defense, "setting": setting.written(), "cut": setting.cut}
+        named: Event = {"event": "trial", "defense": setting.defense, "setting": setting.written(), "cut": setting.cut}
         self.observer({**named, "seed": trial.seed, "kept": kept is not None, "left": self.budget.left})
 
-        def heard(event: Mapping[str, Any]) -> None:
+        def heard(event: Event) -> None:
             self.budget.check()
             self.observer(event)
 

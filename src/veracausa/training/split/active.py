@@ -14,6 +14,7 @@ from veracausa import seeding
 from veracausa.config import Job
 from veracausa.data.vertical import PartyData, Split
 from veracausa.errors import InputError, RunError, WireError
+from veracausa.events import Event, Observer
 from veracausa.models.cut import JoinAxis, build_bottom, build_top, join, payload_shape
 from veracausa.runs.store import Store
 from veracausa.training.evaluate import evaluate, loss_function
@@ -41,7 +42,7 @@ class ActiveParty:
         task: str,
         outputs: int,
         join_axis: JoinAxis,
-        notify: Callable[[Mapping[str, Any]], None] = lambda event: None,
+        notify: Observer = lambda event: None,
         watcher: ActivePartyHook | None = None,
     ) -> None:
         self.job, self.data, self.task, self.outputs, self.join_axis = job, data, task, outputs, join_axis
@@ -252,8 +253,8 @@ class ActiveParty:
                 outputs.append(self.run_top(self._joined(own, payloads)).float())
         return torch.cat(outputs)
 
-    def _epoch_record(self, link: Link, epoch: int, evaluated: bool) -> dict[str, Any]:
-        record: dict[str, Any] = {"event": "epoch", "epoch": epoch, "step": self.step}
+    def _epoch_record(self, link: Link, epoch: int, evaluated: bool) -> Event:
+        record: Event = {"event": "epoch", "epoch": epoch, "step": self.step}
         loss = float(self.loss_sum) / max(1, self.loss_steps)
         if diverged(loss, float(self.first_loss)):
             raise RunError(f"training diverged: the loss is {loss:.3g} in epoch {epoch}; lower training.optimizer.lr")

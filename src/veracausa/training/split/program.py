@@ -10,7 +10,7 @@ from typing import Any
 from veracausa.config import Job
 from veracausa.data.vertical import PartyData, Split, VerticalDataset
 from veracausa.errors import RunError, VeracausaError
-from veracausa.events import Observer
+from veracausa.events import Observer, event_of
 from veracausa.models.cut import JoinAxis
 from veracausa.runs.atomic import atomic_write
 from veracausa.runs.store import Store, serialize_state
@@ -85,7 +85,7 @@ class PartyProgram:
         store.ledger.flush()
         model = {**party.model(), "classes": list(self.schema.classes)}
         atomic_write(store.folder / "model.safetensors", serialize_state(model))
-        notify({"event": "finished", **self._description(party, store)})
+        notify(event_of("finished", self._description(party, store)))
 
     def _description(self, party: ActiveParty | PassiveParty, store: Store) -> dict[str, Any]:
         active = isinstance(party, ActiveParty)

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ import torch
 
 from veracausa.errors import InputError, PeerLost, WireError
 from veracausa.escaping import escaped
+from veracausa.events import Observer
 from veracausa.wire.credentials import LOOK_S, Credentials, DenyList
 from veracausa.wire.flare.frames import HEADER, OF_A_SESSION, Frame, FrameType, Header, StaleFrame, parse
 from veracausa.wire.flare.handshake import Handshake, Waiting
@@ -300,7 +301,7 @@ class FlareSite:
         peers: Sequence[str],
         purpose: str,
         patience: float | None = None,
-        notify: Callable[[Mapping[str, Any]], None] = lambda event: None,
+        notify: Observer = lambda event: None,
     ) -> FlareLink:
         """A link with a fresh session to every peer, once all are here; `PeerLost` names one that did not come."""
         patience = self.network.wire.return_s if patience is None else patience

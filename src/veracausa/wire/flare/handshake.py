@@ -11,10 +11,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from veracausa.errors import WireError
-from veracausa.events import Observer
+from veracausa.events import Event, Observer
 from veracausa.wire.flare.frames import NO_SESSION, NUMBERED, FrameType, Header
 from veracausa.wire.flare.link import FlareLink
 from veracausa.wire.flare.session import Opening, Session, pack, unpack
@@ -232,7 +232,7 @@ class Waiting:
             self._unreachable()
         elif out is False:
             since = self._clock() - self._start
-            self._tell(("waiting", *peers), lambda: {"event": "waiting", "for": list(peers), "seconds": since})
+            self._tell(("waiting", *peers), lambda: {"event": "waiting", "peers": list(peers), "seconds": since})
 
     def under_way(self, peers: Sequence[str]) -> None:
         """All have come; what they say may still pass the serving member."""
@@ -255,7 +255,7 @@ class Waiting:
             },
         )
 
-    def _tell(self, key: tuple[str, ...], event: Callable[[], Mapping[str, Any]]) -> None:
+    def _tell(self, key: tuple[str, ...], event: Callable[[], Event]) -> None:
         now = self._clock()
         if key != self._key:
             self._key, self._pause = key, FIRST

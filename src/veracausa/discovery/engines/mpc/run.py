@@ -20,7 +20,7 @@ from veracausa.discovery.engines.shares.run import FederatedFit, make_plan, prep
 from veracausa.discovery.graphs import constraints
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.errors import InputError
-from veracausa.events import Observer
+from veracausa.events import Event, Observer, event_of
 from veracausa.runs.folder import locked
 from veracausa.runs.store import Store
 from veracausa.wire.launch import Launch
@@ -66,12 +66,12 @@ class StrongProgram:
                 "held_out_loss": judge.held_out_loss,
                 "history": judge.history,
             }
-            notify({"event": "result", **result})
+            notify(event_of("result", result))
         else:
             StrongParty(self.plan, self.name, self.values, self.allowed, link, self.seed, self.life).run(store)
         link.ledger.flush()
-        sent = {"bytes": link.ledger.bytes_sent, "messages": link.ledger.messages}
-        notify({"event": "finished", "party": self.name, **sent})
+        size, count = link.ledger.bytes_sent, link.ledger.messages
+        notify({"event": "finished", "party": self.name, "bytes": size, "messages": count})
 
 
 def discover(
@@ -118,7 +118,7 @@ def discover(
     result: dict[str, Any] = {}
     sent: dict[str, dict[str, int]] = {}
 
-    def hear(event: Mapping[str, Any]) -> None:
+    def hear(event: Event) -> None:
         if event["event"] == "result":
             result.update(event)
         elif event["event"] == "finished":

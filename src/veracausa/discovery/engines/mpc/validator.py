@@ -21,7 +21,7 @@ from veracausa.discovery.engines.mpc.structure_update import Judge
 from veracausa.discovery.engines.shares.plan import Plan
 from veracausa.discovery.engines.shares.protocol import counter
 from veracausa.errors import WireError
-from veracausa.events import Observer
+from veracausa.events import Observer, event_of
 from veracausa.wire.link import Link
 
 
@@ -79,7 +79,7 @@ class StrongValidator(MpcSchedule):
 
     def end_epoch(self, epoch: int) -> None:
         record = self.judge.end_epoch(epoch)
-        self.notify({"event": "epoch", "step": epoch + 1, "of": self.plan.epochs, **record})
+        self.notify(event_of("epoch", {"step": epoch + 1, "of": self.plan.epochs, **record}))
 
     def candidates(self, squares: Words) -> list[Masked]:
         self._see()

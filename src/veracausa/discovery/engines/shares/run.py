@@ -25,7 +25,7 @@ from veracausa.discovery.privacy.check import stated
 from veracausa.discovery.privacy.options import LaplaceHeuristic, Output, Privacy
 from veracausa.discovery.privacy.party import PrivateParty
 from veracausa.errors import InputError, RunError, VeracausaError
-from veracausa.events import Observer
+from veracausa.events import Event, Observer, event_of
 from veracausa.runs.atomic import atomic_write
 from veracausa.runs.folder import check_free, locked
 from veracausa.runs.store import Store, common_step
@@ -124,8 +124,8 @@ class ShareProgram:
             if self.watch is not None:
                 self.watch(party)
             party.run(link, store)
-            told = {"graph": party.told.tolist(), "figures": party.figures.tolist()}
-            notify({"event": "told", "party": self.name, **told})
+            graph, figures = party.told.tolist(), party.figures.tolist()
+            notify({"event": "told", "party": self.name, "graph": graph, "figures": figures})
         ledger.flush()
         notify({"event": "finished", "party": self.name, "sent": ledger.told()})
 
@@ -189,7 +189,7 @@ def discover(
         plan, start, life = prepare_folder(out, plan, resume, seed)
     noise = stated(plan, life, seeded=seed is not None)
     if noise is not None:
-        observer({"event": "noise", **noise})
+        observer(event_of("noise", noise))
     programs = {
         party: ShareProgram(
             plan, party, values, two_valued[plan.own(party)], allowed, must, seed, out, start, life, watch
@@ -202,7 +202,7 @@ def discover(
     told: dict[str, Array] = {}
     figures: dict[str, Array] = {}
 
-    def hear(event: Mapping[str, Any]) -> None:
+    def hear(event: Event) -> None:
         if event["event"] == "result":
             result.update(event)
         elif event["event"] == "finished":

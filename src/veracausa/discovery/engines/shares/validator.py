@@ -23,7 +23,7 @@ from veracausa.discovery.methods.vfedcd.structure import Structure
 from veracausa.discovery.privacy import options as output
 from veracausa.discovery.privacy.noise import NoisyPenalty
 from veracausa.errors import RunError, WireError
-from veracausa.events import Observer
+from veracausa.events import Observer, event_of
 from veracausa.runs.store import Store
 from veracausa.wire.link import Link
 
@@ -120,7 +120,7 @@ class Validator:
                 f"the fit diverged in epoch {len(self.history) + 1}; lower its rate ({self.plan.settings.rate})"
             )
         self.history.append(record)
-        self.notify({"event": "epoch", "step": len(self.history), "of": self.plan.epochs, **record})
+        self.notify(event_of("epoch", {"step": len(self.history), "of": self.plan.epochs, **record}))
 
     def _open(self, link: Link) -> None:
         """The strengths, from one message of every party."""
