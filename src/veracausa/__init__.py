@@ -1,43 +1,111 @@
-"""Vertical federated learning that can be trusted."""
+"""Vertical federated learning that can be trusted.
+
+Several parties hold different columns or pixels of the same people. veracausa trains one model across them, learns one
+causal graph over their columns, and measures what a curious partner could reconstruct from what it receives.
+
+    import veracausa
+
+    run = veracausa.train("job.toml")              # one model across all parties of a job
+    run.summary["test"]["accuracy"]
+    run = veracausa.audit("job.toml")              # train it, attack it, say what leaked
+    found = veracausa.discover(frame, {"lab": ["crp", "ldl"], "clinic": ["age", "dose"]})
+    found.edges                                    # one causal graph over both parties' columns
+
+Functions: `train`, `audit` (also called `audit_job`), `discover`, `load_job`.
+Classes: `Job` (what to train), `Run` and `DiscoveryRun` (the folders of what was done), `CausShield` (the defense, for
+a training loop of one's own), `VFedCD` (the causal discovery, as an estimator with `fit`).
+Errors: `VeracausaError`, and below it `InputError` (what was given cannot be used) and `RunError` (a run failed).
+
+These names are public, and so are `veracausa.testing` and the names that a room's `__init__` exports for plug-ins.
+Everything else may change.
+"""
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from veracausa.audit.job import audit_job as audit
     from veracausa.audit.job import audit_job as audit_job
     from veracausa.config import Job as Job
     from veracausa.config import load_job as load_job
     from veracausa.defenses.causshield import CausShield as CausShield
     from veracausa.discovery.methods.vfedcd.estimator import VFedCD as VFedCD
+    from veracausa.discovery.run import DiscoveryRun as DiscoveryRun
     from veracausa.discovery.run import discover as discover
+    from veracausa.errors import InputError as InputError
+    from veracausa.errors import RunError as RunError
+    from veracausa.errors import VeracausaError as VeracausaError
     from veracausa.runs.folder import Run as Run
     from veracausa.training.train import train as train
 
 _HOMES = {
     "CausShield": "veracausa.defenses.causshield",
+    "DiscoveryRun": "veracausa.discovery.run",
+    "InputError": "veracausa.errors",
     "Job": "veracausa.config",
     "Run": "veracausa.runs.folder",
+    "RunError": "veracausa.errors",
     "VFedCD": "veracausa.discovery.methods.vfedcd.estimator",
+    "VeracausaError": "veracausa.errors",
     "audit_job": "veracausa.audit.job",
     "discover": "veracausa.discovery.run",
     "load_job": "veracausa.config",
     "train": "veracausa.training.train",
 }
+"""Where each public name is defined."""
 
-__all__ = ["CausShield", "Job", "Run", "VFedCD", "__version__", "audit", "audit_job", "discover", "load_job", "train"]
+__all__ = [
+    "CausShield",
+    "DiscoveryRun",
+    "InputError",
+    "Job",
+    "Run",
+    "RunError",
+    "VFedCD",
+    "VeracausaError",
+    "__version__",
+    "audit",
+    "audit_job",
+    "discover",
+    "load_job",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:
-    """Names of the public interface, imported when first used: `veracausa --help` must not wait for torch."""
-    if name == "audit":  # a package that can be called; once imported it is found without asking here
-        from importlib import import_module
-
-        return import_module("veracausa.audit")
-    if name not in _HOMES:
+    """Import a public name when it is first used: `veracausa --help` must not wait for torch."""
+    if name == "audit":
+        found = import_module("veracausa.audit.job").audit_job
+        found.__dict__ = vars(import_module("veracausa.audit"))  # see _Package
+    elif name in _HOMES:
+        found = getattr(import_module(_HOMES[name]), name)
+    else:
         raise AttributeError(f"module 'veracausa' has no attribute {name!r}")
-    from importlib import import_module
+    globals()[name] = found
+    return found
 
-    return getattr(import_module(_HOMES[name]), name)
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+class _Package(ModuleType):
+    """Keeps `veracausa.audit` the function, although a package has the same name.
+
+    Whenever somebody imports from the package, the import system sets it as an attribute here. That one assignment is
+    passed over. The function shares the package's namespace, so that `veracausa.audit.job` is found by either way of
+    import. The package itself stays in `sys.modules`, where `from veracausa.audit.job import …` looks for it.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name == "audit" and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

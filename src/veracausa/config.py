@@ -145,7 +145,13 @@ class PartyOwn(Section):
 
 
 class Job(Section):
-    """A whole embedded run: the agreed job and each party's own part."""
+    """What to train: the agreed job and each party's own part. `load_job` makes one; docs/jobs.md has all settings.
+
+    >>> job = veracausa.load_job({"data": {"name": "digits"}, "model": {"name": "convnet", "cut": 3}})
+    >>> job.parties.passive
+    ('passive_1', 'passive_2')
+    >>> print(job.to_toml())
+    """
 
     name: str = "job"
     seed: int = Field(0, ge=0)
@@ -191,10 +197,16 @@ class Job(Section):
 def load_job(
     source: str | Path | dict[str, Any] | Job, overrides: Sequence[str] = (), allow_model: str | None = None
 ) -> Job:
-    """The validated job from a TOML file, a mapping or a job, with `a.b=c` settings laid over it.
+    """Read and check a job; a typo is refused with the nearest known setting.
 
-    `allow_model` is the `package.module:factory` that the caller trusts. A job that names another one can be read, but
-    its model cannot be built. A `Job` keeps what was allowed when it was loaded.
+    source: a TOML file, a mapping, or a `Job`.
+    overrides: settings laid over it, such as `model.cut=3`.
+    allow_model: the `package.module:factory` that the caller trusts. A job that names another one can be read, but its
+    model cannot be built. A `Job` keeps what was allowed when it was loaded.
+
+    >>> job = veracausa.load_job("job.toml", ["training.epochs=5"])
+    >>> job.training.epochs
+    5
     """
     if isinstance(source, Job):
         tree, where = source.model_dump(mode="json", exclude_none=True), source.model.named_in

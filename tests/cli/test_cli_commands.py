@@ -107,12 +107,25 @@ def test_report_has_no_place_for_a_single_run(here: Path) -> None:
 
 def test_list_names_what_a_job_can_choose(here: Path) -> None:
     found = last_line(call("list", "--json"))
-    assert set(found) == {"datasets", "models", "defenses", "attacks", "label_attacks", "runs"}
+    registries = {"datasets", "models", "defenses", "surrogates", "attacks", "label_attacks", "column_attacks"}
+    assert set(found) == {*registries, "methods", "causal_data", "encryptions", "runs"}
+    for kind in set(found) - {"runs"}:
+        assert found[kind], kind
+        for entry in found[kind]:
+            assert entry["description"], entry
     assert "digits" in [entry["name"] for entry in found["datasets"]]
     convnet = next(entry for entry in found["models"] if entry["name"] == "convnet")
     assert convnet["description"]
     assert convnet["settings"]["cut"] == 6
     assert found["runs"] == []
+
+
+def test_list_shows_a_line_each_and_settings_with_a_kind(here: Path) -> None:
+    lines = call("list").splitlines()
+    assert len([line for line in lines if line.startswith("laplace ")]) == 1
+    assert lines[lines.index("encryptions") + 1].startswith("bfv")
+    assert not any("cut = " in line for line in lines)
+    assert "cut = 6" in call("list", "models")
 
 
 def test_list_runs(here: Path) -> None:

@@ -1,23 +1,4 @@
-"""The audit: what an attacker reads from the payloads that parties send. It can be called: `veracausa.audit(job)`."""
+"""The audit: what an attacker reads from the payloads that parties send, and the verdict on a defense.
 
-from __future__ import annotations
-
-import sys
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from veracausa.runs.folder import Run
-
-
-class _Callable(ModuleType):
-    """A package that can be called: `veracausa.audit(job)` reads like `veracausa.train(job)`, and is this package."""
-
-    def __call__(self, job: Any, *settings: Any, **named: Any) -> Run:
-        """`audit_job` by its short name."""
-        from veracausa.audit.job import audit_job
-
-        return audit_job(job, *settings, **named)
-
-
-sys.modules[__name__].__class__ = _Callable
+`veracausa.audit` is a function, `veracausa.audit.job.audit_job`, and shares this package's namespace.
+"""

@@ -41,14 +41,26 @@ def audit_job(
     observer: Observer = lambda event: None,
     allow_model: str | None = None,
 ) -> Run:
-    """Train a job and its undefended twin, attack both, measure what leaked; gives the run, its report written.
+    """Train a job and its undefended twin, attack both, and measure what leaked. Returns the run, its report written.
 
-    `overrides` are settings of the job (`training.epochs=5`) and of attacks (`inverse.epochs=20`). The twin lies in the
-    run's folder, as `twin/`; `twin` names a finished undefended run of the same job to take instead, so that audits of
-    several defenses share one. `quick` takes weaker attackers, for a look at tiny data. With `resume`, what an earlier
-    audit of the same job in `out` finished is kept. `labels`: also ask what passive parties learn of the labels from
-    the gradients they get back, which are recorded for that. A model of one's own runs only if `allow_model` names
-    the same `package.module:factory`.
+    job: a job file, a mapping, or a `Job`.
+    attacks: their names. Default: `inverse`, with a GPU or `quick` also `unsplit`.
+    out: the run's folder. Default: `runs/NAME`, numbered if it is taken.
+    resume: keep what an earlier audit of the same job in `out` finished.
+    overrides: settings of the job (`training.epochs=5`) and of attacks (`inverse.epochs=20`).
+    auxiliary: how many test rows the attacker learns from, at most half of them.
+    victims: how many training rows to reconstruct, and as many test rows.
+    parties: whose payloads to attack. Default: all passive parties.
+    double: also train attackers with twice the epochs, until that hardly changes the figure.
+    quick: weaker attackers, for a look at tiny data.
+    twin: a finished undefended run of the same job, so that audits of several defenses share one. Default: one is
+    trained, in the run's folder `twin/`.
+    labels: also ask what passive parties learn of the labels from the gradients they get back.
+    observer: hears every `veracausa.events.Event`.
+    allow_model: the `package.module:factory` that may run.
+
+    >>> run = veracausa.audit("job.toml", ["inverse"], "runs/mine")
+    >>> run.summary["verdict"]
     """
     of_attacks = [override for override in overrides if _of_attack(override)]
     settings = load_job(job, [override for override in overrides if override not in of_attacks], allow_model)

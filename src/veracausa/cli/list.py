@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from veracausa.errors import InputError
 
 if TYPE_CHECKING:
     from veracausa.registry import Registry
@@ -20,11 +23,30 @@ class What(StrEnum):
     datasets = "datasets"
     models = "models"
     defenses = "defenses"
+    surrogates = "surrogates"
     attacks = "attacks"
     label_attacks = "label_attacks"
+    column_attacks = "column_attacks"
+    methods = "methods"
+    causal_data = "causal_data"
+    encryptions = "encryptions"
     runs = "runs"
     matrix = "matrix"
     all = "all"
+
+
+_REGISTRIES = {
+    What.datasets: ("veracausa.data.sources", "datasets"),
+    What.models: ("veracausa.models", "models"),
+    What.defenses: ("veracausa.defenses", "defenses"),
+    What.surrogates: ("veracausa.defenses.causshield.surrogates", "surrogates"),
+    What.attacks: ("veracausa.attacks", "attacks"),
+    What.label_attacks: ("veracausa.attacks.labels", "label_attacks"),
+    What.column_attacks: ("veracausa.attacks.columns", "feature_attacks"),
+    What.methods: ("veracausa.discovery.methods", "methods"),
+    What.causal_data: ("veracausa.data.causal", "causal_data"),
+}
+"""Where each registry is; imported when it is asked for."""
 
 
 def list_(
@@ -32,9 +54,9 @@ def list_(
     folder: Annotated[Path, typer.Option("--in", help="The folder that holds the runs.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print it as one line of JSON.")] = False,
 ) -> None:
-    """List data sets, models, defenses and attacks with their settings, and runs; `matrix`: what runs with what.
+    """List all that can be chosen by name, a line each, and the runs; with a kind, its settings too.
 
-    The matrix is found out by tiny trials, which take some seconds.
+    `matrix` says what runs with what. It is found out by tiny trials, which take some seconds.
     """
     from veracausa.cli import console
 
@@ -43,12 +65,8 @@ def list_(
 
         matrix.show(as_json)
         return
-    found: dict[str, list[dict[str, Any]]] = {}
-    for kind in What if what is What.all else (what,):
-        if kind is What.runs:
-            found[kind.value] = _runs(folder)
-        elif kind not in (What.all, What.matrix):
-            found[kind.value] = [_entry(_registry(kind), name) for name in _registry(kind).names()]
+    kinds = [*_REGISTRIES, What.encryptions, What.runs] if what is What.all else [what]
+    found = {kind.value: _runs(folder) if kind is What.runs else _entries(kind) for kind in kinds}
     if as_json:
         console.print_json_line(found)
         return
@@ -59,33 +77,37 @@ def list_(
         if kind_name == What.runs.value:
             _print_runs(rows, folder)
         else:
-            _print_entries(rows)
+            _print_entries(rows, with_settings=what is not What.all)
 
 
-def _registry(kind: What) -> Registry[Any]:
-    if kind is What.datasets:
-        from veracausa.data.sources import datasets
+def _entries(kind: What) -> list[dict[str, Any]]:
+    if kind is What.encryptions:
+        return _encryptions()
+    module, name = _REGISTRIES[kind]
+    registry: Registry[Any] = getattr(import_module(module), name)
+    return [_entry(registry, name) for name in registry.names()]
 
-        return datasets
-    if kind is What.models:
-        from veracausa.models import models
 
-        return models
-    if kind is What.attacks:
-        from veracausa.attacks import attacks
+def _encryptions() -> list[dict[str, Any]]:
+    """Encryptions are no registry: their libraries need not be installed."""
+    from veracausa.crypto.backends import ENCRYPTIONS, encryption_class
 
-        return attacks
-    if kind is What.label_attacks:
-        from veracausa.attacks.labels import label_attacks
+    def described(name: str) -> str:
+        try:
+            return _description(encryption_class(name))
+        except InputError:
+            return 'not installed; pip install "veracausa[he]"'
 
-        return label_attacks
-    from veracausa.defenses import defenses
+    return [{"name": name, "description": described(name), "settings": {}} for name in sorted(ENCRYPTIONS)]
 
-    return defenses
+
+def _description(thing: Any) -> str:
+    """What it says of itself, or what its module says."""
+    said = thing.__doc__ or import_module(thing.__module__).__doc__ or ""
+    return " ".join(said.split("\n\n")[0].split())
 
 
 def _entry(registry: Registry[Any], name: str) -> dict[str, Any]:
-    described = " ".join((registry.get(name).__doc__ or "").split("\n\n")[0].split())
     known = registry.options(name)
     try:
         made = known(name=name)  # a profile may stand behind the defaults of the fields
@@ -100,7 +122,7 @@ def _entry(registry: Registry[Any], name: str) -> dict[str, Any]:
         for field, info in known.model_fields.items()
         if field != "name"
     }
-    return {"name": name, "description": described, "settings": settings}
+    return {"name": name, "description": _description(registry.get(name)), "settings": settings}
 
 
 def _plain(value: Any) -> Any:
@@ -109,7 +131,6 @@ def _plain(value: Any) -> Any:
 
 
 def _runs(folder: Path) -> list[dict[str, Any]]:
-    from veracausa.errors import InputError
     from veracausa.report.compare import compare
 
     rows = []
@@ -122,20 +143,22 @@ def _runs(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _print_entries(rows: list[dict[str, Any]]) -> None:
+def _print_entries(rows: list[dict[str, Any]], with_settings: bool) -> None:
     from rich.markup import escape
     from rich.table import Table
 
     from veracausa.cli import console
 
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=not with_settings, overflow="fold" if with_settings else "ellipsis")
     for row in rows:
         settings = ", ".join(
             f"{name} {value}" if value == _REQUIRED else f"{name} = {_value(value)}"
             for name, value in row["settings"].items()
         )
         table.add_row(escape(row["name"]), escape(row["description"]))
-        if settings:
+        if settings and with_settings:
             table.add_row("", f"[dim]{escape(settings)}[/dim]")
     console.out.print(table if rows else "none")
 

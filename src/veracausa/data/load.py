@@ -21,8 +21,10 @@ def load(job: Job) -> VerticalDataset:
         data = split_images(whole, job)
     else:
         from veracausa.data.split_tables import split_tables
+        from veracausa.data.tables import TableOptions
 
-        data = split_tables(whole, job.data, job)  # type: ignore[arg-type]
+        assert isinstance(job.data, TableOptions)
+        data = split_tables(whole, job.data, job)
     check(data)
     return data
 

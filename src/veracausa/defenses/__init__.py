@@ -1,10 +1,14 @@
 """Defenses: what a passive party does to a representation before anything leaves it."""
 
-from collections.abc import Callable
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from veracausa.registry import Registry
 
-defenses: Registry[Callable[..., Any]] = Registry(
+if TYPE_CHECKING:
+    from veracausa.defenses.base import Defense
+
+defenses: Registry[type[Defense]] = Registry(
     "defense", "veracausa.defenses", "veracausa.defenses.methods", "veracausa.defenses.causshield"
 )

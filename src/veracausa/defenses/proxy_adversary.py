@@ -161,7 +161,8 @@ def load_strips(source: ImageOptions, row: tuple[int, ...]) -> tuple[Tensor, Ten
 
     # A source reads its own settings; the job that it may ask for a seed is one of nothing else.
     job = load_job({"data": source.model_dump(mode="json", exclude_none=True), "model": {"name": "convnet"}})
-    whole: Images = datasets.get(source.name)(source, job)
+    whole = datasets.get(source.name)(source, job)
+    assert isinstance(whole, Images)
     pictures, labels = whole.train[: source.train], whole.train_labels[: source.train].long()
     tiles = strips_like(pictures, row, f"defense.source = {source.name!r}")
     return tiles, labels.repeat_interleave(len(tiles) // len(pictures)), len(whole.classes)

@@ -40,7 +40,11 @@ CHECKPOINTS = "checkpoints"
 
 
 class DiscoveryRun(Run):
-    """The folder of a discovery."""
+    """The folder of a discovery: what `discover` returns, and what can be opened again later.
+
+    >>> run = veracausa.DiscoveryRun("runs/discovery")
+    >>> run.edges[0]["cause"], run.edges[0]["effect"], run.edges[0]["strength"]
+    """
 
     @property
     def job(self) -> DiscoveryJob:  # type: ignore[override]
@@ -86,8 +90,19 @@ def discover(
 ) -> DiscoveryRun:
     """Learn a causal graph from a frame or an array, and return the run: its edges, its scores, its page.
 
-    `parties` maps each party to its columns. `truth`, `required` and `forbidden` are pairs (cause, effect) of columns,
-    matrices or graphs. Settings are those of the method.
+    X: a pandas or polars frame, or an array.
+    parties: party -> its columns. Default: one party holds all.
+    method: which method; `veracausa list methods` names them.
+    truth: the true edges to compare with: pairs (cause, effect) of columns, a matrix or a graph.
+    required, forbidden: edges that the graph must or must not have, written in the same ways.
+    seed: for all that is drawn.
+    name, out: the run's name, and its folder. Default: `runs/NAME`, numbered if it is taken.
+    resume: go on with the run in `out`.
+    observer: hears every `veracausa.events.Event`.
+    settings: those of the method.
+
+    >>> run = veracausa.discover(frame, {"lab": ["crp", "ldl"], "clinic": ["age", "dose"]})
+    >>> run.edges
     """
     values, names = as_table(X)
 

@@ -20,10 +20,17 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """One run, by its folder.
+    """A run by its folder: what `train` and `audit` return, and what can be opened again later.
 
-    `allow_model` is the `package.module:factory` that the caller trusts: a folder can come from anybody, so its config
+    path: the folder.
+    allow_model: the `package.module:factory` that the caller trusts. A folder can come from anybody, so its config
     alone is no reason to run code.
+
+    >>> run = veracausa.Run("runs/mine")
+    >>> run.summary["test"]["accuracy"]     # the finished run's numbers
+    >>> run.metrics[-1]["epoch"]            # every record of metrics.jsonl
+    >>> run.predict("new.csv").labels       # joint predictions for new rows
+    >>> run.report()                        # the path of its page, report.html
     """
 
     def __init__(self, path: str | Path, allow_model: str | None = None) -> None:

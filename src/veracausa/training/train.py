@@ -39,8 +39,16 @@ def train(
 ) -> Run:
     """Train one federation with all parties here, and return its run.
 
-    With `resume`, the run in `out` goes on from the newest checkpoint that all its parties hold. `watchers` sit with
-    the active party. A model of one's own runs only if `allow_model` names the same `package.module:factory`.
+    job: a job file, a mapping, or a `Job`.
+    out: the run's folder. Default: `runs/NAME`, numbered if it is taken.
+    resume: go on with the run in `out` from the newest checkpoint that all its parties hold.
+    overrides: settings laid over the job, such as `training.epochs=5`.
+    observer: hears every `veracausa.events.Event` of the run.
+    watchers: hooks that sit with the active party.
+    allow_model: the `package.module:factory` that may run. A job that names another model of one's own is refused.
+
+    >>> run = veracausa.train("job.toml", out="runs/mine", overrides=["training.epochs=5"])
+    >>> run.summary["test"]["accuracy"]
     """
     settings = load_job(job, overrides, allow_model)
     require_allowed(settings.model)

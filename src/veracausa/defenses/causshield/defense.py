@@ -49,6 +49,12 @@ class CausShield(Defense):
     That copy, the generator G, is adapted for `iterations` steps to make a row and its surrogate agree in every
     dimension and the dimensions differ from each other. The gradient that comes back updates the bottom itself
     (`update = "st_bottom"`): G is thrown away.
+
+    >>> shield = veracausa.CausShield(iterations=10)
+    >>> shield.bind(bottom, optimizer, torch.Generator().manual_seed(0))
+    >>> shield.prepare(rows)
+    >>> payload, context = shield.forward(batch, ids, step=1)   # send the payload
+    >>> shield.backward(context, gradient)                      # what came back
     """
 
     options: CausShieldOptions

@@ -1,0 +1,68 @@
+"""The public face: every name is there and documented, and `veracausa.audit` is a function whatever is imported."""
+
+from __future__ import annotations
+
+import inspect
+import pydoc
+import subprocess
+import sys
+
+import pytest
+
+import veracausa
+
+FUNCTIONS = ("audit", "audit_job", "discover", "load_job", "train")
+
+
+def test_dir_and_help_name_what_is_public() -> None:
+    assert dir(veracausa) == sorted(veracausa.__all__)
+    text = pydoc.plain(pydoc.render_doc(veracausa))
+    assert [name for name in veracausa.__all__ if name not in text] == ["__version__"]  # there as VERSION
+    with pytest.raises(AttributeError, match="no attribute 'trian'"):
+        veracausa.trian  # noqa: B018
+
+
+@pytest.mark.parametrize("name", sorted(set(veracausa.__all__) - {"__version__"}))
+def test_every_public_name_is_documented(name: str) -> None:
+    thing = getattr(veracausa, name)
+    assert inspect.getdoc(thing)
+    if name in FUNCTIONS:
+        assert inspect.isfunction(thing)
+        assert ">>>" in inspect.getdoc(thing)
+
+
+def test_heavy_libraries_wait_until_they_are_needed() -> None:
+    code = "import sys, veracausa; dir(veracausa); veracausa.InputError; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
+IMPORTS = (
+    "import veracausa.audit.job",
+    "import veracausa.audit",
+    "from veracausa.audit import job",
+    "import veracausa.audit.job as job",
+    "veracausa.audit; import veracausa.audit.settings",
+    "import importlib; importlib.import_module('veracausa.audit.settings')",
+)
+
+
+@pytest.mark.parametrize("imports", IMPORTS)
+def test_audit_is_a_function_whatever_was_imported(imports: str) -> None:
+    code = f"""
+import inspect, sys, types, veracausa
+{imports}
+assert inspect.isfunction(veracausa.audit), veracausa.audit
+assert veracausa.audit is veracausa.audit_job
+from veracausa.audit.job import audit_job
+assert audit_job is veracausa.audit
+assert isinstance(sys.modules["veracausa.audit"], types.ModuleType)
+assert veracausa.audit.job is sys.modules["veracausa.audit.job"]
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_modules_of_the_package_can_still_be_patched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("veracausa.audit.job.default_attacks", None)
+    from veracausa.audit import job
+
+    assert job.default_attacks is None
