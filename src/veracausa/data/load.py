@@ -1,4 +1,7 @@
-"""From a job to the data of every party."""
+"""From a job to the data of every party: the rows it trains on, and new rows to predict.
+
+The preprocessing of new rows comes from training and is never fitted again.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,26 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from veracausa.data.images import Images, split_images
+import numpy as np
+import torch
+from torch import Tensor
+
+from veracausa.data import preprocessing
+from veracausa.data.ids import TableFile, held_by_all
+from veracausa.data.images import ImageOptions, Images, split_images, split_new_images
+from veracausa.data.picture_files import class_folders, in_turn, pictures_below, read_pictures
 from veracausa.data.sources import datasets
-from veracausa.data.vertical import SPLITS, VerticalDataset
+from veracausa.data.split_tables import Task, encode, split_tables
+from veracausa.data.tables import TableOptions, own_table
+from veracausa.data.vertical import SPLITS, Part, PartyData, VerticalDataset
+from veracausa.errors import InputError
+from veracausa.registry import did_you_mean
 
 if TYPE_CHECKING:
     from veracausa.config import Job
+
+Sources = Mapping[str, Path] | Path
+"""A party's own file each, or one file for all."""
 
 
 def load(job: Job) -> VerticalDataset:
@@ -20,9 +37,6 @@ def load(job: Job) -> VerticalDataset:
     if isinstance(whole, Images):
         data = split_images(whole, job)
     else:
-        from veracausa.data.split_tables import split_tables
-        from veracausa.data.tables import TableOptions
-
         assert isinstance(job.data, TableOptions)
         data = split_tables(whole, job.data, job)
     check(data)
@@ -31,13 +45,11 @@ def load(job: Job) -> VerticalDataset:
 
 def load_new(
     job: Job,
-    sources: Mapping[str, Path] | Path,
+    sources: Sources,
     preprocessing: Mapping[str, Mapping[str, Any] | None],
     classes: Sequence[str],
 ) -> VerticalDataset:
     """New rows to predict, in `test`; `preprocessing` is each party's as saved in training, none for pictures."""
-    from veracausa.data.new_rows import new_images, new_tables
-
     fitted = {name: own for name, own in preprocessing.items() if own}
     data = new_tables(job, sources, fitted, classes) if fitted else new_images(job, sources, classes)
     check(data)
@@ -59,3 +71,140 @@ def check(data: VerticalDataset) -> None:
             held = part.present_count()
             if part.features is not None and len(part.features) != held:
                 raise ValueError(f"{data.name}: party {name!r} has {len(part.features)} rows, its index says {held}")
+
+
+def new_tables(
+    job: Job, sources: Sources, fitted: Mapping[str, Mapping[str, Any]], classes: Sequence[str]
+) -> VerticalDataset:
+    """The rows that every party holds, in the order of the active party's file, else of the first passive party's."""
+    active, names = job.parties.active, (job.parties.active, *job.parties.passive)
+    files = _open(job, sources, names, fitted)
+    leader = files.get(active) or next(iter(files.values()))
+    everyone = torch.arange(leader.frame.height)
+    found = {name: everyone if file is leader else file.find(leader.ids) for name, file in files.items()}
+    everywhere = held_by_all(list(found.values()))
+    if not everywhere.any():
+        raise InputError(
+            "no row is held by every party; check that the id columns name the same people in the same way"
+        )
+    ids = tuple(leader.ids[row] for row in everywhere.nonzero().flatten().tolist())
+    rows = {name: own[everywhere] for name, own in found.items()}
+    parties = {}
+    for name in names:
+        labels = new_labels(job, files[name], rows[name], classes) if name == active and name in files else None
+        parties[name] = new_party(name, fitted.get(name), files.get(name), rows.get(name), ids, labels)
+    dropped = len(everywhere) - len(ids)
+    notes = (f"{dropped} of {len(everywhere)} rows dropped: not every party holds them",) if dropped else ()
+    task: Task = "classification" if classes else "regression"
+    return VerticalDataset(job.data.name, active, parties, task, tuple(classes), "features", notes)
+
+
+def new_party(
+    name: str,
+    fitted: Mapping[str, Any] | None,
+    file: TableFile | None,
+    rows: Tensor | None,
+    ids: tuple[str, ...],
+    labels: Tensor | None,
+) -> PartyData:
+    """One party's new rows, which stand at `rows` of its own file; without preprocessing it holds no features."""
+    features: Tensor | None = None
+    groups: tuple[int, ...] | None = None
+    if fitted is not None and file is not None and rows is not None:
+        features = preprocessing.apply(fitted, file.take(rows), str(file.path), rows.tolist())
+        groups = preprocessing.feature_groups(fitted)
+    test = Part(len(ids), features, labels=labels, ids=ids, groups=groups)
+    shape = () if features is None else tuple(features.shape[1:])
+    return PartyData(name, shape, test.none(), test.none(), test, fitted)
+
+
+def _open(
+    job: Job, sources: Sources, names: Sequence[str], fitted: Mapping[str, Mapping[str, Any]]
+) -> dict[str, TableFile]:
+    options = job.data
+    if not isinstance(options, TableOptions):
+        raise InputError(f"data set {options.name!r} is no table, yet the run has preprocessing; use the run's own job")
+    paths = {name: Path(sources) for name in names} if isinstance(sources, str | Path) else dict(sources)
+    for name in paths:
+        if name not in names:
+            raise InputError(f"{paths[name]}: no party is named {name!r}{did_you_mean(name, names)}")
+    for name in fitted:
+        if name not in paths:
+            raise InputError(f"party {name!r} holds features, but no file was given for it; give one as {name}=FILE")
+    several = len(set(paths.values())) > 1
+    opened: dict[tuple[Path, str | None], TableFile] = {}
+    files = {}
+    for name in (name for name in names if name in paths):
+        own = own_table(job, name)
+        path, id = Path(paths[name]), own.id or options.id
+        if (path, id) not in opened:
+            frame = options.read(path, id, own)
+            known = id if several or (id is not None and id in frame.columns) else None
+            if several and id is None:
+                raise InputError(f"party.{name}.data.id: is missing; rows of several files are matched by an id column")
+            opened[path, id] = TableFile(path, frame, known)
+        files[name] = opened[path, id]
+    return files
+
+
+def new_labels(job: Job, file: TableFile, rows: Tensor, classes: Sequence[str]) -> Tensor | None:
+    """The labels where the new rows have them."""
+    assert isinstance(job.data, TableOptions)
+    column = job.data.label
+    if column not in file.frame.columns:
+        return None
+    series = file.frame[column]
+    if series.null_count() == len(series):
+        return None
+    return encode(series, "classification" if classes else "regression", classes, str(file.path))[rows]
+
+
+def new_images(job: Job, sources: Sources, classes: Sequence[str]) -> VerticalDataset:
+    """The pictures of a folder, or of a .npy array; labels where class folders say them."""
+    if not isinstance(sources, str | Path):
+        if len(set(sources.values())) != 1:
+            raise InputError("pictures are split here: give one folder or one .npy file for all parties")
+        sources = next(iter(sources.values()))
+    path = Path(sources)
+    channels, side = job.data.picture() if isinstance(job.data, ImageOptions) else (3, None)
+    if path.is_dir():
+        pictures, labels, ids = _folder(path, channels, side, classes)
+    elif path.suffix.lower() == ".npy" and path.is_file():
+        pictures, labels = _array(path, channels, side), None
+        ids = tuple(str(row) for row in range(1, len(pictures) + 1))
+    else:
+        raise InputError(f"{path}: is neither a folder of pictures nor a .npy file; correct the path")
+    return split_new_images(pictures, labels, ids, tuple(classes), job)
+
+
+def _folder(
+    path: Path, channels: int, side: int | None, classes: Sequence[str]
+) -> tuple[Tensor, Tensor | None, tuple[str, ...]]:
+    paths: list[Path] = pictures_below(path)
+    labels = None
+    if not paths:
+        raise InputError(f"{path}: holds no pictures; name a folder that does")
+    folders = [entry.name for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
+    if folders and set(folders) <= set(classes) and all(picture.parent != path for picture in paths):
+        paths, labels = in_turn(class_folders(path), classes)
+    return read_pictures(paths, channels, side), labels, tuple(str(picture.relative_to(path)) for picture in paths)
+
+
+def _array(path: Path, channels: int, side: int | None) -> Tensor:
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"{path}: cannot be read as a NumPy array ({error}); save it with numpy.save") from None
+    if array.dtype != np.uint8 or array.ndim not in (3, 4) or not len(array):
+        raise InputError(
+            f"{path}: holds {array.dtype} of shape {array.shape}; "
+            "pictures are uint8 (N, H, W), (N, H, W, C) or (N, C, H, W)"
+        )
+    if array.ndim == 3:
+        array = array[:, None]
+    elif array.shape[1] != channels or (side is not None and array.shape[2:] != (side, side)):
+        array = array.transpose(0, 3, 1, 2)
+    if array.shape[1] != channels or (side is not None and array.shape[2:] != (side, side)):
+        expected = f"{channels} channels" + (f" of {side}x{side} pixels" if side else "")
+        raise InputError(f"{path}: shape {np.load(path, mmap_mode='r').shape} does not fit; the model wants {expected}")
+    return torch.from_numpy(np.ascontiguousarray(array))

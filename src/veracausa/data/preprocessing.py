@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from veracausa.data.number_words import fault, numbers_of, numbers_or_words
+from veracausa.data.columns import fault, numbers_of, numbers_or_words
 from veracausa.errors import InputError
 from veracausa.registry import did_you_mean
 

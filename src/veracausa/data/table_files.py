@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from veracausa.data.number_words import in_plain_form, numbers_of
+from veracausa.data.columns import in_plain_form, numbers_of
 from veracausa.errors import InputError
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from torch import Tensor
 from veracausa.alignment.settings import AlignmentSettings, OwnOptions
 from veracausa.config import Job
 from veracausa.data.ids import TableFile
-from veracausa.data.load import load_new
-from veracausa.data.new_rows import new_labels, new_party
+from veracausa.data.load import load_new, new_labels, new_party
 from veracausa.data.split_tables import file_of
 from veracausa.data.tables import TableOptions, own_table
 from veracausa.data.vertical import PartyData, VerticalDataset

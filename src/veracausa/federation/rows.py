@@ -18,9 +18,9 @@ from torch import Tensor
 from veracausa.alignment.settings import AlignmentSettings, OwnOptions
 from veracausa.config import Job
 from veracausa.data import partition, preprocessing
+from veracausa.data.columns import remarks
 from veracausa.data.files import given_path
 from veracausa.data.ids import TableFile
-from veracausa.data.profile import remarks
 from veracausa.data.split_tables import Drawn, Labels, PartyRows, draw_splits, file_of, keep_common, unused_columns
 from veracausa.data.tables import Holding, TableFileOptions, own_table
 from veracausa.data.vertical import SPLITS, PartyData, Split

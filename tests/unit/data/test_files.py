@@ -1,7 +1,11 @@
+"""Where data files lie, how they are fetched, and which sources there are."""
+
 from __future__ import annotations
 
 import hashlib
 import io
+import subprocess
+import sys
 import tarfile
 import threading
 import zipfile
@@ -12,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from veracausa.data.files import Remote, data_folder, fetch, find, given_path, subset_note
+from veracausa.data.sources import datasets
 from veracausa.errors import InputError
 
 
@@ -105,3 +110,20 @@ def test_a_subset_is_noted(tmp_path):
     assert subset_note("cifar100", tmp_path, 10) == ()
     (tmp_path / "README.txt").write_text("SUBSET of it")
     assert subset_note("cifar100", tmp_path, 10) == ("cifar100: a subset (10 training rows)",)
+
+
+def test_every_source_is_found_by_name():
+    assert set(datasets.names()) >= {
+        *("adult", "cifar10", "cifar100", "csv", "digits", "emnist", "images", "mnist", "parquet"),
+    }
+    with pytest.raises(InputError, match="did you mean 'cifar10'"):
+        datasets.get("cifar1O")
+
+
+def test_naming_the_sources_imports_none_of_what_they_read_with():
+    program = (
+        "import sys; from veracausa.data import load; from veracausa.data.sources import datasets; datasets.names();"
+        "sys.exit(', '.join({'polars', 'sklearn', 'PIL', 'pooch'} & set(sys.modules)) or 0)"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "")

@@ -9,8 +9,8 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from veracausa.data.causal import CausalData, CausalOptions, causal_data, edges_between
+from veracausa.data.columns import numbers_or_words
 from veracausa.data.files import given_path
-from veracausa.data.number_words import numbers_or_words
 from veracausa.data.table_files import MISSING, read_table
 from veracausa.discovery.columns import NAMING
 from veracausa.errors import InputError
