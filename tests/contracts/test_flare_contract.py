@@ -23,7 +23,7 @@ from nvflare.fuel.f3.sfm import sfm_endpoint
 from nvflare.fuel.f3.stats_pool import StatsPoolManager
 
 from federation.certificates import Authority
-from veracausa.wire import tls_driver
+from veracausa.wire.flare import tls_driver
 from veracausa.wire.flare.restricted_cell import STRAIGHT, GuardedCell
 
 MEMBERS = {"server": "bank", "hospital": "hospital", "lab": "lab"}

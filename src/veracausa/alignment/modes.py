@@ -13,8 +13,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from veracausa.alignment.curve import Points, shuffle
-from veracausa.alignment.streams import (
+from veracausa.alignment.exchange import (
     COMMON,
     MASKED,
     NOTHING,
@@ -30,7 +29,7 @@ from veracausa.alignment.streams import (
     receive,
     steps_of,
 )
-from veracausa.alignment.workers import Workers
+from veracausa.alignment.masking import Points, Workers, shuffle
 from veracausa.wire.link import Link
 
 Rows = NDArray[np.int64]

@@ -10,13 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from veracausa.alignment import curve, guessing
-from veracausa.alignment.curve import Points
-from veracausa.alignment.greeting import greet
+from veracausa.alignment import guessing
+from veracausa.alignment import masking as curve
+from veracausa.alignment.exchange import COMMON, HELLO, MASKED, PLACES, POSITIONS, greet
+from veracausa.alignment.masking import Points, Workers
 from veracausa.alignment.modes import Ring, align_active, align_passive
 from veracausa.alignment.settings import AlignmentSettings, OwnOptions
-from veracausa.alignment.streams import COMMON, HELLO, MASKED, PLACES, POSITIONS
-from veracausa.alignment.workers import Workers
 from veracausa.data.ids import normal_keys
 from veracausa.errors import InputError, WireError
 from veracausa.events import Observer

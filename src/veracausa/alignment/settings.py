@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from veracausa.alignment.streams import CHUNK, VERSION
+from veracausa.alignment.exchange import CHUNK, VERSION
 from veracausa.data.ids import KeyRules
 
 

@@ -79,9 +79,8 @@ def align(
         raise InputError(f"--out {folder}: is there already; name a new folder")
     from rich.progress import Progress
 
-    from veracausa.alignment.embedded import align_embedded
+    from veracausa.alignment.embedded import align_embedded, read_id_table, write_aligned
     from veracausa.alignment.settings import AlignmentSettings, OwnOptions
-    from veracausa.alignment.tables import read_id_table, write_aligned
     from veracausa.wire.launch import Launch
 
     tables = {party: read_id_table(path, columns[party], separator) for party, path in paths.items()}

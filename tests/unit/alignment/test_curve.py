@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veracausa.alignment import curve
-from veracausa.alignment.curve import SMALL_ORDER, fault, shuffle
-from veracausa.alignment.workers import Workers
+from veracausa.alignment import masking as curve
+from veracausa.alignment.masking import SMALL_ORDER, Workers, fault, shuffle
 from veracausa.errors import InputError, RunError
 
 DOMAIN = b"QUUX-V01-CS02-with-curve25519_XMD:SHA-512_ELL2_NU_"

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from veracausa.alignment import curve
-from veracausa.alignment.curve import SMALL_ORDER
+from veracausa.alignment import masking as curve
+from veracausa.alignment.exchange import NONCE
+from veracausa.alignment.masking import SMALL_ORDER
 from veracausa.alignment.program import AlignmentProgram
 from veracausa.alignment.settings import AlignmentSettings, OwnOptions
-from veracausa.alignment.streams import NONCE
 from veracausa.errors import WireError
 from veracausa.wire.codec import Layout
 from veracausa.wire.message import Message

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veracausa.crypto.toss import NONCE, Toss, TossedNonce, expanded
+from veracausa.crypto.randomness import NONCE, Toss, TossedNonce, expanded
 from veracausa.discovery.engines.shares import offline_phase as preparation
 from veracausa.discovery.engines.shares.run import FederatedFit, discover
 from veracausa.discovery.methods.vfedcd.settings import Settings

@@ -11,12 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from veracausa.crypto.ring64 import truncation as rounding
-from veracausa.crypto.ring64.arithmetic import Arithmetic
-from veracausa.crypto.ring64.dealer import Dealer
-from veracausa.crypto.ring64.plaintext import Plain
-from veracausa.crypto.ring64.shared import DealerTape, Shared
-from veracausa.crypto.ring64.words import SEED_BYTES, Stream, Words, decode, encode, fresh_seed, signed, word
+from veracausa.crypto.ring64 import fixed64 as rounding
+from veracausa.crypto.ring64.arithmetic import Arithmetic, Plain
+from veracausa.crypto.ring64.fixed64 import SEED_BYTES, Stream, Words, decode, encode, fresh_seed, signed, word
+from veracausa.crypto.ring64.shared import Dealer, DealerTape, Shared
 from veracausa.errors import RunError, WireError
 
 Program = Callable[[Arithmetic, list[Words]], list[Words]]

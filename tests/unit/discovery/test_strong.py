@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from veracausa.crypto.ring64.arithmetic import Masked
-from veracausa.crypto.ring64.plaintext import Plain
-from veracausa.crypto.ring64.words import Stream, decode, encode, fresh_seed
+from veracausa.crypto.ring64.arithmetic import Masked, Plain
+from veracausa.crypto.ring64.fixed64 import Stream, decode, encode, fresh_seed
 from veracausa.discovery.engines.mpc.network import (
     RATE_BITS,
     SQUARE_BITS,

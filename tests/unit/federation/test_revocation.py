@@ -26,7 +26,7 @@ from veracausa.federation.membership import revoke
 from veracausa.wire.credentials import FILE, Credentials, DenyList, read_certificate, shown_by
 from veracausa.wire.flare import cell as cells
 from veracausa.wire.flare.session import Opening, PeerIdentity, new_life
-from veracausa.wire.listening import ListeningDriver
+from veracausa.wire.flare.tls_driver import ListeningDriver
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from veracausa.wire.flare.handshake import Handshake, Waiting
 from veracausa.wire.flare.link import FlareLink
 from veracausa.wire.flare.restricted_cell import CHANNEL, TOPIC, FrameGate, engine
 from veracausa.wire.flare.session import Opening, PeerIdentity, new_life, unpack
-from veracausa.wire.listening import not_opened
+from veracausa.wire.flare.tls_driver import not_opened
 
 if TYPE_CHECKING:
     from veracausa.federation.members import NetworkOptions
@@ -84,7 +84,7 @@ class FlareSite:
             raise InputError(
                 'the package nvflare is missing, which carries messages: pip install "veracausa[federation]"'
             ) from None
-        from veracausa.wire import tls_driver
+        from veracausa.wire.flare import tls_driver
 
         # Everything that the engine has to say of a peer is said by this class, in words for a person.
         logging.getLogger("nvflare").setLevel(logging.CRITICAL)
@@ -131,7 +131,7 @@ class FlareSite:
                 raise InputError(not_opened(f"{connector.params['host']}:{connector.params['port']}", failure))
 
     def _url(self, member: str, listen: bool = False) -> str:
-        from veracausa.wire import tls_driver
+        from veracausa.wire.flare import tls_driver
 
         own = self.listen if listen else None
         host, port = (own or str(self.network.members[member].address)).rsplit(":", 1)

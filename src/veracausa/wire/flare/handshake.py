@@ -18,7 +18,7 @@ from veracausa.events import Observer
 from veracausa.wire.flare.frames import NO_SESSION, NUMBERED, FrameType, Header
 from veracausa.wire.flare.link import FlareLink
 from veracausa.wire.flare.session import Opening, Session, pack, unpack
-from veracausa.wire.listening import not_reached
+from veracausa.wire.flare.tls_driver import not_reached
 
 if TYPE_CHECKING:
     from veracausa.federation.members import NetworkOptions

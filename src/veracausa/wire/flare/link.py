@@ -15,8 +15,7 @@ from veracausa.errors import PeerLost, WireError
 from veracausa.escaping import escaped
 from veracausa.wire.codec import Layout, decode
 from veracausa.wire.flare.frames import NUMBERED, Frame, FrameType, Header, StaleFrame
-from veracausa.wire.flare.peers import Peer, Peers, read_words
-from veracausa.wire.flare.sender import SMALL, STEP, Sending, Transmit
+from veracausa.wire.flare.peers import SMALL, STEP, Peer, Peers, Sending, Transmit, read_words
 from veracausa.wire.flare.session import Session
 from veracausa.wire.ledger import Ledger
 from veracausa.wire.link import Link

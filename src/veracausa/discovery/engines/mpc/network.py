@@ -15,7 +15,7 @@ import numpy as np
 from veracausa.arrays import Mask
 from veracausa.crypto.fixed_point import VALUE_BITS
 from veracausa.crypto.ring64.arithmetic import Arithmetic, Masked
-from veracausa.crypto.ring64.words import Stream, Words, word
+from veracausa.crypto.ring64.fixed64 import Stream, Words, word
 
 WEIGHT_BITS = 24
 """Fractional bits of all weights and biases."""

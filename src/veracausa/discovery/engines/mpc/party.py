@@ -12,8 +12,8 @@ import torch
 from veracausa.arrays import Array, Mask
 from veracausa.crypto import fixed_point
 from veracausa.crypto.ring64.arithmetic import Masked, zeros
+from veracausa.crypto.ring64.fixed64 import Stream, Words, fresh_seed
 from veracausa.crypto.ring64.shared import Shared
-from veracausa.crypto.ring64.words import Stream, Words, fresh_seed
 from veracausa.discovery.engines.mpc import protocol as kinds
 from veracausa.discovery.engines.mpc.network import SharedNetwork, draw_share
 from veracausa.discovery.engines.mpc.protocol import DEALT, OPENING, SUMS, as_tensor, as_words

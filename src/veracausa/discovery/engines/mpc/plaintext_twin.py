@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from veracausa.arrays import Array, Mask
-from veracausa.crypto.ring64.arithmetic import Arithmetic, Masked
-from veracausa.crypto.ring64.plaintext import Floating, Plain, real, whole
-from veracausa.crypto.ring64.words import Stream, Words, added
+from veracausa.crypto.ring64.arithmetic import Arithmetic, Floating, Masked, Plain, real, whole
+from veracausa.crypto.ring64.fixed64 import Stream, Words, added
 from veracausa.discovery.engines.mpc.network import SharedNetwork
 from veracausa.discovery.engines.mpc.party import first_weights, own_columns, targets_of
 from veracausa.discovery.engines.mpc.schedule import MpcSchedule

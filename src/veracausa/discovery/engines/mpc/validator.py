@@ -11,8 +11,8 @@ import torch
 
 from veracausa.arrays import Mask
 from veracausa.crypto.ring64.arithmetic import Masked, zeros
-from veracausa.crypto.ring64.dealer import Dealer
-from veracausa.crypto.ring64.words import Stream, Words, added, fresh_seed
+from veracausa.crypto.ring64.fixed64 import Stream, Words, added, fresh_seed
+from veracausa.crypto.ring64.shared import Dealer
 from veracausa.discovery.engines.mpc import protocol as kinds
 from veracausa.discovery.engines.mpc.network import SharedNetwork, shapes
 from veracausa.discovery.engines.mpc.protocol import as_tensor, as_words
