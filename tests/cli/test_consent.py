@@ -17,14 +17,13 @@ from typer.testing import CliRunner
 
 from veracausa.cli import console
 from veracausa.cli import main as cli
-from veracausa.cli.federation.run import show_terms
+from veracausa.cli.federation.site import show_terms
 from veracausa.errors import InputError
 from veracausa.federation import session_attempt as attempt
 from veracausa.federation.consent import Agreement, Terms
-from veracausa.federation.declared_messages import Declared
-from veracausa.federation.programs import party_program
-from veracausa.federation.site_program import SiteProgram
+from veracausa.federation.site_program import SiteProgram, party_program
 from veracausa.wire.link import parting_words
+from veracausa.wire.message import Declared
 
 TRAINING: dict[str, Any] = {
     "name": "risk",

@@ -24,7 +24,7 @@ from nvflare.fuel.f3.stats_pool import StatsPoolManager
 
 from federation.certificates import Authority
 from veracausa.wire.flare import tls_driver
-from veracausa.wire.flare.restricted_cell import STRAIGHT, GuardedCell
+from veracausa.wire.flare.restricted_cell import STRAIGHT, RestrictedCell
 
 MEMBERS = {"server": "bank", "hospital": "hospital", "lab": "lab"}
 
@@ -60,7 +60,7 @@ def guarded(tmp_path: Path) -> Iterator[Any]:
 
     own = Authority(tmp_path).member("hospital")
     url = tls_driver.url("tcp", "localhost:1", "bank")
-    seen.cell = GuardedCell("hospital", url, own.for_flare(), MEMBERS, gate, seen.heard.append, lambda arrived: True)
+    seen.cell = RestrictedCell("hospital", url, own.for_flare(), MEMBERS, gate, seen.heard.append, lambda arrived: True)
     yield seen
     CoreCell.ALL_CELLS.clear()
 

@@ -24,13 +24,12 @@ from veracausa.discovery.job import DiscoveryJob
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.errors import InputError, RunError, WireError
 from veracausa.escaping import escaped
-from veracausa.federation.declared_messages import Declared
-from veracausa.federation.own_ids import Counts
+from veracausa.federation.row_matching import Counts
 from veracausa.registry import Options
 from veracausa.runs.atomic import atomic_write
 from veracausa.training.split.protocol import MAX_ROWS
 from veracausa.wire.link import Link
-from veracausa.wire.message import Kind, TensorSpec, shown
+from veracausa.wire.message import Declared, Kind, TensorSpec, shown
 
 MAX_TEXT = 1 << 20
 MAX_HELD = 1 << 12

@@ -26,13 +26,11 @@ from veracausa.data.tables import Holding, TableFileOptions, own_table
 from veracausa.data.vertical import SPLITS, PartyData, Split
 from veracausa.errors import InputError, WireError
 from veracausa.events import Observer
-from veracausa.federation.declared_messages import MESSAGE, Declared
-from veracausa.federation.order import noting, rows_in_order
-from veracausa.federation.own_ids import IdFile, OwnIds
+from veracausa.federation.row_matching import IdFile, OwnIds, noting, rows_in_order
 from veracausa.training.split.program import Schema
 from veracausa.training.split.protocol import MAX_ROWS
 from veracausa.wire.link import Link
-from veracausa.wire.message import Kind, TensorSpec
+from veracausa.wire.message import MESSAGE, Declared, Kind, TensorSpec
 
 MAX_OUTPUTS = 1 << 16
 TASKS = ("classification", "regression")

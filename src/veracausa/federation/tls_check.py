@@ -42,14 +42,14 @@ def beside(member: str) -> str:
 
 def hello(name: str) -> bytes:
     """The engine's first words."""
-    from nvflare.fuel.f3.sfm.constants import HandshakeKeys, Types
+    from veracausa.wire.flare.engine import HandshakeKeys, Types
 
     return _frame(Types.HELLO, {HandshakeKeys.ENDPOINT_NAME: name, HandshakeKeys.TIMESTAMP: time.time()})
 
 
 def claim_over_tcp(connection: ssl.SSLSocket, name: str | None, patience: float = PATIENCE_S) -> Answer:
     """Say a name on an open TLS connection; None: say none, and ask for signs of life all the same."""
-    from nvflare.fuel.f3.sfm.constants import Types
+    from veracausa.wire.flare.engine import Types
 
     end = time.monotonic() + patience
     connection.settimeout(_PAUSE_S)
@@ -78,19 +78,18 @@ def claim_over_grpc(
 ) -> Answer:
     """The same over gRPC, to the port of `member`."""
     import grpc
-    from nvflare.fuel.f3.drivers.grpc.streamer_pb2 import Frame
-    from nvflare.fuel.f3.drivers.grpc.streamer_pb2_grpc import StreamerStub
-    from nvflare.fuel.f3.sfm.constants import Types
+
+    from veracausa.wire.flare.engine import GrpcFrame, StreamerStub, Types
 
     over = threading.Event()
 
-    def words() -> Iterator[Frame]:
+    def words() -> Iterator[GrpcFrame]:
         if name is not None:
-            yield Frame(seq=1, data=hello(name))
+            yield GrpcFrame(seq=1, data=hello(name))
         number = 1
         while not over.wait(_PAUSE_S):
             number += 1
-            yield Frame(seq=number, data=_frame(Types.PING, None))
+            yield GrpcFrame(seq=number, data=_frame(Types.PING, None))
 
     try:
         with grpc_channel(address, member, own) as channel:
@@ -107,12 +106,12 @@ def claim_over_grpc(
 def grpc_refusal(address: str, member: str, own: Credentials) -> str | None:
     """Why a gRPC dialler that expects `member` does not talk to this port; None: it does."""
     import grpc
-    from nvflare.fuel.f3.drivers.grpc.streamer_pb2 import Frame
-    from nvflare.fuel.f3.drivers.grpc.streamer_pb2_grpc import StreamerStub
+
+    from veracausa.wire.flare.engine import GrpcFrame, StreamerStub
 
     try:
         with grpc_channel(address, member, own) as channel:
-            first = Frame(seq=1, data=hello(beside(own.common_name)))
+            first = GrpcFrame(seq=1, data=hello(beside(own.common_name)))
             next(StreamerStub(channel).Stream(iter((first,)), timeout=PATIENCE_S), None)
         return None
     except grpc.RpcError as error:
@@ -132,7 +131,8 @@ def grpc_channel(address: str, member: str, own: Credentials):  # type: ignore[n
 
 def _frame(kind: int, content: dict[str, object] | None) -> bytes:
     import msgpack
-    from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
+
+    from veracausa.wire.flare.engine import PREFIX_LEN, Prefix
 
     payload = msgpack.packb(content)
     head = bytearray(PREFIX_LEN)
@@ -142,7 +142,7 @@ def _frame(kind: int, content: dict[str, object] | None) -> bytes:
 
 def _types(heard: bytes) -> list[int]:
     """The kinds of the whole frames at the start of what was heard."""
-    from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
+    from veracausa.wire.flare.engine import PREFIX_LEN, Prefix
 
     found, at = [], 0
     while len(heard) - at >= PREFIX_LEN:

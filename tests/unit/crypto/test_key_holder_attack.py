@@ -35,10 +35,7 @@ from veracausa.crypto.backends.bfv.ciphertexts import (  # noqa: E402  # noqa: E
     unpack,
 )
 from veracausa.crypto.backends.bfv.keys import BfvPublicKey, answered, first_half, fresh_noise, ternary  # noqa: E402
-from veracausa.crypto.randomness import (
-    SecureDraws,  # noqa: E402
-    Toss,  # noqa: E402
-)
+from veracausa.crypto.randomness import SecureDraws, Toss  # noqa: E402
 from veracausa.crypto.ring import P, Ring  # noqa: E402
 
 DRAWS = SecureDraws()

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veracausa.crypto.ring64 import fixed64 as rounding
-from veracausa.crypto.ring64.arithmetic import Arithmetic, Plain
+from veracausa.crypto.ring64.arithmetic import Arithmetic, PlaintextArithmetic
 from veracausa.crypto.ring64.fixed64 import SEED_BYTES, Stream, Words, decode, encode, fresh_seed, signed, word
-from veracausa.crypto.ring64.shared import Dealer, DealerTape, Shared
+from veracausa.crypto.ring64.shared import Dealer, DealerTape, SharedArithmetic
 from veracausa.errors import RunError, WireError
 
 Program = Callable[[Arithmetic, list[Words]], list[Words]]
@@ -61,7 +61,7 @@ def run_shared(program: Program, values: list[Words], parties: int, seed: int = 
     inputs = [shares_of(value, parties) for value in values]
 
     def work(at: int) -> None:
-        arithmetic = Shared(
+        arithmetic = SharedArithmetic(
             at == 0, masks[at], roundings[at], lambda s: board.add_up(at, s), lambda s: board.add_up(at, s)
         )
         arithmetic.begin(dealt)
@@ -81,10 +81,10 @@ def everything(arithmetic: Arithmetic, inputs: list[Words]) -> list[Words]:
     x, y, z = inputs
     a, b, c = arithmetic.mask(x, y, z)
     product = arithmetic.product(np.matmul, a, b)
-    (d,) = arithmetic.cut_and_mask((product, 9))
+    (d,) = arithmetic.truncate_and_mask((product, 9))
     inner = arithmetic.product(lambda p, q: (p * q).sum(-1), d, d)
     cubes, mixed = arithmetic.cube(c), arithmetic.times_square(c.view(lambda w: w[:1]), d.view(lambda w: w.T[:4, :3]))
-    short, shorter = arithmetic.cut((cubes, 12), (mixed, 20))
+    short, shorter = arithmetic.truncate((cubes, 12), (mixed, 20))
     return [product, inner, cubes, mixed, short, shorter, arithmetic.share(d)]
 
 
@@ -96,7 +96,7 @@ def some_inputs() -> list[Words]:
 @pytest.mark.parametrize("parties", [2, 3, 5])
 def test_shares_add_up_to_the_clear_computation(parties: int) -> None:
     inputs = some_inputs()
-    expected = everything(Plain(streams(parties, "roundings")), inputs)
+    expected = everything(PlaintextArithmetic(streams(parties, "roundings")), inputs)
     found, _ = run_shared(everything, inputs, parties)
     for one, other in zip(found, expected, strict=True):
         assert (one == other).all()
@@ -114,8 +114,8 @@ def test_rounding_is_next_door_whatever_the_mask(values: list[int], bits: int, s
     top = np.random.default_rng(seed + 1).integers(0, 2**64, (2, len(values)), dtype=np.uint64)
     above, high = rounding.mask_parts(mask, bits)
     opened = as_words(values) + rounding.OFFSET + mask
-    first = rounding.cut_share(opened, above - top[0], high - top[1], bits, True)
-    second = rounding.cut_share(opened, top[0], top[1], bits, False)
+    first = rounding.truncate_share(opened, above - top[0], high - top[1], bits, True)
+    second = rounding.truncate_share(opened, top[0], top[1], bits, False)
     for value, found, low in zip(values, signed(first + second), rounding.low_bits(mask, bits), strict=True):
         assert int(found) == (value + int(low)) >> bits
         assert int(found) - (value >> bits) in (0, 1)
@@ -123,17 +123,17 @@ def test_rounding_is_next_door_whatever_the_mask(values: list[int], bits: int, s
 
 def test_rounding_is_right_on_average() -> None:
     values = np.full(40_000, 1000 * 2**10 + 300, dtype=np.int64).view(np.uint64)
-    found = signed(Plain(streams(2, "average")).cut((values, 10))[0])
+    found = signed(PlaintextArithmetic(streams(2, "average")).truncate((values, 10))[0])
     assert set(found.tolist()) == {1000, 1001}
     assert abs(found.mean() - 1000 - 300 / 1024) < 0.012  # five standard errors
 
 
 def test_a_number_at_the_edge_of_the_range_is_refused_in_the_clear() -> None:
-    plain = Plain(streams(2, "edge"))
-    plain.cut((as_words([2**62 - 1, -(2**62) + 1]), 8))
+    plain = PlaintextArithmetic(streams(2, "edge"))
+    plain.truncate((as_words([2**62 - 1, -(2**62) + 1]), 8))
     for beyond in (2**62, -(2**63)):
         with pytest.raises(RunError, match="diverged"):
-            plain.cut((as_words([beyond]), 8))
+            plain.truncate((as_words([beyond]), 8))
 
 
 def test_what_is_opened_does_not_depend_on_the_secret_and_no_mask_serves_twice() -> None:
@@ -142,7 +142,7 @@ def test_what_is_opened_does_not_depend_on_the_secret_and_no_mask_serves_twice()
     def opened(shift: int, seed: int) -> Words:
         def program(arithmetic: Arithmetic, inputs: list[Words]) -> list[Words]:
             arithmetic.mask(*inputs)
-            return arithmetic.cut((inputs[0], 4))
+            return arithmetic.truncate((inputs[0], 4))
 
         inputs = [value + word(shift) for value in some_inputs()[:2]]
         _, board = run_shared(program, inputs, 3, seed)
@@ -197,7 +197,7 @@ def test_revealed_numbers_are_rounded_and_their_last_bits_are_drowned() -> None:
         return [arithmetic.reveal(inputs[0], 12)]
 
     values = as_words(np.arange(-40, 40) * 1000)
-    found = signed(Plain(streams(3, "roundings")).reveal(values, 12))
+    found = signed(PlaintextArithmetic(streams(3, "roundings")).reveal(values, 12))
     assert (np.abs(found - signed(values) / 4096) < 1).all()
     _, board = run_shared(program, [values], 3)
     sent = signed(np.sum(board.seen[0], axis=0, dtype=np.uint64)) - signed(values)

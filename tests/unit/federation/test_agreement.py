@@ -23,8 +23,8 @@ from veracausa.federation.consent import (
     difference,
     exchange,
 )
-from veracausa.federation.declared_messages import Declared
 from veracausa.wire.link import Link
+from veracausa.wire.message import Declared
 from veracausa.wire.threads import thread_links
 
 SENDS = (

@@ -12,7 +12,7 @@ import tomli_w
 from veracausa.errors import InputError
 from veracausa.federation import membership as provision
 from veracausa.federation.discovery_job import read_agreed
-from veracausa.federation.programs import party_program
+from veracausa.federation.site_program import party_program
 
 JOB: dict[str, Any] = {
     "kind": "discovery",

@@ -13,7 +13,7 @@ import pytest
 from veracausa.errors import InputError
 from veracausa.federation.export_import import export, import_part
 from veracausa.federation.inference import SitePrediction
-from veracausa.federation.programs import party_program
+from veracausa.federation.site_program import party_program
 from veracausa.wire.threads import run_threads, thread_links
 
 COLUMNS = {"bank": ("y",), "lab": ("a", "b")}
@@ -48,8 +48,8 @@ def test_it_predicts_elsewhere_as_before(tmp_path, trained, people):
         part = tmp_path / f"{name}.part.zip"
         manifest = export(trained.root / name, name, part)
         assert (manifest.party, manifest.role) == (name, "active" if name == "bank" else "passive")
-        with zipfile.ZipFile(part) as parcel:
-            whole = b"".join(parcel.read(entry) for entry in parcel.namelist())
+        with zipfile.ZipFile(part) as archive:
+            whole = b"".join(archive.read(entry) for entry in archive.namelist())
         assert str(tmp_path).encode() not in whole  # where the data lie stays at home
         assert import_part(part, tmp_path / "serving" / name) == manifest
     after = predicted(tmp_path / "serving", files)
@@ -121,16 +121,16 @@ def test_a_secret_seed_does_not_travel(tmp_path, organisations, table_job):
 
 
 def repacked(part, out, change=None, **files):
-    with zipfile.ZipFile(part) as parcel:
-        contents = {name: parcel.read(name) for name in parcel.namelist()}
+    with zipfile.ZipFile(part) as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
     contents |= files
     if change is not None:
         manifest = json.loads(contents["manifest.json"])
         change(manifest, contents)
         contents["manifest.json"] = json.dumps(manifest).encode()
-    with zipfile.ZipFile(out, "w") as parcel:
+    with zipfile.ZipFile(out, "w") as archive:
         for name, content in contents.items():
-            parcel.writestr(name, content)
+            archive.writestr(name, content)
     return out
 
 
@@ -175,11 +175,11 @@ def test_what_is_no_part_is_refused(tmp_path, trained):
 
 def test_a_compressed_part_is_refused(tmp_path, trained):
     export(trained.root / "lab", "lab", tmp_path / "lab.zip")
-    with zipfile.ZipFile(tmp_path / "lab.zip") as parcel:
-        contents = {name: parcel.read(name) for name in parcel.namelist()}
-    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as parcel:
+    with zipfile.ZipFile(tmp_path / "lab.zip") as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in contents.items():
-            parcel.writestr(name, content)
+            archive.writestr(name, content)
     with pytest.raises(InputError, match="compressed"):
         import_part(tmp_path / "bomb.zip", tmp_path / "out")
 

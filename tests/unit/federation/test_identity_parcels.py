@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from provisioned import JOB, join, provision_all
 from veracausa.errors import InputError
-from veracausa.federation import invitation as parcel
+from veracausa.federation import invitation as archive
 from veracausa.federation import membership as joining
 from veracausa.federation import membership as provision
 from veracausa.federation.invitation import new_folder
@@ -42,13 +42,13 @@ def zipped(path: Path, files: dict[str, bytes]) -> Path:
 
 @settings(max_examples=20)
 @given(st.dictionaries(st.sampled_from(["a.toml", "b.pem", "c.csr"]), st.binary(max_size=2000), min_size=1))
-def test_a_parcel_holds_what_was_packed(files: dict[str, bytes]) -> None:
+def test_an_archive_holds_what_was_packed(files: dict[str, bytes]) -> None:
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "parcel.zip"
-        parcel.write_parcel(path, files)
-        assert parcel.read_parcel(path, files, "a parcel") == files
+        path = Path(folder) / "archive.zip"
+        archive.write_archive(path, files)
+        assert archive.read_archive(path, files, "an archive") == files
 
 
 @pytest.mark.parametrize(
@@ -78,17 +78,17 @@ def test_a_name_twice_is_refused(tmp_path: Path) -> None:
         with pytest.warns(UserWarning, match="Duplicate"):
             archive.writestr("root.pem", b"other")
     with pytest.raises(InputError, match="nothing else"):
-        parcel.read_parcel(path, ("root.pem",), "a parcel")
+        archive.read_archive(path, ("root.pem",), "an archive")
 
 
 def test_a_bomb_is_refused(tmp_path: Path) -> None:
-    path = zipped(tmp_path / "bomb.zip", {"root.pem": bytes(4 * parcel.LIMIT)})
-    assert path.stat().st_size < parcel.LIMIT
+    path = zipped(tmp_path / "bomb.zip", {"root.pem": bytes(4 * archive.LIMIT)})
+    assert path.stat().st_size < archive.LIMIT
     with pytest.raises(InputError, match="larger than"):
-        parcel.read_parcel(path, ("root.pem",), "a parcel")
-    path.write_bytes(bytes(3 * parcel.LIMIT))
+        archive.read_archive(path, ("root.pem",), "an archive")
+    path.write_bytes(bytes(3 * archive.LIMIT))
     with pytest.raises(InputError, match="too large"):
-        parcel.read_parcel(path, ("root.pem",), "a parcel")
+        archive.read_archive(path, ("root.pem",), "an archive")
 
 
 @given(st.data())
@@ -103,21 +103,21 @@ def test_damage_is_one_sentence(data: st.DataObject) -> None:
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     del content[data.draw(st.integers(0, len(content))) :]
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "parcel.zip"
+        path = Path(folder) / "archive.zip"
         path.write_bytes(content)
         # Anything but an InputError fails here; and what is read in spite of the damage is what was packed.
         with suppress(InputError):
-            assert parcel.read_parcel(path, ("root.pem",), "a parcel") == {"root.pem": b"certificate " * 40}
+            assert archive.read_archive(path, ("root.pem",), "an archive") == {"root.pem": b"certificate " * 40}
 
 
 def test_no_file_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
-        parcel.read_parcel(tmp_path / "missing.zip", ("root.pem",), "a parcel")
+        archive.read_archive(tmp_path / "missing.zip", ("root.pem",), "an archive")
 
 
 @pytest.mark.parametrize("changed", provision.INVITATION)
 def test_a_request_for_another_federation_is_refused(changed: str, home: Path, tmp_path: Path) -> None:
-    files = parcel.read_parcel(home / "lab" / "lab.request.zip", provision.REQUEST, "a request")
+    files = archive.read_archive(home / "lab" / "lab.request.zip", provision.REQUEST, "a request")
     note = files["request.toml"].decode()
     own = provision.hashes(provision.invited(home / "coordinator", home / "coordinator" / "authority" / "rootCA.pem"))
     assert note.count(own[changed]) == 1
@@ -129,7 +129,7 @@ def test_a_request_for_another_federation_is_refused(changed: str, home: Path, t
 
 
 def test_a_request_of_no_member_or_another_is_refused(home: Path, tmp_path: Path) -> None:
-    files = parcel.read_parcel(home / "lab" / "lab.request.zip", provision.REQUEST, "a request")
+    files = archive.read_archive(home / "lab" / "lab.request.zip", provision.REQUEST, "a request")
     for said, sentence in (("nobody", "is no member of risk"), ("hospital", "asks for the name 'lab'")):
         note = files["request.toml"].replace(b'"lab"', f'"{said}"'.encode())
         path = zipped(tmp_path / "a.request.zip", {**files, "request.toml": note})
@@ -169,12 +169,12 @@ def test_a_second_key_needs_to_be_asked_for_and_a_renewal_does_not(home: Path, t
     coordinator = home / "coordinator"
     request = provision.read_request(coordinator, home / "bank" / "bank.request.zip")
     before = Credentials.of_folder(home / "bank").fingerprint
-    renewed = joining.accept(home / "bank", provision.approve(coordinator, request).parcel)
+    renewed = joining.accept(home / "bank", provision.approve(coordinator, request).archive)
     assert renewed.fingerprint != before
     with pytest.raises(InputError, match="certificate for another key already"):
         join(coordinator, tmp_path / "bank", "bank")
     request = provision.read_request(coordinator, tmp_path / "bank" / "bank.request.zip")
-    joining.accept(tmp_path / "bank", provision.approve(coordinator, request, replace=True).parcel).check("bank")
+    joining.accept(tmp_path / "bank", provision.approve(coordinator, request, replace=True).archive).check("bank")
 
 
 @pytest.mark.parametrize(

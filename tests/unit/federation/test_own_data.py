@@ -9,8 +9,8 @@ import pytest
 import tomli_w
 
 from veracausa.errors import InputError
-from veracausa.federation.own_data import check_own_data
-from veracausa.federation.programs import party_program
+from veracausa.federation.party_file import check_own_data
+from veracausa.federation.site_program import party_program
 
 TRAINING: dict[str, Any] = {
     "data": {"name": "csv", "label": "y"},

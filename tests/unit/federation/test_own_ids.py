@@ -12,15 +12,15 @@ import tomli_w
 from rich.console import Console
 
 from veracausa.cli import console
-from veracausa.cli.federation.run import _in_words, _show_ids
+from veracausa.cli.federation.site import _in_words, _show_ids
 from veracausa.errors import InputError, RunError, WireError
 from veracausa.federation import session_attempt as attempt
 from veracausa.federation.consent import Agreement, ConsentStore, Terms
 from veracausa.federation.inference import SitePrediction
 from veracausa.federation.members import WireLimits
-from veracausa.federation.own_ids import TooManyIds
 from veracausa.federation.party_file import party_toml
-from veracausa.federation.programs import party_program
+from veracausa.federation.row_matching import TooManyIds
+from veracausa.federation.site_program import party_program
 
 DAYS = [str(date(1920, 1, 1) + timedelta(days)) for days in range(36_525)]
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from veracausa.errors import InputError, PeerLost, RunError
-from veracausa.federation.programs import party_program
+from veracausa.federation.site_program import party_program
 from veracausa.report.run_page import headline, write_report
 from veracausa.runs.folder import Run
 from veracausa.runs.record import read_run

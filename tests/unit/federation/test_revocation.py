@@ -21,7 +21,7 @@ from veracausa.errors import InputError, PeerLost, WireError
 from veracausa.federation import membership as joining
 from veracausa.federation import membership as provision
 from veracausa.federation.identity import Authority, make_key, sign
-from veracausa.federation.invitation import new_folder, read_parcel, write_parcel
+from veracausa.federation.invitation import new_folder, read_archive, write_archive
 from veracausa.federation.membership import revoke
 from veracausa.wire.credentials import FILE, Credentials, DenyList, read_certificate, shown_by
 from veracausa.wire.flare import cell as cells
@@ -74,7 +74,7 @@ def test_after_a_replacement_the_old_certificate_does_not_get_in(home: Path) -> 
     meets(at_relay, old)
     assert let_in(coordinator, old)
     approval = provision.approve(coordinator, new_request(home), replace=True)
-    new = joining.accept(home / "lab-again", approval.parcel)
+    new = joining.accept(home / "lab-again", approval.archive)
     assert approval.revoked is not None
     assert approval.revoked.sha256[0] == old.fingerprint
     with pytest.raises(WireError, match=rf"of 'lab' was revoked \({old.fingerprint}\)"):
@@ -90,7 +90,7 @@ def test_every_certificate_of_a_revoked_key_is_out_and_none_is_signed_again(home
     kept = home / "first.pem"
     kept.write_bytes(first.certificate.read_bytes())
     request = provision.read_request(coordinator, home / "lab" / "lab.request.zip")
-    renewed = joining.accept(home / "lab", provision.approve(coordinator, request).parcel)
+    renewed = joining.accept(home / "lab", provision.approve(coordinator, request).archive)
     assert not (coordinator / FILE).exists()  # a renewal revokes nothing
     revoke(coordinator, ["lab"])
     assert not let_in(coordinator, renewed)
@@ -186,10 +186,10 @@ def test_a_file_moved_from_one_part_of_a_request_to_the_other_changes_its_finger
 def test_a_request_of_an_older_version_must_be_made_again_unless_it_renews(home: Path) -> None:
     new_request(home)
     for folder in (home / "lab", home / "lab-again"):
-        files = read_parcel(folder / "lab.request.zip", provision.REQUEST, "a request")
+        files = read_archive(folder / "lab.request.zip", provision.REQUEST, "a request")
         old = {**files, "request.toml": files["request.toml"].replace(b"version = 2\n", b"")}
         assert old != files
-        write_parcel(folder / "old.zip", old)
+        write_archive(folder / "old.zip", old)
         if folder.name == "lab":  # its key has a certificate: nothing is believed that was not before
             known = provision.read_request(home / "coordinator", folder / "old.zip")
             assert known.fingerprint == provision.request_fingerprint(old, 1)

@@ -34,7 +34,7 @@ def sites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sites]:
     monkeypatch.setattr(cells, "SELDOM", 0.1)
     monkeypatch.setattr(cells, "TICK", 0.02)
     monkeypatch.setattr(links, "IMPATIENT", 0.05)
-    monkeypatch.setattr(links, "DOUBT", 0.3)
+    monkeypatch.setattr(links, "RESTART_ANSWER_S", 0.3)
     made = Sites(tmp_path)
     yield made
     for site in made.sites.values():
@@ -367,7 +367,7 @@ def test_waiting_is_told_at_once_and_then_ever_more_rarely(sites: Sites) -> None
 
 
 def test_words_for_who_waits() -> None:
-    from veracausa.cli.federation.waiting import waiting_words
+    from veracausa.cli.federation.site import waiting_words
 
     unreachable = {"event": "unreachable", "member": "coordinator", "at": "h:1", "why": "no answer", "seconds": 1.0}
     assert waiting_words({"event": "waiting", "for": ["a", "b"], "seconds": 0.1}) == "waiting for a, b"

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from veracausa.cli.allow_model import AllowModel
-from veracausa.cli.federation.waiting import waiting_words
+from veracausa.cli.federation.site import waiting_words
 from veracausa.cli.interruption import GoOn, resumable
 from veracausa.errors import InputError
 

@@ -47,7 +47,7 @@ class Arithmetic(ABC):
         """Make numbers ready for products; one exchange for all of them."""
 
     @abstractmethod
-    def cut(self, *numbers: tuple[Words, int]) -> list[Words]:
+    def truncate(self, *numbers: tuple[Words, int]) -> list[Words]:
         """Each number rounded to so many bits fewer; one exchange for all of them."""
 
     @abstractmethod
@@ -70,8 +70,8 @@ class Arithmetic(ABC):
     def times_square(self, a: Masked, b: Masked) -> Words:
         """a·b², element by element."""
 
-    def cut_and_mask(self, *numbers: tuple[Words, int]) -> list[Masked]:
-        return self.mask(*self.cut(*numbers))
+    def truncate_and_mask(self, *numbers: tuple[Words, int]) -> list[Masked]:
+        return self.mask(*self.truncate(*numbers))
 
 
 def zeros(shape: tuple[int, ...]) -> Words:
@@ -84,7 +84,7 @@ class Source(Protocol):
     def take(self, shape: tuple[int, ...]) -> Words: ...
 
 
-class Plain(Arithmetic):
+class PlaintextArithmetic(Arithmetic):
     """NOT PROTECTED. Rounds as the dealt masks would, and refuses what would wrap unseen on shares."""
 
     def __init__(self, rounding_streams: Sequence[Source]) -> None:
@@ -93,7 +93,7 @@ class Plain(Arithmetic):
     def mask(self, *shares: Words) -> list[Masked]:
         return [Masked(share, zeros(share.shape)) for share in shares]
 
-    def cut(self, *numbers: tuple[Words, int]) -> list[Words]:
+    def truncate(self, *numbers: tuple[Words, int]) -> list[Words]:
         return [self._round(number, bits) for number, bits in numbers]
 
     def reveal(self, share: Words, bits: int) -> Words:
@@ -129,7 +129,7 @@ class Floating(Arithmetic):
         reals = [real(share) for share in shares]
         return [Masked(values, np.zeros_like(values)) for values in reals]
 
-    def cut(self, *numbers: tuple[Words, int]) -> list[Words]:
+    def truncate(self, *numbers: tuple[Words, int]) -> list[Words]:
         cut: list[Any] = [number / 2.0**bits for number, bits in numbers]
         return cut
 

@@ -104,7 +104,7 @@ def low_bits(mask: Words, bits: int) -> Words:
     return mask & word((1 << bits) - 1)
 
 
-def cut_share(opened: Words, above: Words, top: Words, bits: int, first: bool) -> Words:
+def truncate_share(opened: Words, above: Words, top: Words, bits: int, first: bool) -> Words:
     """A share of the rounded number, from x + OFFSET + r and shares of what `mask_parts` gives."""
     wrapped = word(1 << (63 - bits))
     opened_top = opened >> _TOP

@@ -33,7 +33,7 @@ class DealerTape:
             raise WireError("dealt", "the dealer sent more numbers than this stretch takes")
 
 
-class Shared(Arithmetic):
+class SharedArithmetic(Arithmetic):
     """`add_up` sends a share to all parties and gives the sum of theirs; `hand_over` opens columns to their owners.
 
     Of dependent numbers (products of masks) all parties but the first draw their shares; the first one's make the sums
@@ -62,11 +62,11 @@ class Shared(Arithmetic):
         opened = self._exchange([share + mask for share, mask in zip(shares, masks, strict=True)])
         return [Masked(*pair) for pair in zip(opened, masks, strict=True)]
 
-    def given(self, opened: Words) -> Masked:
+    def from_dealer(self, opened: Words) -> Masked:
         """A number that the dealer put in, masked."""
         return Masked(opened, self._masks.take(opened.shape))
 
-    def cut(self, *numbers: tuple[Words, int]) -> list[Words]:
+    def truncate(self, *numbers: tuple[Words, int]) -> list[Words]:
         masked, parts = [], []
         for number, _ in numbers:
             share = number + self._roundings.take(number.shape)
@@ -74,7 +74,7 @@ class Shared(Arithmetic):
             parts.append((self._dealt.take(number.shape), self._dealt.take(number.shape)))
         opened = self._exchange(masked)
         return [
-            rounding.cut_share(c, above, top, bits, self.first)
+            rounding.truncate_share(c, above, top, bits, self.first)
             for c, (above, top), (_, bits) in zip(opened, parts, numbers, strict=True)
         ]
 
@@ -128,12 +128,12 @@ class Dealer(Arithmetic):
     def mask(self, *shares: Words) -> list[Masked]:
         return [Masked(zeros(share.shape), total(self._masks, share.shape)) for share in shares]
 
-    def give(self, values: Words) -> tuple[Words, Masked]:
+    def deal_input(self, values: Words) -> tuple[Words, Masked]:
         """Put in a number of the dealer's own: what to tell all parties, and the number masked."""
         mask = total(self._masks, values.shape)
         return values + mask, Masked(zeros(values.shape), mask)
 
-    def cut(self, *numbers: tuple[Words, int]) -> list[Words]:
+    def truncate(self, *numbers: tuple[Words, int]) -> list[Words]:
         for number, bits in numbers:
             for part in rounding.mask_parts(total(self._roundings, number.shape), bits):
                 self._deal(part)

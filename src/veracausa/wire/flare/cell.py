@@ -15,12 +15,22 @@ import torch
 from veracausa.errors import InputError, PeerLost, WireError
 from veracausa.escaping import escaped
 from veracausa.wire.credentials import LOOK_S, Credentials, DenyList
-from veracausa.wire.flare.frames import HEADER, OF_A_SESSION, Frame, FrameType, Header, StaleFrame, parse
-from veracausa.wire.flare.handshake import Handshake, Waiting
+from veracausa.wire.flare.frames import (
+    CHANNEL,
+    HEADER,
+    OF_A_SESSION,
+    TOPIC,
+    Frame,
+    FrameGate,
+    FrameType,
+    Header,
+    StaleFrame,
+    flare_names,
+    parse,
+)
+from veracausa.wire.flare.handshake import Handshake, Waiting, not_opened
 from veracausa.wire.flare.link import FlareLink
-from veracausa.wire.flare.restricted_cell import CHANNEL, TOPIC, FrameGate, engine
 from veracausa.wire.flare.session import Opening, PeerIdentity, new_life, unpack
-from veracausa.wire.flare.tls_driver import not_opened
 
 if TYPE_CHECKING:
     from veracausa.federation.members import NetworkOptions
@@ -79,7 +89,7 @@ class FlareSite:
     def open(self) -> FlareSite:
         """Listen or dial, as the network says."""
         try:
-            from veracausa.wire.flare.restricted_cell import GuardedCell
+            from veracausa.wire.flare.restricted_cell import RestrictedCell
         except ImportError:
             raise InputError(
                 'the package nvflare is missing, which carries messages: pip install "veracausa[federation]"'
@@ -89,7 +99,7 @@ class FlareSite:
         # Everything that the engine has to say of a peer is said by this class, in words for a person.
         logging.getLogger("nvflare").setLevel(logging.CRITICAL)
         tls_driver.register()
-        self._cell = GuardedCell(
+        self._cell = RestrictedCell(
             self.network.cell(self.me),
             self._url(self.network.server, listen=self.me == self.network.server),
             self._credentials.for_flare(),
@@ -120,7 +130,7 @@ class FlareSite:
 
     def _check_open(self) -> None:
         """Refuse to go on where a port of this member could not be opened; the engine would try again for ever."""
-        from nvflare.fuel.f3.drivers.connector_info import Mode
+        from veracausa.wire.flare.engine import Mode
 
         for connector in list(self._cell.communicator.conn_manager.connectors.values()):
             if connector.mode != Mode.PASSIVE:
@@ -175,7 +185,7 @@ class FlareSite:
     @staticmethod
     def _came_from(message: Any) -> str:
         """The cell at the other end of the connection; its certificate was checked when it was opened."""
-        return str(message.get_prop(engine().MessagePropKey.ENDPOINT).name)
+        return str(message.get_prop(flare_names().MessagePropKey.ENDPOINT).name)
 
     def _brief(self, message: Any) -> bool:
         """Whether to take a message costs less than to hand it to another thread, and nothing is sent by it.
@@ -185,11 +195,11 @@ class FlareSite:
         payload, link = message.payload, self._link
         if link is None or len(payload) > BRIEF or payload[4] != FrameType.PIECE:
             return False
-        session = link.session_of(self.network.member(message.get_header(engine().MessageHeaderKey.ORIGIN)))
+        session = link.session_of(self.network.member(message.get_header(flare_names().MessageHeaderKey.ORIGIN)))
         return session is not None and payload[8:24] == session.id
 
     def _hear(self, message: Any) -> None:
-        cell = message.get_header(engine().MessageHeaderKey.ORIGIN)
+        cell = message.get_header(flare_names().MessageHeaderKey.ORIGIN)
         peer = self.network.member(cell)
         direct = self._came_from(message) == cell
         try:
@@ -253,13 +263,12 @@ class FlareSite:
                 log.warning("refused from %s (%d so far): %s", escaped(name), count, escaped(str(error)))
 
     def _transmit(self, peer: str, frame: Frame) -> bool:
-        from nvflare.fuel.f3.message import Message
-
+        from veracausa.wire.flare.engine import CellMessage
         from veracausa.wire.flare.restricted_cell import STRAIGHT
 
         try:
             headers = {STRAIGHT: True} if frame[4] in OF_A_SESSION and not self.sealed(peer) else {}
-            errors = self._cell.fire_and_forget(CHANNEL, TOPIC, self.network.cell(peer), Message(headers, frame))
+            errors = self._cell.fire_and_forget(CHANNEL, TOPIC, self.network.cell(peer), CellMessage(headers, frame))
         except RuntimeError:  # the cell was stopped meanwhile
             return False
         return not any(errors.values())
@@ -357,7 +366,7 @@ class FlareSite:
         if direct:
             link.lose(peer, "it began anew")
         else:
-            link.doubt(peer)
+            link.suspect_restart(peer)
 
     def _meet(self, peer: str, direct: bool, sort: FrameType, body: memoryview) -> None:
         with self._lock:

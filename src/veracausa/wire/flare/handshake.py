@@ -7,6 +7,8 @@ proved is given up for it.
 
 from __future__ import annotations
 
+import errno
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +20,6 @@ from veracausa.events import Observer
 from veracausa.wire.flare.frames import NO_SESSION, NUMBERED, FrameType, Header
 from veracausa.wire.flare.link import FlareLink
 from veracausa.wire.flare.session import Opening, Session, pack, unpack
-from veracausa.wire.flare.tls_driver import not_reached
 
 if TYPE_CHECKING:
     from veracausa.federation.members import NetworkOptions
@@ -265,3 +266,33 @@ class Waiting:
             self._pause = min(LONGEST, 2 * self._pause)
         self._next = now + self._pause
         self._notify(event())
+
+
+_FIXES = {
+    errno.EADDRINUSE: "another program has this port; stop it, or open another port with --listen HOST:PORT",
+    errno.EACCES: "this user may not open it; take a port above 1023 with --listen HOST:PORT",
+    errno.EADDRNOTAVAIL: "this machine does not have that address; give one that it has with --listen 0.0.0.0:PORT",
+}
+
+
+def not_opened(address: str, error: BaseException) -> str:
+    """The sentence for a port that could not be opened."""
+    if isinstance(error, socket.gaierror):
+        return f"cannot listen at {address}: no such host; give an address of this machine with --listen HOST:PORT"
+    number = getattr(error, "errno", None)
+    fix = _FIXES.get(number) if number is not None else None
+    return f"cannot listen at {address}: {fix or f'{error}; open another one with --listen HOST:PORT'}"
+
+
+def not_reached(address: str, patience: float = 3.0) -> str:
+    """Why a port cannot be dialled; where it can, that who listens there does not let this member in."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), patience).close()
+    except socket.gaierror:
+        return "no such host"
+    except TimeoutError:
+        return "no answer"
+    except OSError as error:
+        return str(error.strerror or error).lower()
+    return "the port answers, but does not let this member in (its certificate may be revoked or expired there)"

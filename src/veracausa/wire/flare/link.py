@@ -21,7 +21,7 @@ from veracausa.wire.ledger import Ledger
 from veracausa.wire.link import Link
 from veracausa.wire.message import Kind, Message, shown
 
-DOUBT = 1.5
+RESTART_ANSWER_S = 1.5
 """Seconds in which a peer must answer that is said to have begun anew."""
 IMPATIENT = 1.0
 """Seconds without a sign of the peer having read more, after which it is asked."""
@@ -124,14 +124,14 @@ class FlareLink(Link):
                     self._out.tell(sender, FrameType.STATE)
                 if (message := self._readable(sender, item[0])) is not None:
                     if told:
-                        self._out.whisper("")
+                        self._out.announce_waiting("")
                     return message
                 if time.monotonic() - start > self.timeout:
                     raise self._peers.silence_of(sender)
             elif not heard and not told:
                 # Half-way to the time-out the others learn whom this party waits for: then nobody blames it.
                 told = True
-                self._out.whisper(sender)
+                self._out.announce_waiting(sender)
             elif not heard:
                 raise self._peers.silence_of(self._peers.blamed_for(sender))
 
@@ -235,8 +235,8 @@ class FlareLink(Link):
             moved = own.acknowledge(header)
             if header.sort is FrameType.STATE and header.number == own.probe and own.probe:
                 own.latency = time.monotonic() - own.asked_at
-                if own.doubted:
-                    own.doubted = 0.0
+                if own.suspected_at:
+                    own.suspected_at = 0.0
                     self.refuse(peer, WireError("frame", "says that it began anew, but it goes on"))
                 # Nothing more has arrived since it was asked before: what is on its way may be lost.
                 if not moved and header.arrived < own.out.next and own.stuck == header.arrived:
@@ -257,13 +257,13 @@ class FlareLink(Link):
         """Count a frame that was true once; nothing else comes of it."""
         self._peers.pass_over(peer)
 
-    def doubt(self, peer: str) -> None:
+    def suspect_restart(self, peer: str) -> None:
         """A relay says that the peer began anew: unless the peer itself answers soon, it is lost."""
         own = self._of[peer]
         with self._changed:
-            if own.doubted:
+            if own.suspected_at:
                 return
-            own.doubted = time.monotonic()
+            own.suspected_at = time.monotonic()
         self._out.ask(peer)
 
     def lose(self, peer: str, reason: str) -> None:
@@ -286,7 +286,7 @@ class FlareLink(Link):
                 waiting = bool(own.out) and now - max(own.moved_at, own.asked_at) > IMPATIENT
                 curious = now - own.asked_at > 5 * IMPATIENT
                 unsaid = own.unsaid > 0 or own.freed > 0
-                gone = own.doubted and now - own.doubted > DOUBT
+                gone = own.suspected_at and now - own.suspected_at > RESTART_ANSWER_S
             if gone:
                 self.lose(peer, "it began anew")
             elif waiting or curious:

@@ -41,7 +41,7 @@ class Peer:
     """Frames that were read and that the peer does not know to be."""
     freed: int = 0
     """Bytes of frames that were read as they came and that the peer does not know to be."""
-    doubted: float = 0.0
+    suspected_at: float = 0.0
     """Since when it is said to have begun anew."""
     arrived_there: int = 0
     asked_at: float = 0.0
@@ -211,7 +211,7 @@ class Sending:
         text = json.dumps(words).encode()
         self._numbered(peer, FrameType.WORDS, bytearray(HEADER.size) + text, wait=False)
 
-    def whisper(self, awaited: str) -> None:
+    def announce_waiting(self, awaited: str) -> None:
         """Let everybody know whom this party waits for; nobody: an empty name."""
         for peer in self._peers.of:
             self.say(peer, {"awaits": awaited})
@@ -278,7 +278,7 @@ class Sending:
                     peers.check_alive(peer)
             if room:
                 if told:
-                    self.whisper("")
+                    self.announce_waiting("")
                 return
             if told:
                 lost = peers.blamed_for(peer)
@@ -286,7 +286,7 @@ class Sending:
                     PeerLost(peer, f"read nothing for {peers.timeout:g} s") if lost == peer else peers.silence_of(lost)
                 )
             told = True
-            self.whisper(peer)
+            self.announce_waiting(peer)
 
 
 def _head(own: Peer, sort: FrameType, number: int) -> bytes:

@@ -22,7 +22,7 @@ from veracausa.crypto.backends.bfv.ciphertexts import (
     unwrap,
     wrap,
 )
-from veracausa.crypto.backends.bfv.keys import SEED, BfvPublicKey, BfvSecretKey, Products, cut, first_half
+from veracausa.crypto.backends.bfv.keys import SEED, BfvPublicKey, BfvSecretKey, Products, chunks, first_half
 from veracausa.crypto.backends.bfv.packing import Indices, Packing, ReplyPacking
 from veracausa.crypto.randomness import Masks, Toss
 from veracausa.crypto.ring import Ring, Small
@@ -121,7 +121,7 @@ class BFVRows(EncryptedRows):
         size = packed_size(ALL)
         payload = unwrap("rows", _shape(peer, packing), key.fingerprint, encrypted, packing.ciphertexts * size)
         label = _label(peer, packing)
-        numbered = zip(cut(payload, size), count(), strict=False)
+        numbered = zip(chunks(payload, size), count(), strict=False)
         read = (key.ciphertext(unpack("rows", part, ALL), *label, number) for part, number in numbered)
         self._blocks = [
             [[list(islice(read, packing.columns)) for _ in range(block.depth)] for _ in range(block.strands)]
@@ -217,7 +217,7 @@ def products_with(key: BfvPublicKey, peer: str, number: int, encrypted: Bytes, v
     payload = unwrap("values", shape, key.fingerprint, encrypted, _count(values.size) * size)
 
     def sums() -> Iterator[Products]:
-        for at, (part, own) in enumerate(zip(cut(payload, size), _parts(values), strict=True)):
+        for at, (part, own) in enumerate(zip(chunks(payload, size), _parts(values), strict=True)):
             ciphertext = key.ciphertext(unpack("values", part, ALL), "values", peer, number, at)
             yield [(ciphertext, factor(encode(own)))] if own.any() else []
 
@@ -269,7 +269,7 @@ def replies_size(count: int) -> int:
 def opened_replies(purpose: str, secret: BfvSecretKey, payload: memoryview) -> Iterator[Ring]:
     """The slots of each reply in turn."""
     seed = bytes(payload[:SEED])
-    for number, second in enumerate(cut(payload[SEED:], packed_size(SENT))):
+    for number, second in enumerate(chunks(payload[SEED:], packed_size(SENT))):
         yield secret.decrypt(purpose, first_half(seed, number), second)
 
 

@@ -145,7 +145,7 @@ class BfvPublicKey:
         payload = unwrap("key", owner, NO_KEY, data, ZEROS * packed_size(ALL))
         self.owner, self.toss = owner, toss
         self.fingerprint = fingerprint(owner.encode(), toss.seed, payload)
-        first = [unpack("key", part, ALL) for part in cut(payload, packed_size(ALL))]
+        first = [unpack("key", part, ALL) for part in chunks(payload, packed_size(ALL))]
         for prime in range(ALL):
             # Uniform numbers hardly ever meet. Such a key would harm its owner alone, and is no key of this scheme.
             if np.unique([zero[prime] for zero in first]).size < ZEROS * DEGREE * 0.95:
@@ -195,7 +195,7 @@ def answered(total: seal.Ciphertext, first: Residues) -> tuple[Residues, Ring]:
     return second, rounded(np.where(own >= first, own - first, own + (moduli - first)))
 
 
-def cut(payload: memoryview, size: int) -> list[memoryview]:
+def chunks(payload: memoryview, size: int) -> list[memoryview]:
     return [payload[at : at + size] for at in range(0, len(payload), size)]
 
 

@@ -114,7 +114,7 @@ class StrongValidator(MpcSchedule):
         self.judge.see(squares, sum(float(message.meta["loss"]) for message in messages))
 
     def _give(self, numbers: Words) -> list[Masked]:
-        pairs = [self.arithmetic.give(number) for number in numbers]
+        pairs = [self.arithmetic.deal_input(number) for number in numbers]
         told = np.stack([opened for opened, _ in pairs]) if pairs else numbers
         for party in self.plan.parties:
             self.link.send(party, self.given_kind, self.looks, {"words": as_tensor(told)})

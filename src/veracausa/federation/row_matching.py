@@ -1,30 +1,107 @@
-"""Common rows in one order that all take, and that says nothing of anybody's file.
+"""Rows that all parties have, matched by their ids and put into one secret order.
 
-The order of a file is a secret: one that is sorted by the label, or by a date, tells it row by row. So the leader (who
-holds the labels, or comes first) orders rows by a keyed hash of their ids. The key is drawn by the system and never
-leaves the leader. It is kept, so that an alignment that is done again gives the same order and checkpoints go on.
+A party checks its own ids first, and how many its partners bring. Private set intersection (`alignment`) then finds the
+common rows. The order of a file is a secret: a file sorted by the label tells the label of every row. So the leader
+(who holds the labels, or comes first) orders rows by a keyed hash of their ids. The system draws the key, and the key
+never leaves the leader. It is kept, so that a repeated alignment gives the same order and checkpoints stay valid.
 """
 
 from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from veracausa.alignment import guessing
 from veracausa.alignment.masking import POINT
 from veracausa.alignment.program import AlignmentProgram
-from veracausa.alignment.settings import AlignmentSettings
-from veracausa.errors import InputError, WireError
+from veracausa.alignment.settings import AlignmentSettings, OwnOptions
+from veracausa.data.ids import normal_keys
+from veracausa.errors import InputError, RunError, WireError
 from veracausa.events import Observer
-from veracausa.federation.declared_messages import MESSAGE, Declared
-from veracausa.federation.own_ids import IdFile
+from veracausa.federation.party_file import ALIGNMENT
 from veracausa.training.split.protocol import MAX_ROWS
 from veracausa.wire.link import Link
-from veracausa.wire.message import Kind, TensorSpec
+from veracausa.wire.message import MESSAGE, Declared, Kind, TensorSpec
+
+Counts = tuple[int, int]
+"""Ids of a party's rows, and of its test rows where they have a file of their own; else 0."""
+
+
+class TooManyIds(RunError):
+    """A partner announces more ids than this party takes."""
+
+
+@dataclass(frozen=True)
+class IdFile:
+    """The ids of one file, as a party brings them to one alignment."""
+
+    ids: Sequence[str]
+    source: str
+    """Names the file in messages."""
+    options: OwnOptions = field(default_factory=OwnOptions)
+    number: int = 0
+    """Tells several alignments of the same parties apart."""
+    expected: Mapping[str, int] | None = None
+    """How many ids all have agreed that each other party brings; None: nothing was agreed."""
+
+
+class OwnIds:
+    """A party's ids of a whole job, found in order at home: none is missing, none stands there twice."""
+
+    def __init__(self, me: str, settings: AlignmentSettings, options: OwnOptions, files: Sequence[IdFile]) -> None:
+        self.me, self.settings, self.options, self.files = me, settings, options, tuple(files)
+        self.agreed: Mapping[str, Counts] | None = None
+        """What the others have announced, once all have said yes."""
+        self._keys = [normal_keys(file.ids, settings.rules, file.source) for file in self.files]
+        own = len(self._keys[0])
+        if settings.mode == "active" and me == settings.parties[0] and options.pad_to > own:
+            raise InputError(
+                f"party.toml: {ALIGNMENT}.pad_to = {options.pad_to}: with match = 'active' this party's {own} rows are "
+                "the agreed ones, and their number cannot be hidden; leave it out"
+            )
+
+    @property
+    def announced(self) -> Counts:
+        """What the others are told, before anybody says yes."""
+        train, *test = (self.options.announced(len(keys)) for keys in self._keys)
+        return train, test[0] if test else 0
+
+    def brought(self, number: int) -> IdFile:
+        """The ids of an alignment: 0 of all rows, 1 of test rows, which may lie among the others."""
+        file = self.files[min(number, len(self.files) - 1)]
+        expected = (
+            None if self.agreed is None else {peer: both[number] or both[0] for peer, both in self.agreed.items()}
+        )
+        return IdFile(file.ids, file.source, self.options, number, expected)
+
+    def refuse(self, announced: Mapping[str, Counts]) -> None:
+        """Refuse a partner that announces too many, before a person is asked and before an id is masked."""
+        for peer, file, theirs in self._met(announced):
+            if (problem := self.options.too_many(peer, theirs, len(self._keys[file]))) is not None:
+                raise TooManyIds(problem)
+
+    def notes(self, announced: Mapping[str, Counts]) -> tuple[str, ...]:
+        """What a person should know of ids before saying yes."""
+        spaces = [guessing.id_space(keys) for keys in self._keys]
+        told = [*guessing.own_risk(spaces[0], Path(self.files[0].source).name)]
+        for peer, file, theirs in self._met(announced):
+            told += guessing.before(len(self._keys[file]), {peer: theirs}, spaces[file])
+        return tuple(dict.fromkeys(told))
+
+    def _met(self, announced: Mapping[str, Counts]) -> Iterator[tuple[str, int, int]]:
+        """Every partner whose ids meet this party's, which of its files they meet, and how many they are."""
+        for peer, both in announced.items():
+            if peer in self.settings.parties and self.settings.intersects(self.me, peer):
+                for number in range(2 if both[1] or len(self._keys) > 1 else 1):
+                    yield peer, min(number, len(self._keys) - 1), both[number] or both[0]
+
 
 FINGERPRINT = 16
 NOTHING = bytes(FINGERPRINT)

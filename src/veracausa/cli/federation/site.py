@@ -1,4 +1,4 @@
-"""`veracausa federation run`: one party takes part in the agreed job."""
+"""`veracausa federation run`, `serve` and `status`: one member's site while a job runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from veracausa.cli.allow_model import AllowModel
-from veracausa.cli.federation.waiting import waiting_words
 from veracausa.cli.interruption import GoOn, resumable
 
 if TYPE_CHECKING:
@@ -54,8 +53,8 @@ def run(
 
 def _take_part(folder: Path, yes: bool, job_seed: bool, listen: str | None, allow_model: str | None) -> None:
     from veracausa.cli import console
-    from veracausa.federation.programs import party_program
     from veracausa.federation.session_attempt import Site, run_site
+    from veracausa.federation.site_program import party_program
 
     site = Site.read(folder, listen)
     prepared = party_program(folder, site.me, secret=not job_seed, allow_model=allow_model)
@@ -156,3 +155,108 @@ def _in_words(event: Mapping[str, Any]) -> str:
         case "lost":
             return f"{event['reason']}; waiting for its return"
     return ""
+
+
+def serve(
+    folder: Annotated[Path, typer.Argument(help="The serving member's folder of this federation.")],
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            "--listen",
+            metavar="HOST:PORT",
+            help="The port to open, where a firewall forwards the agreed address to it.",
+        ),
+    ] = None,
+) -> None:
+    """Open the port that the others dial, and relay between them until stopped. Takes no part in the job itself.
+
+    What is relayed is encrypted between its two ends: this member can see who talks to whom and how much, not what.
+    """
+
+    from veracausa.cli import console
+    from veracausa.federation.session_attempt import Site
+    from veracausa.federation.session_attempt import serve as relay
+
+    site = Site.read(folder, listen)
+
+    if notice := site.credentials.expires_soon():
+        console.err.print(f"note: {notice}", markup=False, soft_wrap=True)
+
+    def tell(event: Mapping[str, Any]) -> None:
+        match event["event"]:
+            case "serves":  # the port is open
+                opened = event["at"] if listen is None else f"{event['at']} (open here: {listen})"
+                line = f"{site.me} serves {site.network.name} at {opened}; stop with Ctrl-C"
+            case "came":
+                line = f"{event['member']} is here"
+            case _:
+                line = f"{event['member']} has left"
+        console.out.print(line, markup=False, soft_wrap=True)
+
+    try:
+        relay(site, tell)
+    except KeyboardInterrupt:
+        console.out.print("stopped", markup=False)
+
+
+def status(
+    folder: Annotated[Path, typer.Argument(help="This party's folder of the federation.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as one line of JSON.")] = False,
+) -> None:
+    """Say who is here, at which step, how fast messages cross, and how much was sent."""
+    from veracausa.cli import console
+    from veracausa.federation.status import ENDED, read_status
+    from veracausa.report.figures import format_bytes
+    from veracausa.wire.credentials import Credentials
+
+    told = read_status(folder)
+    own = Credentials.of_folder(folder)
+    notice = own.expires_soon()
+    if as_json:
+        certificate = {"valid_until": own.expires.isoformat(), "note": notice, "sha256": own.fingerprint}
+        console.print_json_line({**told, "certificate": certificate})
+        return
+    state = told["state"] if told["alive"] or told["state"] in ENDED else f"gone (was: {told['state']})"
+    console.out.print(f"{told['me']}: {state}, attempt {told['attempt']}, step {told['step']}", markup=False)
+    if told.get("waits_for"):
+        console.out.print(f"waiting for {', '.join(told['waits_for'])}", markup=False)
+    if told.get("unreachable") and told["alive"]:
+        out = told["unreachable"]
+        console.out.print(f"cannot reach {out['member']} at {out['at']}: {out['why']}", markup=False, soft_wrap=True)
+    if told.get("error"):
+        console.out.print(told["error"], markup=False, soft_wrap=True)
+    if "bytes_sent" in told:
+        console.out.print(f"sent {format_bytes(told['bytes_sent'])} in {told['messages']} messages", markup=False)
+    table = console.plain_table("member", "step", "round trip", "heard", "refused", "stale")
+    for name, seen in told.get("members", {}).items():
+        latency = "–" if seen["latency"] is None else f"{seen['latency'] * 1e3:.1f} ms"
+        counts = (str(seen["refused"]), str(seen.get("stale", 0)))
+        console.add_plain_row(table, name, str(seen["step"]), latency, f"{seen['silent']:.0f} s ago", *counts)
+    if table.row_count:
+        console.out.print(table)
+    console.out.print(f"certificate valid until {own.expires:%Y-%m-%d}", markup=False)
+    if notice:
+        console.out.print(f"note: {notice}", markup=False, soft_wrap=True)
+
+
+def waiting_words(event: Mapping[str, Any]) -> str:
+    """The line for an event of waiting; empty where it is another event."""
+    match event["event"]:
+        case "waiting":
+            return f"waiting for {', '.join(event['for'])}{_so_far(event.get('seconds', 0.0))}"
+        case "unreachable":
+            why = f"cannot reach {_who(event)} at {event['at']}: {event['why']}"
+            return f"{why}; trying again{_so_far(event['seconds'])}"
+        case "reached":
+            return f"{_who(event)} at {event['at']} can be reached again"
+    return ""
+
+
+def _who(event: Mapping[str, Any]) -> str:
+    return "the coordinator" if event["member"] == "coordinator" else f"{event['member']}, which serves,"
+
+
+def _so_far(seconds: float) -> str:
+    if seconds < 5:
+        return ""
+    return f" ({seconds:.0f} s so far)" if seconds < 120 else f" ({seconds / 60:.0f} min so far)"
