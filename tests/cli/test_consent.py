@@ -22,7 +22,7 @@ from veracausa.errors import InputError
 from veracausa.federation import session_attempt as attempt
 from veracausa.federation.consent import Agreement, Terms
 from veracausa.federation.site_program import SiteProgram, party_program
-from veracausa.wire.link import parting_words
+from veracausa.wire.link import closing_reason
 from veracausa.wire.message import Declared
 
 TRAINING: dict[str, Any] = {
@@ -159,7 +159,7 @@ def test_a_full_disk_does_not_advise_an_option_that_is_not_there(number, code, w
     (InputError("no id is held by every party"), "no id is held by every party"),
 ])  # fmt: skip
 def test_what_a_partner_is_told(error, words):
-    assert parting_words(error) == words
+    assert closing_reason(error) == words
 
 
 def call(*arguments: str) -> str:

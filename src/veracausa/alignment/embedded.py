@@ -1,4 +1,4 @@
-"""Tables to be aligned, as files: their ids as text, and what is written when the common rows are known."""
+"""An alignment of several files on one machine, for one operator: read their ids, run every party, write the rows."""
 
 from __future__ import annotations
 

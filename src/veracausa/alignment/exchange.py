@@ -1,4 +1,8 @@
-"""Sets that cross in many messages, all parties in step: nobody runs ahead, and nobody is silent for long."""
+"""The messages of an alignment: a handshake, then sets that cross in chunks.
+
+The handshake compares settings and counts before anything of an id leaves. Afterwards all parties send one chunk a
+step: nobody runs ahead, and nobody is silent for long.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +17,95 @@ import torch
 from numpy.typing import NDArray
 
 from veracausa.alignment.masking import POINT, Points, SmallOrder, Workers, fault, tags
-from veracausa.alignment.settings import MOST, AlignmentSettings, OwnOptions
+from veracausa.alignment.settings import CHUNK, MOST, AlignmentSettings, OwnOptions
 from veracausa.errors import WireError
 from veracausa.wire.link import Link
 from veracausa.wire.message import Kind, Message, TensorSpec, shown
+
+NONCE = 32
+
+HELLO = Kind("align hello", {"nonce": TensorSpec(torch.uint8, (NONCE,))}, {"settings": str, "count": int})
+"""Everybody to everybody, once: what was agreed, how many ids will come, and a part of the session's label."""
+
+MASKED = Kind("align masked", {"points": TensorSpec(torch.uint8, (None, POINT), CHUNK)}, secret_shared=True)
+"""A part of a set of ids, shuffled, each under the exponents of everyone it has passed. Of no ids: a sign of life."""
+
+COMMON = Kind("align common", {}, {"count": int})
+"""From the active party: how many ids there are in common."""
+
+POSITIONS = Kind("align positions", {"positions": TensorSpec(torch.int64, (None,), CHUNK)}, secret_shared=True)
+"""Mode `all`: where the common ids stand in a shuffled set, in the agreed order; on the way back to the set's owner."""
+
+PLACES = Kind("align places", {"places": TensorSpec(torch.int64, (None, 2), CHUNK)}, secret_shared=True)
+"""Mode `active`: where an id stands in the set that this party sent, and which place it has in the agreed order."""
 
 Outgoing = Iterator[Mapping[str, NDArray[np.generic]]]
 """For every step, what goes to whom."""
 
 NOTHING: Points = np.empty((0, POINT), dtype=np.uint8)
+
+
+@dataclass(frozen=True)
+class AlignmentSession:
+    """What all parties know before the first id crosses."""
+
+    domain: bytes
+    """What ids are hashed under: no other session has the same."""
+    counts: Mapping[str, int]
+
+
+def handshake(
+    link: Link, settings: AlignmentSettings, ids: int, own: OwnOptions, expected: Mapping[str, int] | None = None
+) -> AlignmentSession:
+    """Exchange settings, nonces and counts with everybody. Refuse a party that differs or brings too many ids.
+
+    `ids` are this party's own. `expected` says how many the others have announced before, where they have.
+    """
+    count = own.announced(ids)
+    agreed = settings.agreed()
+    nonces = {link.me: secrets.token_bytes(NONCE)}
+    counts = {link.me: count}
+    others = [name for name in settings.parties if name != link.me]
+    for peer in others:
+        nonce = torch.frombuffer(bytearray(nonces[link.me]), dtype=torch.uint8)
+        link.send(peer, HELLO, 0, {"nonce": nonce}, settings=agreed, count=count)
+    for peer in others:
+        hello = receive(link, peer, HELLO, 0)
+        _compare(agreed, str(hello.meta["settings"]), peer)
+        theirs = int(hello.meta["count"])
+        if expected is not None and theirs != expected.get(peer):
+            said = expected.get(peer, 0)
+            raise WireError("align hello.count", f"{peer!r} brings {theirs} ids, {said} is what all have agreed to")
+        _refuse(peer, theirs, ids, own, settings.intersects(link.me, peer))
+        nonces[peer], counts[peer] = hello.tensors["nonce"].numpy().tobytes(), theirs
+    # One honest nonce among them makes the label new, whatever the others chose.
+    label = hashlib.sha256(agreed.encode() + b"".join(nonces[name] for name in settings.parties)).digest()
+    return AlignmentSession(b"veracausa-align-curve25519_XMD:SHA-512_ELL2_NU_" + label, counts)
+
+
+def _refuse(peer: str, theirs: int, ids: int, own: OwnOptions, met: bool) -> None:
+    """Who brings nothing, or more than is taken; of one whose ids meet nobody's here, more than can be waited for."""
+    most = max(MOST, own.limit(ids))
+    if not 1 <= theirs <= most:
+        raise WireError("align hello.count", f"{peer!r} brings {theirs} ids, 1 to {most} are taken")
+    if met and (problem := own.too_many(peer, theirs, ids)) is not None:
+        raise WireError("align hello.count", problem)
+
+
+def _compare(ours: str, theirs: str, peer: str) -> None:
+    if ours == theirs:
+        return
+    try:
+        other = json.loads(theirs)
+    except (ValueError, RecursionError):
+        other = None
+    if not isinstance(other, dict):
+        raise WireError("align hello.settings", f"cannot be read (from {peer!r})")
+    for name, value in json.loads(ours).items():
+        if other.get(name) != value:
+            said = shown(json.dumps(other.get(name)))
+            raise WireError(f"align hello.settings.{name}", f"is {said} at {peer!r}, here it is {json.dumps(value)}")
+    raise WireError("align hello.settings", f"has settings that are not known here (from {peer!r})")
 
 
 def steps_of(counts: Iterable[int]) -> int:
@@ -106,87 +190,3 @@ def _name(kind: Kind) -> str:
 
 def _refused(kind: Kind, problem: str, sender: str) -> WireError:
     return WireError(f"{kind.name}.{_name(kind)}", f"{problem} (from {sender!r})")
-
-
-VERSION = 1
-CHUNK = 4096
-"""Points or positions in one message; every set crosses in messages of this many, and the rest in its last."""
-NONCE = 32
-
-HELLO = Kind("align hello", {"nonce": TensorSpec(torch.uint8, (NONCE,))}, {"settings": str, "count": int})
-"""Everybody to everybody, once: what was agreed, how many ids will come, and a part of the session's label."""
-
-MASKED = Kind("align masked", {"points": TensorSpec(torch.uint8, (None, POINT), CHUNK)}, secret_shared=True)
-"""A part of a set of ids, shuffled, each under the exponents of everyone it has passed. Of no ids: a sign of life."""
-
-COMMON = Kind("align common", {}, {"count": int})
-"""From the active party: how many ids there are in common."""
-
-POSITIONS = Kind("align positions", {"positions": TensorSpec(torch.int64, (None,), CHUNK)}, secret_shared=True)
-"""Mode `all`: where the common ids stand in a shuffled set, in the agreed order; on the way back to the set's owner."""
-
-PLACES = Kind("align places", {"places": TensorSpec(torch.int64, (None, 2), CHUNK)}, secret_shared=True)
-"""Mode `active`: where an id stands in the set that this party sent, and which place it has in the agreed order."""
-
-
-@dataclass(frozen=True)
-class AlignmentSession:
-    """What all parties know before the first id crosses."""
-
-    domain: bytes
-    """What ids are hashed under: no other session has the same."""
-    counts: Mapping[str, int]
-
-
-def greet(
-    link: Link, settings: AlignmentSettings, ids: int, own: OwnOptions, expected: Mapping[str, int] | None = None
-) -> AlignmentSession:
-    """Tell everybody, hear everybody, and refuse whoever means something else, or brings too many ids.
-
-    `ids` are this party's own. `expected` says how many the others have announced before, where they have.
-    """
-    count = own.announced(ids)
-    agreed = settings.agreed()
-    nonces = {link.me: secrets.token_bytes(NONCE)}
-    counts = {link.me: count}
-    others = [name for name in settings.parties if name != link.me]
-    for peer in others:
-        nonce = torch.frombuffer(bytearray(nonces[link.me]), dtype=torch.uint8)
-        link.send(peer, HELLO, 0, {"nonce": nonce}, settings=agreed, count=count)
-    for peer in others:
-        hello = receive(link, peer, HELLO, 0)
-        _compare(agreed, str(hello.meta["settings"]), peer)
-        theirs = int(hello.meta["count"])
-        if expected is not None and theirs != expected.get(peer):
-            said = expected.get(peer, 0)
-            raise WireError("align hello.count", f"{peer!r} brings {theirs} ids, {said} is what all have agreed to")
-        _refuse(peer, theirs, ids, own, settings.intersects(link.me, peer))
-        nonces[peer], counts[peer] = hello.tensors["nonce"].numpy().tobytes(), theirs
-    # One honest nonce among them makes the label new, whatever the others chose.
-    label = hashlib.sha256(agreed.encode() + b"".join(nonces[name] for name in settings.parties)).digest()
-    return AlignmentSession(b"veracausa-align-curve25519_XMD:SHA-512_ELL2_NU_" + label, counts)
-
-
-def _refuse(peer: str, theirs: int, ids: int, own: OwnOptions, met: bool) -> None:
-    """Who brings nothing, or more than is taken; of one whose ids meet nobody's here, more than can be waited for."""
-    most = max(MOST, own.limit(ids))
-    if not 1 <= theirs <= most:
-        raise WireError("align hello.count", f"{peer!r} brings {theirs} ids, 1 to {most} are taken")
-    if met and (problem := own.too_many(peer, theirs, ids)) is not None:
-        raise WireError("align hello.count", problem)
-
-
-def _compare(ours: str, theirs: str, peer: str) -> None:
-    if ours == theirs:
-        return
-    try:
-        other = json.loads(theirs)
-    except (ValueError, RecursionError):
-        other = None
-    if not isinstance(other, dict):
-        raise WireError("align hello.settings", f"cannot be read (from {peer!r})")
-    for name, value in json.loads(ours).items():
-        if other.get(name) != value:
-            said = shown(json.dumps(other.get(name)))
-            raise WireError(f"align hello.settings.{name}", f"is {said} at {peer!r}, here it is {json.dumps(value)}")
-    raise WireError("align hello.settings", f"has settings that are not known here (from {peer!r})")

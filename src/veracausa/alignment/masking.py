@@ -1,8 +1,8 @@
-"""An id as a point of Curve25519, and a point under a secret exponent: what masked ids are made of.
+"""Masked ids: an id as a point of Curve25519, multiplied by a secret exponent, in worker processes.
 
-An id is hashed to the curve by the suite curve25519_XMD:SHA-512_ELL2_NU_ of RFC 9380; of a point only its u-coordinate
+An id is hashed to the curve by the suite curve25519_XMD:SHA-512_ELL2_NU_ of RFC 9380. Of a point only its u-coordinate
 is kept. X25519 multiplies it by a secret number that is a multiple of 8, so that whatever is not of the large prime
-order vanishes, and a(bP) = b(aP). Only what a worker process needs is imported here.
+order vanishes, and a(bP) = b(aP). A worker process runs this module: it imports nothing that a worker does not need.
 """
 
 from __future__ import annotations

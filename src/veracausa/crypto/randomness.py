@@ -1,4 +1,8 @@
-"""Words that nobody without the key can tell from random ones: ChaCha20, the same bits on every machine."""
+"""Where random numbers come from: a stream cipher, the operating system, or a coin toss of all parties.
+
+In a coin toss every party commits to a nonce, and shows it only when it has everyone else's commitment. Whoever shows
+its nonce last cannot choose it by the others' any more: it can only stop, and then the run stops too.
+"""
 
 from __future__ import annotations
 

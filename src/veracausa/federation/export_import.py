@@ -95,14 +95,14 @@ def export(folder: Path, me: str, out: Path) -> Manifest:
     if (own / PREPARED).is_file():
         contents[PREPARED] = (own / PREPARED).read_bytes()
     job = run.job
-    said = job.party[me].model_dump(mode="json", exclude_none=True) if me in job.party else {}
+    own_part = job.party[me].model_dump(mode="json", exclude_none=True) if me in job.party else {}
     kept = ("id", "columns", "separator")
-    said["data"] = {name: value for name, value in said.get("data", {}).items() if name in kept}
+    own_part["data"] = {name: value for name, value in own_part.get("data", {}).items() if name in kept}
     manifest = Manifest(
         party=me,
         role="active" if me == job.parties.active else "passive",
         secret_seed=(own / SEED).is_file(),
-        own=said,
+        own=own_part,
         files={name: _File(bytes=len(content), sha256=_digest(content)) for name, content in contents.items()},
     )
     partial = out.with_name(f".{out.name}.tmp")
@@ -166,7 +166,7 @@ def _read(file: Path) -> tuple[Manifest, dict[str, bytes]]:
             manifest = Manifest.model_validate_json(_bounded(archive, MANIFEST, MAX_TEXT, file))
             if set(entries) != {MANIFEST, *manifest.files} or not set(entries) <= {MANIFEST, JOB, MODEL, PREPARED}:
                 raise InputError(f"{file}: holds other files than its manifest says")
-            contents = {name: _bounded(archive, name, said.bytes, file) for name, said in manifest.files.items()}
+            contents = {name: _bounded(archive, name, entry.bytes, file) for name, entry in manifest.files.items()}
     except FileNotFoundError:
         raise InputError(f"{file}: no such file; correct the path") from None
     except ValidationError as error:
@@ -174,8 +174,8 @@ def _read(file: Path) -> tuple[Manifest, dict[str, bytes]]:
     # What a damaged or hostile archive makes the reader raise is of many kinds.
     except (zipfile.BadZipFile, OSError, EOFError, ValueError, RuntimeError, NotImplementedError):
         raise InputError(f"{file}: cannot be read as a party's trained part; export it again") from None
-    for name, said in manifest.files.items():
-        if len(contents[name]) != said.bytes or _digest(contents[name]) != said.sha256:
+    for name, entry in manifest.files.items():
+        if len(contents[name]) != entry.bytes or _digest(contents[name]) != entry.sha256:
             raise InputError(f"{file}: {name} is not what the manifest says; export it again")
     return manifest, contents
 

@@ -1,4 +1,4 @@
-"""What organisations send each other as a file: a zip with exactly the expected names, and none too large."""
+"""Files that organisations send each other: a zip with exactly the expected names, and none too large."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The coordinator's side: a federation is founded, and requests of its members are approved."""
+"""Who belongs to a federation: founding, requests, approval, joining and revocation.
+
+The coordinator founds a federation and approves requests. A member makes its key at home, asks for a certificate, and
+puts it in its place. Either can revoke a certificate, which puts it on the deny list of a folder.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +42,9 @@ from veracausa.wire.credentials import (
     fingerprint,
     grouped,
     grouped_digits,
+    peer_certificate,
     public_bytes,
     read_certificate,
-    shown_by,
 )
 
 INVITATION = ("federation.toml", "job.toml", "root.pem")
@@ -278,7 +282,7 @@ def unpack_invitation(archive: Path, folder: Path) -> None:
     for name in ("federation.toml", "job.toml"):
         (folder / name).write_bytes(files[name])
     lay_root(folder, files["root.pem"])
-    with _said_of(archive, folder):
+    with _errors_name(archive, folder):
         read_network(folder / "federation.toml")
         root = folder / "identity" / "root.pem"
         check_dates(root, read_certificate(root), datetime.now(UTC))
@@ -312,7 +316,7 @@ def accept(folder: Path, archive: Path) -> Credentials:
     if not asked.exists():
         raise InputError(f"{folder}: nothing was asked for here; join with the invitation first")
     files = read_archive(archive, SIGNED, "a signed certificate")
-    with tempfile.TemporaryDirectory(dir=identity) as scratch, _said_of(archive, Path(scratch)):
+    with tempfile.TemporaryDirectory(dir=identity) as scratch, _errors_name(archive, Path(scratch)):
         given = {name: Path(scratch) / name for name in SIGNED}
         for name, path in given.items():
             path.write_bytes(files[name])
@@ -326,7 +330,7 @@ def accept(folder: Path, archive: Path) -> Credentials:
 
 
 @contextmanager
-def _said_of(archive: Path, folder: Path) -> Iterator[None]:
+def _errors_name(archive: Path, folder: Path) -> Iterator[None]:
     """What is wrong with a file in a passing folder is said of the archive it came from."""
     try:
         yield
@@ -395,7 +399,7 @@ def _entries(folder: Path, what: str) -> list[dict[str, str]]:
             f"nor a member that was approved in {folder}"
         )
     certificate = read_certificate(path)
-    shown, member = shown_by(certificate), common_name(certificate)
+    shown, member = peer_certificate(certificate), common_name(certificate)
     return [
         {"sha256": grouped_digits(shown.certificate), "of": "certificate", "member": member},
         {"sha256": grouped_digits(shown.key), "of": "key", "member": member},

@@ -69,7 +69,7 @@ class OwnIds:
 
     @property
     def announced(self) -> Counts:
-        """What the others are told, before anybody says yes."""
+        """What the others are notes, before anybody says yes."""
         train, *test = (self.options.announced(len(keys)) for keys in self._keys)
         return train, test[0] if test else 0
 
@@ -90,10 +90,10 @@ class OwnIds:
     def notes(self, announced: Mapping[str, Counts]) -> tuple[str, ...]:
         """What a person should know of ids before saying yes."""
         spaces = [guessing.id_space(keys) for keys in self._keys]
-        told = [*guessing.own_risk(spaces[0], Path(self.files[0].source).name)]
+        notes = [*guessing.own_risk(spaces[0], Path(self.files[0].source).name)]
         for peer, file, theirs in self._met(announced):
-            told += guessing.before(len(self._keys[file]), {peer: theirs}, spaces[file])
-        return tuple(dict.fromkeys(told))
+            notes += guessing.before(len(self._keys[file]), {peer: theirs}, spaces[file])
+        return tuple(dict.fromkeys(notes))
 
     def _met(self, announced: Mapping[str, Counts]) -> Iterator[tuple[str, int, int]]:
         """Every partner whose ids meet this party's, which of its files they meet, and how many they are."""
@@ -209,9 +209,9 @@ def declared(me: str, parties: Sequence[str], ids: int, mode: Literal["all", "ac
     """What this party sends to be aligned; about as much as if everybody had as many ids as it has."""
     leader, leads = parties[0], me == parties[0]
     others = tuple(name for name in parties if name != me)
-    told = others if leads else (leader,)
+    receivers = others if leads else (leader,)
     lines = [
-        Declared("kept alignment", told, "a random name", "run", MESSAGE * len(told)),
+        Declared("kept alignment", receivers, "a random name", "run", MESSAGE * len(receivers)),
         Declared("align hello", others, "how many ids it has", "run", 2 * MESSAGE * len(others)),
     ]
     if mode == "all":
@@ -220,7 +220,9 @@ def declared(me: str, parties: Sequence[str], ids: int, mode: Literal["all", "ac
             Declared("align positions", others, "common rows, shuffled", "run", 8 * len(parties) * ids),
         ]
     else:
-        lines.append(Declared("align masked", told, "ids, under secret exponents", "run", 2 * POINT * ids * len(told)))
+        lines.append(
+            Declared("align masked", receivers, "ids, under secret exponents", "run", 2 * POINT * ids * len(receivers))
+        )
         if leads:
             lines.append(Declared("align places", others, "common rows, shuffled", "run", 16 * ids * len(others)))
     if leads:

@@ -18,7 +18,7 @@ from veracausa.data.tables import TableFileOptions
 from veracausa.data.vertical import SPLITS, PartyData, VerticalDataset
 from veracausa.errors import InputError, VeracausaError
 from veracausa.events import Observer
-from veracausa.federation.consent import described_training
+from veracausa.federation.consent import describe_training
 from veracausa.federation.party_file import ALIGNMENT, own_options, party_tree
 from veracausa.federation.row_matching import agree_on_kept
 from veracausa.federation.row_matching import declared as declared_alignment
@@ -64,7 +64,7 @@ class SplitSite(SiteProgram):
         self.ids = self.table.ids if self.table is not None else None
         self.dataset: VerticalDataset | None = None if self.table else load(job)
         self.declared = tuple(self._declared())
-        self.described = described_training(job, me)
+        self.described = describe_training(job, me)
         if not (self.path / "config.toml").is_file():
             folders.create(self.path, job, {me: self.role})
         elif difference := other_settings(self.path, job):

@@ -91,7 +91,7 @@ class Credentials:
         check_signature(self.certificate, own, root)
         if public_bytes(read_key(self.key)) != public_bytes(own):
             raise InputError(f"{self.key}: does not belong to {self.certificate}; join again with a new key")
-        denied = DenyList(self.denied).refuses(shown_by(own))
+        denied = DenyList(self.denied).refuses(peer_certificate(own))
         if denied is not None:
             raise InputError(
                 f"{self.certificate}: was revoked here ({self.denied} names {denied}); join anew in another folder"
@@ -115,11 +115,11 @@ DENIED = "denied_certificates"
 """The setting by which the transports find the deny list."""
 
 
-def shown_by(certificate: Certificate) -> Shown:
+def peer_certificate(certificate: Certificate) -> PeerCertificate:
     """The certificate as a peer shows it."""
     from cryptography.hazmat.primitives.serialization import Encoding
 
-    return Shown(certificate.public_bytes(Encoding.DER))
+    return PeerCertificate(certificate.public_bytes(Encoding.DER))
 
 
 def read_certificate(path: Path) -> Certificate:
@@ -210,7 +210,7 @@ def _read(path: Path, secret: bool = False) -> bytes:
 
 
 FILE = "denied.toml"
-LOOK_S = 2.0
+RELOAD_S = 2.0
 """Seconds between two looks at the list by who is connected: so soon a certificate that was revoked is out."""
 _HEAD = """\
 # Certificates and keys that get in here no more, each by its SHA-256. `veracausa federation revoke` adds to it.
@@ -220,7 +220,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Shown:
+class PeerCertificate:
     """What a peer has shown: its certificate, as it came."""
 
     der: bytes
@@ -260,7 +260,7 @@ class DenyList:
         self._denied: frozenset[str] = frozenset()
         self._read()
 
-    def refuses(self, shown: Shown) -> str | None:
+    def refuses(self, shown: PeerCertificate) -> str | None:
         """The fingerprint for which a peer is refused, in groups; None: it may come in."""
         denied = self.now()
         for digits in (shown.certificate, shown.key) if denied else ():

@@ -1,4 +1,4 @@
-"""Memory that several processes see: anonymous, handed over by file descriptor, gone when the last of them ends."""
+"""Memory that several processes share: anonymous, passed on by file descriptor, gone when the last of them ends."""
 
 from __future__ import annotations
 

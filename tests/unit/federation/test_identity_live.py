@@ -22,7 +22,7 @@ pytest.importorskip("nvflare")
 
 from provisioned import free_port, join, provision_all
 from veracausa.cli.doctor import check_wire
-from veracausa.federation import tls_check as tls_proof
+from veracausa.federation import tls_check
 from veracausa.federation.members import read_network
 from veracausa.wire.credentials import Credentials
 
@@ -84,8 +84,8 @@ def at(folder: Path, into: Path, port: int, scheme: str) -> Path:
 
 def proofs(folder: Path) -> dict[str, bool]:
     network, own = read_network(folder / "federation.toml"), Credentials.of_folder(folder)
-    (port,) = tls_proof.ports(network)
-    return {proof.name: proof.passed for proof in tls_proof.prove(port, network, own)}
+    (port,) = tls_check.ports(network)
+    return {proof.name: proof.passed for proof in tls_check.prove(port, network, own)}
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -169,8 +169,8 @@ def test_an_old_tls_is_noticed(home: Path) -> None:
                     context.wrap_socket(listener.accept()[0], server_side=True).close()
 
             threading.Thread(target=shake, daemon=True).start()
-            port = tls_proof.Port("bank", "127.0.0.1", listener.getsockname()[1], "tcp")
-            assert (tls_proof._refuses_old_tls(port, own) is not None) == refused
+            port = tls_check.Port("bank", "127.0.0.1", listener.getsockname()[1], "tcp")
+            assert (tls_check._refuses_old_tls(port, own) is not None) == refused
 
 
 def asked(scheme: str, port: int, folder: Path, name: str, peer: str) -> str:
@@ -230,10 +230,10 @@ os._exit(0)
             assert process.stdout is not None
             url = process.stdout.readline().strip()
             assert url.startswith("vtcp://localhost:")
-            port = tls_proof.Port("lab", "localhost", int(url.rpartition(":")[2]), "tcp")
+            port = tls_check.Port("lab", "localhost", int(url.rpartition(":")[2]), "tcp")
             time.sleep(1)
             network = read_network(home / "hospital" / "federation.toml")
-            found = {proof.name: proof.passed for proof in tls_proof.prove(port, network, own)}
+            found = {proof.name: proof.passed for proof in tls_check.prove(port, network, own)}
         finally:
             process.kill()
     assert set(found) == ALL

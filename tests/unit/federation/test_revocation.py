@@ -23,7 +23,7 @@ from veracausa.federation import membership as provision
 from veracausa.federation.identity import Authority, make_key, sign
 from veracausa.federation.invitation import new_folder, read_archive, write_archive
 from veracausa.federation.membership import revoke
-from veracausa.wire.credentials import FILE, Credentials, DenyList, read_certificate, shown_by
+from veracausa.wire.credentials import FILE, Credentials, DenyList, peer_certificate, read_certificate
 from veracausa.wire.flare import cell as cells
 from veracausa.wire.flare.session import Opening, PeerIdentity, new_life
 from veracausa.wire.flare.tls_driver import ListeningDriver
@@ -62,7 +62,7 @@ def let_in(folder: Path, own: Credentials) -> bool:
     driver = ListeningDriver()
     driver.read_deny_list(replace(own, denied=folder / FILE).for_flare())
     try:
-        driver.admit(shown_by(read_certificate(own.certificate)).der, "here")
+        driver.admit(peer_certificate(read_certificate(own.certificate)).der, "here")
     except Exception:
         return False
     return True
@@ -141,7 +141,7 @@ def test_a_damaged_list_lets_nobody_in(home: Path) -> None:
     used = DenyList(path)
     for damage in ("[[denied]]\n", "denied = 3", '[[denied]]\nsha256 = "12"\n', "= x", 'other = "x"'):
         path.write_text(damage)
-        assert used.refuses(shown_by(read_certificate(own.certificate))) == own.fingerprint
+        assert used.refuses(peer_certificate(read_certificate(own.certificate))) == own.fingerprint
         with pytest.raises(InputError, match="is damaged"):
             DenyList(path)
         with pytest.raises(InputError, match="is damaged"):
@@ -156,7 +156,7 @@ def test_ones_own_revoked_certificate_is_said_at_the_start(home: Path) -> None:
 
 
 def test_a_session_ends_when_its_certificate_is_revoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cells, "LOOK_S", 0.05)
+    monkeypatch.setattr(cells, "RELOAD_S", 0.05)
     monkeypatch.setattr(cells, "TICK", 0.02)
     monkeypatch.setattr(cells, "OFTEN", 0.02)
     sites = Sites(tmp_path)

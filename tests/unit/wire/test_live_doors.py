@@ -57,7 +57,7 @@ class Doors:
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "GRACE", 0.3)
-    monkeypatch.setattr(cells, "LOOK_S", 0.1)
+    monkeypatch.setattr(cells, "RELOAD_S", 0.1)
     monkeypatch.setattr(cells, "TICK", 0.05)
 
 

@@ -57,12 +57,12 @@ def _take_part(folder: Path, yes: bool, job_seed: bool, listen: str | None, allo
     from veracausa.federation.site_program import party_program
 
     site = Site.read(folder, listen)
-    prepared = party_program(folder, site.me, secret=not job_seed, allow_model=allow_model)
+    program = party_program(folder, site.me, secret=not job_seed, allow_model=allow_model)
     if notice := site.credentials.expires_soon():
         console.err.print(f"note: {notice}", markup=False, soft_wrap=True)
 
     def approve(agreement: Agreement) -> bool:
-        show_terms(agreement, prepared)
+        show_terms(agreement, program)
         if yes:
             return True
         if not sys.stdin.isatty():
@@ -81,31 +81,31 @@ def _take_part(folder: Path, yes: bool, job_seed: bool, listen: str | None, allo
                 console.err.print(line, markup=False, soft_wrap=True)
             progress(event)
 
-        run_site(site, prepared, approve, hear)
-    console.out.print(f"done: {prepared.path}", markup=False)
+        run_site(site, program, approve, hear)
+    console.out.print(f"done: {program.path}", markup=False)
 
 
-def show_terms(agreement: Agreement, prepared: SiteProgram) -> None:
+def show_terms(agreement: Agreement, program: SiteProgram) -> None:
     """Everything that a yes is said to: what is run, with whom, and what leaves this party."""
     from rich.console import Group
 
     from veracausa.cli import console
 
     console.err.print(f"\njob and federation   {agreement.hash}", markup=False)
-    console.err.print(Group(_what_is_run(prepared), _partners(agreement), _what_leaves(agreement)))
+    console.err.print(Group(_what_is_run(program), _partners(agreement), _what_leaves(agreement)))
     _show_ids(agreement)
-    about_ids = prepared.ids.notes(agreement.ids) if prepared.ids is not None else ()
-    for warning in (*prepared.warnings, *about_ids):
+    about_ids = program.ids.notes(agreement.ids) if program.ids is not None else ()
+    for warning in (*program.warnings, *about_ids):
         console.err.print(f"note: {warning}", markup=False, soft_wrap=True)
     if agreement.start is not None:
         console.err.print(f"goes on from step {agreement.start}, which all hold", markup=False)
 
 
-def _what_is_run(prepared: SiteProgram) -> Table:
+def _what_is_run(program: SiteProgram) -> Table:
     from veracausa.cli import console
 
     table = console.plain_table(title="what is run")
-    for name, value in prepared.described:
+    for name, value in program.described:
         console.add_plain_row(table, name, value)
     return table
 
@@ -135,11 +135,11 @@ def _show_ids(agreement: Agreement) -> None:
     from veracausa.cli import console
 
     both = {"here": agreement.own.ids, **agreement.ids}
-    told = [
+    status_now = [
         f"{who} {ids:,}" + (f" (test rows {tests:,})" if tests else "") for who, (ids, tests) in both.items() if ids
     ]
-    if told:
-        console.err.print(f"ids to be matched    {', '.join(told)}", markup=False, soft_wrap=True)
+    if status_now:
+        console.err.print(f"ids to be matched    {', '.join(status_now)}", markup=False, soft_wrap=True)
 
 
 def _in_words(event: Mapping[str, Any]) -> str:
@@ -209,26 +209,34 @@ def status(
     from veracausa.report.figures import format_bytes
     from veracausa.wire.credentials import Credentials
 
-    told = read_status(folder)
+    status_now = read_status(folder)
     own = Credentials.of_folder(folder)
     notice = own.expires_soon()
     if as_json:
         certificate = {"valid_until": own.expires.isoformat(), "note": notice, "sha256": own.fingerprint}
-        console.print_json_line({**told, "certificate": certificate})
+        console.print_json_line({**status_now, "certificate": certificate})
         return
-    state = told["state"] if told["alive"] or told["state"] in ENDED else f"gone (was: {told['state']})"
-    console.out.print(f"{told['me']}: {state}, attempt {told['attempt']}, step {told['step']}", markup=False)
-    if told.get("waits_for"):
-        console.out.print(f"waiting for {', '.join(told['waits_for'])}", markup=False)
-    if told.get("unreachable") and told["alive"]:
-        out = told["unreachable"]
+    state = (
+        status_now["state"]
+        if status_now["alive"] or status_now["state"] in ENDED
+        else f"gone (was: {status_now['state']})"
+    )
+    console.out.print(
+        f"{status_now['me']}: {state}, attempt {status_now['attempt']}, step {status_now['step']}", markup=False
+    )
+    if status_now.get("waits_for"):
+        console.out.print(f"waiting for {', '.join(status_now['waits_for'])}", markup=False)
+    if status_now.get("unreachable") and status_now["alive"]:
+        out = status_now["unreachable"]
         console.out.print(f"cannot reach {out['member']} at {out['at']}: {out['why']}", markup=False, soft_wrap=True)
-    if told.get("error"):
-        console.out.print(told["error"], markup=False, soft_wrap=True)
-    if "bytes_sent" in told:
-        console.out.print(f"sent {format_bytes(told['bytes_sent'])} in {told['messages']} messages", markup=False)
+    if status_now.get("error"):
+        console.out.print(status_now["error"], markup=False, soft_wrap=True)
+    if "bytes_sent" in status_now:
+        console.out.print(
+            f"sent {format_bytes(status_now['bytes_sent'])} in {status_now['messages']} messages", markup=False
+        )
     table = console.plain_table("member", "step", "round trip", "heard", "refused", "stale")
-    for name, seen in told.get("members", {}).items():
+    for name, seen in status_now.get("members", {}).items():
         latency = "–" if seen["latency"] is None else f"{seen['latency'] * 1e3:.1f} ms"
         counts = (str(seen["refused"]), str(seen.get("stale", 0)))
         console.add_plain_row(table, name, str(seen["step"]), latency, f"{seen['silent']:.0f} s ago", *counts)

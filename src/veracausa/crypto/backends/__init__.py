@@ -1,4 +1,4 @@
-"""What encrypts, by name."""
+"""The encryptions, by name."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""What can be done with secret numbers. A computation is written once over this interface and run three times: by every
-party on its shares, by the dealer on the masks, and, to compare, in the clear.
+"""The operations on secret numbers, and their plaintext execution.
 
-A *share* is an array of words; sums of shares, and products with public integers, need no help. A product needs both
+A computation is written once over `Arithmetic` and run three times: by every party on its shares, by the dealer on the
+masks (both in `shared`), and in the clear, to compare.
+
+A *share* is an array of words. Sums of shares, and products with public integers, need no help. A product needs both
 factors *masked*: v + λ is opened to all parties, λ is uniform and its shares were dealt. Then
 
     v·w = (v+λ)(w+μ) − (v+λ)·μ − λ·(w+μ) + λμ,

@@ -1,4 +1,11 @@
-"""The ring of 64-bit words, whose arithmetic NumPy does by itself: it wraps as the ring does."""
+"""Fixed-point numbers in the ring of 64-bit words, streams of random words, and truncation of shared numbers.
+
+NumPy's arithmetic wraps as the ring does. To truncate a shared number x, x + r is opened, r uniform over the whole
+ring, so it tells nothing about x. Of r the parties hold shares of its bits above those cut off, r₁, and of its highest
+bit. For 0 ≤ x < 2⁶³ that bit and the highest one of x + r say whether the lower 63 wrapped (Escudero, Ghosh, Keller,
+Rachuri and Scholl, CRYPTO 2020, take it from there too). So nothing is left to chance but the rounding: the result is
+⌊(x + r₀) / 2^bits⌋ with r₀ the bits cut off r, which is x / 2^bits rounded up with the probability of its remainder.
+"""
 
 from __future__ import annotations
 

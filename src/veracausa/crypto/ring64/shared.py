@@ -1,4 +1,7 @@
-"""A party's part of the computation: it sees its shares and masked numbers."""
+"""The computation on shares: by a party, which sees its shares and masked numbers, and by the dealer.
+
+The dealer runs the same computation on the masks alone, and works out what makes the dealt products right.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ Exchange = Callable[[Words], Words]
 
 
 class DealerTape:
-    """What the dealer sent the first party for one stretch of the computation, handed out in order."""
+    """What the dealer sent the first party for one phase of the computation, handed out in order."""
 
     def __init__(self, words: Words) -> None:
         self._left = words
@@ -24,13 +27,13 @@ class DealerTape:
     def take(self, shape: tuple[int, ...]) -> Words:
         count = math.prod(shape)
         if count > len(self._left):
-            raise WireError("dealt", "the dealer sent fewer numbers than this stretch takes")
+            raise WireError("dealt", "the dealer sent fewer numbers than this phase takes")
         taken, self._left = self._left[:count], self._left[count:]
         return taken.reshape(shape)
 
     def end(self) -> None:
         if len(self._left):
-            raise WireError("dealt", "the dealer sent more numbers than this stretch takes")
+            raise WireError("dealt", "the dealer sent more numbers than this phase takes")
 
 
 class SharedArithmetic(Arithmetic):
@@ -47,7 +50,7 @@ class SharedArithmetic(Arithmetic):
         self._dealt: Stream | DealerTape = masks
 
     def begin(self, words: Words | None = None) -> None:
-        """A new stretch of the computation; the first party gives what the dealer sent for it."""
+        """A new phase of the computation; the first party gives what the dealer sent for it."""
         if self.first:
             self.end()
             self._dealt = DealerTape(words if words is not None else np.zeros(0, dtype=np.uint64))
@@ -120,7 +123,7 @@ class Dealer(Arithmetic):
         self._corrections: list[Words] = []
 
     def collect(self) -> Words:
-        """What the first party needs for the stretch since the last call."""
+        """What the first party needs for the phase since the last call."""
         collected = [part.ravel() for part in self._corrections]
         self._corrections = []
         return np.concatenate(collected) if collected else zeros((0,))

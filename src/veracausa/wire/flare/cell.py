@@ -14,7 +14,7 @@ import torch
 
 from veracausa.errors import InputError, PeerLost, WireError
 from veracausa.escaping import escaped
-from veracausa.wire.credentials import LOOK_S, Credentials, DenyList
+from veracausa.wire.credentials import RELOAD_S, Credentials, DenyList
 from veracausa.wire.flare.frames import (
     CHANNEL,
     HEADER,
@@ -105,7 +105,7 @@ class FlareSite:
             self._credentials.for_flare(),
             {self.network.cell(name): name for name in self.network.members},
             self._gate,
-            self._hear,
+            self._on_message,
             self._brief,
         )
         self._cell.start()
@@ -198,7 +198,7 @@ class FlareSite:
         session = link.session_of(self.network.member(message.get_header(flare_names().MessageHeaderKey.ORIGIN)))
         return session is not None and payload[8:24] == session.id
 
-    def _hear(self, message: Any) -> None:
+    def _on_message(self, message: Any) -> None:
         cell = message.get_header(flare_names().MessageHeaderKey.ORIGIN)
         peer = self.network.member(cell)
         direct = self._came_from(message) == cell
@@ -207,30 +207,30 @@ class FlareSite:
             header, body = parse(frame)
             self._dispatch(peer, direct, header, body, bytes(frame[: HEADER.size]))
         except StaleFrame:
-            self._pass_over(peer)
+            self._count_stale(peer)
         except WireError as error:
             self._refuse(peer, error)
         except Exception as error:  # whatever a peer's bytes bring about must not go on unseen
             self._refuse(peer, WireError("frame", f"cannot be taken ({type(error).__name__})"))
 
     def _dispatch(self, peer: str, direct: bool, header: Header, body: memoryview, head: bytes) -> None:
-        if header.sort in (FrameType.POKE, FrameType.OFFER, FrameType.ANSWER, FrameType.CONFIRM):
-            self._meet(peer, direct, header.sort, body)
+        if header.type in (FrameType.POKE, FrameType.OFFER, FrameType.ANSWER, FrameType.CONFIRM):
+            self._meet(peer, direct, header.type, body)
             return
         link = self._link
         session = link.session_of(peer) if link is not None else None
-        if header.sort is FrameType.UNKNOWN:
+        if header.type is FrameType.UNKNOWN:
             if link is not None and session is not None and body == session.id:
                 self._came_anew(link, peer, direct)
             return
         if link is not None and session is not None and session.id == header.session:
             if not direct and not session.sealed:
                 raise WireError("frame", f"of {peer!r} came over a relay and is not sealed")
-            link.hear(peer, header, body, head)
+            link.on_frame(peer, header, body, head)
             return
         meeting = self._meeting
         if meeting is not None and meeting.knows(peer, header.session):
-            meeting.hear(peer, header, body, head, direct)
+            meeting.on_frame(peer, header, body, head, direct)
             return
         now = time.monotonic()
         if now - self._told_unknown.get(peer, 0.0) > 1.0:
@@ -243,10 +243,10 @@ class FlareSite:
             raise StaleFrame("frame", f"of {peer!r} is left over from before a restart")
         raise WireError("frame", f"of {peer!r} is of a session that is not open here")
 
-    def _pass_over(self, peer: str) -> None:
+    def _count_stale(self, peer: str) -> None:
         link = self._link
         if link is not None and peer in link.peers:
-            link.pass_over(peer)
+            link.count_stale(peer)
         else:
             with self._lock:
                 self.stale[peer] += 1
@@ -282,7 +282,7 @@ class FlareSite:
                     if self._waiting is not None:
                         self._waiting.under_way(link.peers)
             now = time.monotonic()
-            if now - self._looked > LOOK_S:
+            if now - self._looked > RELOAD_S:
                 self._looked = now
                 with suppress(Exception):
                     self._keep_out()
@@ -357,8 +357,8 @@ class FlareSite:
     def opening(self, peer: str, purpose: bytes, life: bytes) -> Opening:
         return Opening(self._identity, peer, purpose, self.sealed(peer), life)
 
-    def send(self, peer: str, sort: FrameType, body: bytes = b"") -> None:
-        self._transmit(peer, Header(sort).pack() + body)
+    def send(self, peer: str, frame_type: FrameType, body: bytes = b"") -> None:
+        self._transmit(peer, Header(frame_type).pack() + body)
 
     @staticmethod
     def _came_anew(link: FlareLink, peer: str, direct: bool) -> None:
@@ -368,16 +368,16 @@ class FlareSite:
         else:
             link.suspect_restart(peer)
 
-    def _meet(self, peer: str, direct: bool, sort: FrameType, body: memoryview) -> None:
+    def _meet(self, peer: str, direct: bool, frame_type: FrameType, body: memoryview) -> None:
         with self._lock:
             meeting, link = self._meeting, self._link
         if meeting is not None:
-            meeting.take(peer, sort, body)
+            meeting.take(peer, frame_type, body)
         elif link is not None:
             session = link.session_of(peer)
             if session is None:
                 raise WireError("session", f"{peer!r} has no part in this job")
-            if sort in (FrameType.POKE, FrameType.OFFER):
-                names = ("life",) if sort is FrameType.POKE else ("key", "life")
+            if frame_type in (FrameType.POKE, FrameType.OFFER):
+                names = ("life",) if frame_type is FrameType.POKE else ("key", "life")
                 if unpack(body, names)["life"] != session.life:
                     self._came_anew(link, peer, direct)

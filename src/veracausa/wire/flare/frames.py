@@ -1,7 +1,7 @@
 """What travels between two cells: numbered frames, kept until the other side has read them.
 
     4 bytes  magic "VCF1"
-    1 byte   sort of frame, 3 bytes zero
+    1 byte   type of frame, 3 bytes zero
     16 bytes session
     8 bytes  number of this frame in its session (of a probe: its own number)
     8 bytes  how many frames of the peer were read by the program
@@ -44,7 +44,7 @@ class FrameType(IntEnum):
 
     PIECE = 0
     """The next part of a message."""
-    WORDS = 1
+    CONTROL = 1
     """A party gives up, has finished, or says whom it waits for."""
     STATE = 2
     """How far it has read."""
@@ -63,34 +63,34 @@ class StaleFrame(WireError):
     """A frame that was true once: left over from an earlier session, or come twice. It is passed over and counted."""
 
 
-_SORTS = {int(sort): sort for sort in FrameType}
-NUMBERED = (FrameType.PIECE, FrameType.WORDS)
+_TYPES = {int(frame_type): frame_type for frame_type in FrameType}
+NUMBERED = (FrameType.PIECE, FrameType.CONTROL)
 OF_A_SESSION = (*NUMBERED, FrameType.STATE, FrameType.PROBE)
 
 
 class Header(NamedTuple):
     """The head of a frame."""
 
-    sort: FrameType
+    type: FrameType
     session: bytes = NO_SESSION
     number: int = 0
     read: int = 0
     arrived: int = 0
 
     def pack(self) -> bytes:
-        return HEADER.pack(MAGIC, self.sort, self.session, self.number, self.read, self.arrived)
+        return HEADER.pack(MAGIC, self.type, self.session, self.number, self.read, self.arrived)
 
 
 def parse(frame: memoryview) -> tuple[Header, memoryview]:
     """The head of a frame and its body."""
     if len(frame) < HEADER.size:
         raise WireError("frame", f"{len(frame)} bytes, less than a header")
-    magic, sort, session, number, read, arrived = HEADER.unpack_from(frame)
+    magic, frame_type, session, number, read, arrived = HEADER.unpack_from(frame)
     if magic != MAGIC or bytes(frame[5:8]) != bytes(3):
         raise WireError("frame", "is not one of ours")
-    if sort not in _SORTS:
-        raise WireError("frame", f"is of the unknown sort {sort}")
-    return Header(_SORTS[sort], session, number, read, arrived), frame[HEADER.size :]
+    if frame_type not in _TYPES:
+        raise WireError("frame", f"is of the unknown type {frame_type}")
+    return Header(_TYPES[frame_type], session, number, read, arrived), frame[HEADER.size :]
 
 
 class Outgoing:

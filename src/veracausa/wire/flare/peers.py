@@ -1,4 +1,7 @@
-"""What a party knows of one peer in an attempt, and how it reads the words that the peer says."""
+"""What a party knows of each peer in an attempt, and how its frames go out to them.
+
+Frames are numbered and kept until the peer has read them. A thread of its own sends large messages.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ class Peer:
     assembly: Assembly
     inbox: deque[tuple[Tensor, int]] = field(default_factory=deque)
     """Whole messages as bytes, and how many frames have been read with each."""
-    unsaid: int = 0
+    unacknowledged: int = 0
     """Frames that were read and that the peer does not know to be."""
     freed: int = 0
     """Bytes of frames that were read as they came and that the peer does not know to be."""
@@ -73,7 +76,7 @@ class Peer:
         self.held = {*sorted(self.held)[-_HELD:], int(step)}
 
 
-def read_words(body: memoryview) -> dict[str, str]:
+def read_control(body: memoryview) -> dict[str, str]:
     """What a peer says beside its messages; refused unless it is a short map of texts."""
     try:
         if len(body) > _WORDS:
@@ -120,7 +123,7 @@ class Peers:
         if count <= 20 or count % 1000 == 0:
             log.warning("refused from %s (%d so far): %s", peer, count, problem)
 
-    def pass_over(self, peer: str) -> None:
+    def count_stale(self, peer: str) -> None:
         """Count what was true once; a network that doubles and an honest restart bring such frames, too."""
         with self.changed:
             self.stale[peer] += 1
@@ -159,7 +162,7 @@ STEP = struct.Struct("<Q")
 """What a state and a probe say beside their head: the sender's step."""
 
 
-class Sending:
+class Sender:
     """Messages, words and states to all peers of an attempt."""
 
     def __init__(self, peers: Peers, transmit: Transmit, chunk: int) -> None:
@@ -174,7 +177,7 @@ class Sending:
         """Whether every large message has gone out."""
         return not any(self._queued.values())
 
-    def message(self, peer: str, plan: Layout) -> None:
+    def send_message(self, peer: str, plan: Layout) -> None:
         """Send a message, a large one in the background; one that follows a large one waits for its turn."""
         if plan.nbytes <= min(SMALL, self._chunk) and not self._queued[peer]:
             frame = torch.empty(HEADER.size + plan.nbytes, dtype=torch.uint8)
@@ -190,39 +193,39 @@ class Sending:
             self._queued[peer] += 1
         self._large.put((peer, whole))
 
-    def tell(self, peer: str, sort: FrameType, number: int = 0) -> None:
+    def send_state(self, peer: str, frame_type: FrameType, number: int = 0) -> None:
         """Say how far this party has read, or ask the same."""
         own = self._peers.of[peer]
         with self._peers.changed:
-            head = _head(own, sort, number)
+            head = _head(own, frame_type, number)
         self._transmit(peer, head + own.session.note(head, STEP.pack(self._peers.step)))
 
-    def ask(self, peer: str) -> None:
+    def probe(self, peer: str) -> None:
         """Ask a peer how far it has read."""
         own = self._peers.of[peer]
         with self._peers.changed:
             own.probe += 1
             own.asked_at = time.monotonic()
             number = own.probe
-        self.tell(peer, FrameType.PROBE, number)
+        self.send_state(peer, FrameType.PROBE, number)
 
-    def say(self, peer: str, words: Mapping[str, str]) -> None:
+    def send_control(self, peer: str, words: Mapping[str, str]) -> None:
         """Words arrive like messages do, but never wait for room."""
         text = json.dumps(words).encode()
-        self._numbered(peer, FrameType.WORDS, bytearray(HEADER.size) + text, wait=False)
+        self._numbered(peer, FrameType.CONTROL, bytearray(HEADER.size) + text, wait=False)
 
     def announce_waiting(self, awaited: str) -> None:
         """Let everybody know whom this party waits for; nobody: an empty name."""
         for peer in self._peers.of:
-            self.say(peer, {"awaits": awaited})
+            self.send_control(peer, {"awaits": awaited})
 
-    def again(self, peer: str, frames: Iterable[Frame]) -> None:
+    def resend(self, peer: str, frames: Iterable[Frame]) -> None:
         """Send frames once more that may be lost."""
         for frame in frames:
             if not self._transmit(peer, frame):
                 break
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """The thread for large messages ends once it has sent what it has."""
         self._large.put(None)
 
@@ -241,7 +244,7 @@ class Sending:
                 self._queued[peer] -= 1
                 self._peers.changed.notify_all()
 
-    def _numbered(self, peer: str, sort: FrameType, frame: bytearray | memoryview, wait: bool = True) -> None:
+    def _numbered(self, peer: str, frame_type: FrameType, frame: bytearray | memoryview, wait: bool = True) -> None:
         """Number a frame whose head is still empty, keep it until it was read, and send it."""
         own = self._peers.of[peer]
         if wait:
@@ -249,7 +252,7 @@ class Sending:
         with self._locks[peer]:
             with self._peers.changed:
                 number = own.out.number()
-                head = _head(own, sort, number)
+                head = _head(own, frame_type, number)
             if own.session.sealed:
                 ready: Frame = own.session.seal_frame(number, head, memoryview(frame)[HEADER.size :])
             else:
@@ -263,33 +266,33 @@ class Sending:
 
     def _wait_for_room(self, own: Peer, peer: str, size: int) -> None:
         """Until the peer has read enough; nothing is locked meanwhile, so that words still go out."""
-        peers, start, told = self._peers, time.monotonic(), False
+        peers, start, announced = self._peers, time.monotonic(), False
         with peers.changed:
             peers.check_alive(peer)
             if own.out.has_room(size):
                 return
         while True:
             with peers.changed:
-                left = start + (peers.timeout if told else peers.timeout / 2) - time.monotonic()
+                left = start + (peers.timeout if announced else peers.timeout / 2) - time.monotonic()
                 room = peers.changed.wait_for(
                     lambda: own.out.has_room(size) or peers.lost or own.finished, max(0.0, left)
                 )
                 if room:
                     peers.check_alive(peer)
             if room:
-                if told:
+                if announced:
                     self.announce_waiting("")
                 return
-            if told:
+            if announced:
                 lost = peers.blamed_for(peer)
                 raise (
                     PeerLost(peer, f"read nothing for {peers.timeout:g} s") if lost == peer else peers.silence_of(lost)
                 )
-            told = True
+            announced = True
             self.announce_waiting(peer)
 
 
-def _head(own: Peer, sort: FrameType, number: int) -> bytes:
+def _head(own: Peer, frame_type: FrameType, number: int) -> bytes:
     """The head of a frame, which always says how far this party has read."""
-    own.unsaid = own.freed = 0
-    return Header(sort, own.session.id, number, own.incoming.read, own.incoming.arrived).pack()
+    own.unacknowledged = own.freed = 0
+    return Header(frame_type, own.session.id, number, own.incoming.read, own.incoming.arrived).pack()

@@ -41,7 +41,7 @@ _COST = 1 << 10
 
 Gate = Callable[[str, Any], bool]
 """Whether the engine may see a message that came over the connection of the cell named."""
-Hear = Callable[[Any], None]
+MessageHandler = Callable[[Any], None]
 """Takes a message that is for here."""
 
 
@@ -59,12 +59,12 @@ class RestrictedCell(CoreCell):  # type: ignore[misc, unused-ignore]
         credentials: dict[str, str],
         members: Mapping[str, str],
         gate: Gate,
-        hear: Hear,
+        on_message: MessageHandler,
         brief: Callable[[Any], bool],
     ) -> None:
         """`brief` says of a message that is for here whether taking it is short work in which nothing is sent."""
         super().__init__(name, url, True, credentials, auth_identity=members[name], auth_identity_map=dict(members))
-        self._gate, self._hear, self._brief = gate, hear, brief
+        self._gate, self._on_message, self._brief = gate, on_message, brief
         self.logger.setLevel(logging.CRITICAL)  # named after this class, it would speak for this package
         for pool in [attribute for attribute in vars(self) if attribute.endswith("_pool")]:
             setattr(self, pool, _NoStatistics())
@@ -86,9 +86,9 @@ class RestrictedCell(CoreCell):  # type: ignore[misc, unused-ignore]
         if message.get_header(MessageHeaderKey.DESTINATION) != self.my_info.fqcn:
             self._workers.add(connection, size, super().process_message, endpoint, connection, app_id, message)
         elif self._brief(message):
-            self._hear(message)
+            self._on_message(message)
         else:
-            self._workers.add(connection, size, self._hear, message)
+            self._workers.add(connection, size, self._on_message, message)
 
     def fire_and_forget(
         self, channel: str, topic: str, targets: str, message: Any, secure: bool = False, optional: bool = False

@@ -24,7 +24,7 @@ import grpc
 import numpy as np
 
 from veracausa.escaping import escaped
-from veracausa.wire.credentials import DENIED, DenyList, Shown
+from veracausa.wire.credentials import DENIED, DenyList, PeerCertificate
 from veracausa.wire.flare.engine import (
     PREFIX_LEN,
     QQ,
@@ -126,11 +126,11 @@ class ListeningDriver:
         path = params.get(DENIED)
         self.deny_list = DenyList(Path(path) if path else None)
 
-    def admit(self, der: bytes | None, where: object) -> Shown:
+    def admit(self, der: bytes | None, where: object) -> PeerCertificate:
         """What the peer has shown, or a refusal: nothing of it is read then."""
         if not der:
             raise CommError(CommError.BAD_DATA, f"{where} showed no certificate")
-        shown = Shown(der)
+        shown = PeerCertificate(der)
         refused = self.deny_list.refuses(shown) if self.deny_list is not None else None
         if refused is not None:
             self.revoked_refused += 1
@@ -143,7 +143,7 @@ class ListeningDriver:
 class _Connection(SocketConnection):  # type: ignore[misc, unused-ignore]
     """A connection that makes room for no more than a frame may have, and copies none."""
 
-    shown: Shown | None = None
+    shown: PeerCertificate | None = None
     """The certificate at its other end."""
 
     def read_frame(self) -> Any:

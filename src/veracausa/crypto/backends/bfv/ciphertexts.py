@@ -1,7 +1,8 @@
-"""The parameters of the scheme, which never come from a peer, and the noise that they leave room for.
+"""The parameters of BFV, which never come from a peer, and its ciphertexts as bytes.
 
-Products are made modulo all four primes. Dropping the last two divides their noise by both, and what is left is
-tiny beside the numbers between two messages, all of which a reply uses: so a reply has two primes.
+Products are made modulo all four primes. Dropping the last two divides their noise by both. What is left is tiny beside
+the numbers between two messages, all of which a reply uses. So a reply has two primes. A ciphertext crosses in an
+envelope that names its purpose, shape and key. Its size is checked before anything is allocated.
 """
 
 from __future__ import annotations

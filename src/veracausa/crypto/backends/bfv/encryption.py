@@ -1,4 +1,7 @@
-"""The protocol's products under BFV: data encrypted once, multiplied by a peer, masked and sent back small."""
+"""BFV behind the contract: rows encrypted once, multiplied by a peer, masked, and sent back small.
+
+`Packing` says where rows and results lie. A reply holds masked sums only, and its size follows from agreed shapes.
+"""
 
 from __future__ import annotations
 

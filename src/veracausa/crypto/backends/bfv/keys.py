@@ -1,4 +1,4 @@
-"""The randomness of encryptions and of replies, from the system's generator."""
+"""BFV keys: what they encrypt, how a reply hides all but its sums, and the randomness of both, from the system."""
 
 from __future__ import annotations
 

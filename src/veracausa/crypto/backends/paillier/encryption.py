@@ -1,4 +1,8 @@
-"""Several integers in one plaintext, each with room for its sum of products and for a mask that hides it.
+"""Paillier behind the contract: several integers in one plaintext, with room for sums of products and a mask.
+
+A ciphertext is multiplied as a whole, so its slots share their factor. For X·W it holds many rows of one column, for
+Xᵀ·G all columns of one row. Results of several factors are moved into one ciphertext before it is masked, because a
+fresh randomiser for each costs more than all multiplications.
 
 A result v is an integer, not an element of the field: its size tells more than its residue. So beside the mask of the
 field, t, a random multiple of P is added: y = v + t + P·ρ. The opener takes y modulo P, which is exactly the ring's
