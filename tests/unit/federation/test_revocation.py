@@ -58,7 +58,7 @@ def meets(believer: Credentials, lab: Credentials) -> None:
 
 
 def let_in(folder: Path, own: Credentials) -> bool:
-    """Whether a port that reads this folder's list takes the certificate; see test_live_doors for a real one."""
+    """Whether a port that reads this folder's list takes the certificate; see test_tls_driver for a real one."""
     driver = ListeningDriver()
     driver.read_deny_list(replace(own, denied=folder / FILE).for_flare())
     try:

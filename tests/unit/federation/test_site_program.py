@@ -9,6 +9,7 @@ import stat
 import pytest
 import torch
 
+from veracausa.audit.run import audit_run
 from veracausa.errors import InputError, PeerLost, RunError
 from veracausa.federation.site_program import party_program
 from veracausa.report.run_page import headline, write_report
@@ -215,3 +216,23 @@ def test_a_lost_peer_is_named(organisations, table_job):
     links, ready = sites.links(timeout=0.5), party_program(sites.root / "bank", "bank")
     with pytest.raises(PeerLost, match="lab"):
         ready.align(links["bank"], lambda event: None)
+
+
+def test_a_party_audits_what_it_sent(organisations, table_job):
+    sites = organisations(table_job())
+    sites.run()
+    (sites.root / "lab" / "federation.toml").touch()
+    (sites.root / "bank" / "federation.toml").touch()
+    found = audit_run(Run(sites.root / "lab" / "run"), auxiliary=8, victims=20, overrides=["inverse.epochs=2"])
+    assert list(found["attacks"]["inverse"]["parties"]) == ["lab"]
+    with pytest.raises(InputError, match="no passive party's model"):
+        audit_run(Run(sites.root / "bank" / "run"), auxiliary=8, victims=20)
+
+
+def test_other_data_are_not_audited_in_their_place(organisations, table_job):
+    sites = organisations(table_job())
+    sites.run()
+    (sites.root / "lab" / "federation.toml").touch()
+    (sites.root / "lab/run/parties/lab/alignment.safetensors").unlink()
+    with pytest.raises(InputError, match="not the data of the run"):
+        audit_run(Run(sites.root / "lab" / "run"), auxiliary=8, victims=20)

@@ -1,4 +1,4 @@
-"""What the parties toss: the same for all, chosen by none, another at every start."""
+"""A coin toss is the same for all, chosen by none, another at every start. ChaCha20 is the published one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veracausa.crypto.randomness import NONCE, Toss, TossedNonce, expanded
+from veracausa.crypto.randomness import NONCE, Keystream, Toss, TossedNonce, expanded, subkey
 from veracausa.discovery.engines.shares import offline_phase as preparation
 from veracausa.discovery.engines.shares.run import FederatedFit, discover
 from veracausa.discovery.methods.vfedcd.settings import Settings
@@ -122,3 +122,26 @@ def test_a_party_that_chooses_after_it_has_seen_the_others_ends_the_run(monkeypa
     monkeypatch.setattr(preparation, "TossedNonce", Chooser)
     with pytest.raises(WireError, match="'b' shows another nonce than it had committed to"):
         fit()
+
+
+def test_the_published_keystream() -> None:
+    """RFC 8439, appendix A.1, vectors 1 and 2: key, nonce and counter 0, then counter 1."""
+    words = Keystream(bytes(32)).words(32).tobytes().hex()
+    assert words.startswith("76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7")
+    assert words[128:].startswith("9f07e7be5551387a98ba977c732d080dcb0f29a048e3656912c6533e32ee7aed")
+
+
+def test_a_word_is_drawn_once() -> None:
+    whole, parts = Keystream(b"k" * 32), Keystream(b"k" * 32)
+    pieces = [parts.words(count) for count in (1, 5, 100, 0, 22)]
+    assert np.array_equal(np.concatenate(pieces), whole.words(128))
+
+
+def test_purposes_have_keys_of_their_own() -> None:
+    row = memoryview(b"ab")
+    keys = {
+        subkey(b"k" * 32, *purpose) for purpose in [("a", "b"), ("ab",), ("a", "b", ""), ("a", 1), (row, 1), (row,)]
+    }
+    assert len(keys) == 5  # words and bytes that read the same are the same
+    assert all(len(key) == 32 for key in keys)
+    assert subkey(b"l" * 32, "ab") not in keys
