@@ -199,9 +199,9 @@ def test_bad_data_and_limits_are_refused_where_one_founds_and_joins(tmp_path, mo
 def _invite(path: Path, network: str) -> None:
     import zipfile
 
-    with zipfile.ZipFile("coordinator/invitation.zip") as good, zipfile.ZipFile(path, "w") as parcel:
+    with zipfile.ZipFile("coordinator/invitation.zip") as good, zipfile.ZipFile(path, "w") as archive:
         for name in good.namelist():
-            parcel.writestr(name, network if name == "federation.toml" else good.read(name))
+            archive.writestr(name, network if name == "federation.toml" else good.read(name))
 
 
 def test_a_job_with_code_is_announced_where_one_joins(tmp_path, monkeypatch):

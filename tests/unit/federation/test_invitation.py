@@ -16,9 +16,7 @@ from hypothesis import strategies as st
 
 from provisioned import JOB, join, provision_all
 from veracausa.errors import InputError
-from veracausa.federation import invitation as archive
-from veracausa.federation import membership as joining
-from veracausa.federation import membership as provision
+from veracausa.federation import invitation, membership
 from veracausa.federation.invitation import new_folder
 from veracausa.wire.credentials import Credentials
 
@@ -28,8 +26,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("federation")
     provision_all(folder, members=("bank",))
     with new_folder(folder / "lab") as new:
-        joining.unpack_invitation(folder / "coordinator" / "invitation.zip", new)
-        joining.ask(new, "lab")
+        membership.unpack_invitation(folder / "coordinator" / "invitation.zip", new)
+        membership.ask(new, "lab")
     return folder
 
 
@@ -47,8 +45,8 @@ def test_an_archive_holds_what_was_packed(files: dict[str, bytes]) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "archive.zip"
-        archive.write_archive(path, files)
-        assert archive.read_archive(path, files, "an archive") == files
+        invitation.write_archive(path, files)
+        assert invitation.read_archive(path, files, "an archive") == files
 
 
 @pytest.mark.parametrize(
@@ -67,7 +65,7 @@ def test_other_names_are_refused(names: tuple[str, ...], tmp_path: Path) -> None
         pytest.raises(InputError, match="is not an invitation: it should hold"),
         new_folder(tmp_path / "into" / "lab") as folder,
     ):
-        joining.unpack_invitation(path, folder)
+        membership.unpack_invitation(path, folder)
     assert sorted(file.name for file in tmp_path.rglob("*")) == ["into", "invitation.zip"]
 
 
@@ -78,17 +76,17 @@ def test_a_name_twice_is_refused(tmp_path: Path) -> None:
         with pytest.warns(UserWarning, match="Duplicate"):
             archive.writestr("root.pem", b"other")
     with pytest.raises(InputError, match="nothing else"):
-        archive.read_archive(path, ("root.pem",), "an archive")
+        invitation.read_archive(path, ("root.pem",), "an archive")
 
 
 def test_a_bomb_is_refused(tmp_path: Path) -> None:
-    path = zipped(tmp_path / "bomb.zip", {"root.pem": bytes(4 * archive.LIMIT)})
-    assert path.stat().st_size < archive.LIMIT
+    path = zipped(tmp_path / "bomb.zip", {"root.pem": bytes(4 * invitation.LIMIT)})
+    assert path.stat().st_size < invitation.LIMIT
     with pytest.raises(InputError, match="larger than"):
-        archive.read_archive(path, ("root.pem",), "an archive")
-    path.write_bytes(bytes(3 * archive.LIMIT))
+        invitation.read_archive(path, ("root.pem",), "an archive")
+    path.write_bytes(bytes(3 * invitation.LIMIT))
     with pytest.raises(InputError, match="too large"):
-        archive.read_archive(path, ("root.pem",), "an archive")
+        invitation.read_archive(path, ("root.pem",), "an archive")
 
 
 @given(st.data())
@@ -107,37 +105,37 @@ def test_damage_is_one_sentence(data: st.DataObject) -> None:
         path.write_bytes(content)
         # Anything but an InputError fails here; and what is read in spite of the damage is what was packed.
         with suppress(InputError):
-            assert archive.read_archive(path, ("root.pem",), "an archive") == {"root.pem": b"certificate " * 40}
+            assert invitation.read_archive(path, ("root.pem",), "an archive") == {"root.pem": b"certificate " * 40}
 
 
 def test_no_file_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
-        archive.read_archive(tmp_path / "missing.zip", ("root.pem",), "an archive")
+        invitation.read_archive(tmp_path / "missing.zip", ("root.pem",), "an archive")
 
 
-@pytest.mark.parametrize("changed", provision.INVITATION)
+@pytest.mark.parametrize("changed", membership.INVITATION)
 def test_a_request_for_another_federation_is_refused(changed: str, home: Path, tmp_path: Path) -> None:
-    files = archive.read_archive(home / "lab" / "lab.request.zip", provision.REQUEST, "a request")
+    files = invitation.read_archive(home / "lab" / "lab.request.zip", membership.REQUEST, "a request")
     note = files["request.toml"].decode()
-    own = provision.hashes(provision.invited(home / "coordinator", home / "coordinator" / "authority" / "rootCA.pem"))
+    own = membership.hashes(membership.invited(home / "coordinator", home / "coordinator" / "authority" / "rootCA.pem"))
     assert note.count(own[changed]) == 1
     other = {**files, "request.toml": note.replace(own[changed], "0" * 64).encode()}
     path = zipped(tmp_path / "lab.request.zip", other)
     with pytest.raises(InputError, match=f"was invited with another {changed}"):
-        provision.read_request(home / "coordinator", path)
-    assert provision.request_fingerprint(other) != provision.request_fingerprint(files)
+        membership.read_request(home / "coordinator", path)
+    assert membership.request_fingerprint(other) != membership.request_fingerprint(files)
 
 
 def test_a_request_of_no_member_or_another_is_refused(home: Path, tmp_path: Path) -> None:
-    files = archive.read_archive(home / "lab" / "lab.request.zip", provision.REQUEST, "a request")
+    files = invitation.read_archive(home / "lab" / "lab.request.zip", membership.REQUEST, "a request")
     for said, sentence in (("nobody", "is no member of risk"), ("hospital", "asks for the name 'lab'")):
         note = files["request.toml"].replace(b'"lab"', f'"{said}"'.encode())
         path = zipped(tmp_path / "a.request.zip", {**files, "request.toml": note})
         with pytest.raises(InputError, match=sentence):
-            provision.read_request(home / "coordinator", path)
+            membership.read_request(home / "coordinator", path)
     path = zipped(tmp_path / "a.request.zip", {**files, "request.toml": b"member = 3"})
     with pytest.raises(InputError, match=r"request.toml is damaged"):
-        provision.read_request(home / "coordinator", path)
+        membership.read_request(home / "coordinator", path)
 
 
 def test_a_signed_certificate_must_be_ones_own(home: Path, tmp_path: Path) -> None:
@@ -147,34 +145,34 @@ def test_a_signed_certificate_must_be_ones_own(home: Path, tmp_path: Path) -> No
         files = {"certificate.pem": bank.certificate.read_bytes(), "root.pem": root.read_bytes()}
         path = zipped(tmp_path / "lab.signed.zip", files)
         with pytest.raises(InputError, match=sentence) as refused:
-            joining.accept(lab, path)
+            membership.accept(lab, path)
         assert str(path) in str(refused.value)
     assert not (lab / "identity" / "certificate.pem").exists()
     with pytest.raises(InputError, match="join with the invitation first"):
-        joining.accept(home / "coordinator", path)
+        membership.accept(home / "coordinator", path)
 
 
 def test_another_job_since_hinders_those_who_join_and_not_those_who_renew(home: Path) -> None:
     job = home / "coordinator" / "job.toml"
     try:
         job.write_text(JOB + "seed = 1\n")
-        provision.read_request(home / "coordinator", home / "bank" / "bank.request.zip")
+        membership.read_request(home / "coordinator", home / "bank" / "bank.request.zip")
         with pytest.raises(InputError, match=r"lab was invited with another job.toml"):
-            provision.read_request(home / "coordinator", home / "lab" / "lab.request.zip")
+            membership.read_request(home / "coordinator", home / "lab" / "lab.request.zip")
     finally:
         job.write_text(JOB)
 
 
 def test_a_second_key_needs_to_be_asked_for_and_a_renewal_does_not(home: Path, tmp_path: Path) -> None:
     coordinator = home / "coordinator"
-    request = provision.read_request(coordinator, home / "bank" / "bank.request.zip")
+    request = membership.read_request(coordinator, home / "bank" / "bank.request.zip")
     before = Credentials.of_folder(home / "bank").fingerprint
-    renewed = joining.accept(home / "bank", provision.approve(coordinator, request).archive)
+    renewed = membership.accept(home / "bank", membership.approve(coordinator, request).archive)
     assert renewed.fingerprint != before
     with pytest.raises(InputError, match="certificate for another key already"):
         join(coordinator, tmp_path / "bank", "bank")
-    request = provision.read_request(coordinator, tmp_path / "bank" / "bank.request.zip")
-    joining.accept(tmp_path / "bank", provision.approve(coordinator, request, replace=True).archive).check("bank")
+    request = membership.read_request(coordinator, tmp_path / "bank" / "bank.request.zip")
+    membership.accept(tmp_path / "bank", membership.approve(coordinator, request, replace=True).archive).check("bank")
 
 
 @pytest.mark.parametrize(
@@ -189,30 +187,30 @@ def test_a_second_key_needs_to_be_asked_for_and_a_renewal_does_not(home: Path, t
 )
 def test_members_that_cannot_be_are_refused(server: str, members: tuple[str, ...], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        provision.describe("risk", ("bank", "hospital", "lab"), server, members)
+        membership.describe("risk", ("bank", "hospital", "lab"), server, members)
     with pytest.raises(InputError, match="a name has letters"):
-        provision.describe("a name", ("bank",), "bank@localhost:8002")
+        membership.describe("a name", ("bank",), "bank@localhost:8002")
 
 
 def test_who_takes_part_is_read_from_the_job(tmp_path: Path) -> None:
     job = tmp_path / "job.toml"
     job.write_text(JOB)
-    assert provision.parties_of(job) == ("bank", "hospital", "lab")
+    assert membership.parties_of(job) == ("bank", "hospital", "lab")
     job.write_text(JOB + '[party.lab.data]\npath = "secret.csv"\n')
     with pytest.raises(InputError, match=r"move it into that party's party.toml"):
-        provision.parties_of(job)
+        membership.parties_of(job)
     job.write_text('kind = "discovery"\ndata = { name = "x" }\nparties = { a = ["x"], b = ["y", "z"] }\n')
-    assert provision.parties_of(job) == ("a", "b", "validator")
+    assert membership.parties_of(job) == ("a", "b", "validator")
     job.write_text('kind = "discovery"\ndata = { name = "x" }\n')
     with pytest.raises(InputError, match="parties: is missing"):
-        provision.parties_of(job)
+        membership.parties_of(job)
     job.write_text("= 3")
     with pytest.raises(InputError, match="not valid TOML"):
-        provision.parties_of(job)
+        membership.parties_of(job)
 
 
 def test_a_relay_need_not_take_part() -> None:
-    network = provision.describe("risk", ("bank", "lab"), "relay@relay.example.org:443", ("lab@lab.example.org:8002",))
+    network = membership.describe("risk", ("bank", "lab"), "relay@relay.example.org:443", ("lab@lab.example.org:8002",))
     assert list(network.members) == ["bank", "lab", "relay"]
     assert network.members["bank"].address is None
     assert network.members["lab"].address == "lab.example.org:8002"
