@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -30,7 +30,7 @@ from veracausa.federation.identity import (
     sign,
 )
 from veracausa.federation.invitation import read_archive, write_archive
-from veracausa.federation.members import NetworkOptions, first_problem, read_network
+from veracausa.federation.members import NetworkOptions, first_problem, read_network, read_toml
 from veracausa.runs.atomic import atomic_write
 from veracausa.wire.credentials import (
     FILE,
@@ -42,6 +42,7 @@ from veracausa.wire.credentials import (
     fingerprint,
     grouped,
     grouped_digits,
+    is_fingerprint,
     peer_certificate,
     public_bytes,
     read_certificate,
@@ -131,7 +132,7 @@ def parties_of(job: Path) -> tuple[str, ...]:
     """Who takes part in a job, which has nothing in it that is a party's own."""
     from veracausa.config import load_job
 
-    tree = _read_toml(job)
+    tree = read_toml(job, f"`veracausa init {job}` writes a job to start from")
     if "party" in tree:
         raise InputError(f"{job}: [party.*] is a party's own and never leaves it; move it into that party's party.toml")
     if tree.get("kind") == "discovery":
@@ -257,17 +258,6 @@ def _same_key(certificate: Path, csr: bytes) -> bool:
     return public_bytes(read_certificate(certificate)) == public_bytes(x509.load_pem_x509_csr(csr))
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; `veracausa init {path}` writes a job to start from") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: is not valid TOML: {error}") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}; check the path") from None
-
-
 @dataclass(frozen=True)
 class Joined:
     """What a member compares with the coordinator by telephone."""
@@ -352,9 +342,6 @@ def _to_toml(note: Note) -> bytes:
     return tomli_w.dumps(note.model_dump(mode="json")).encode()
 
 
-_DIGITS = re.compile(r"[0-9a-f]{64}")
-
-
 @dataclass(frozen=True)
 class Revoked:
     """What was put on a list."""
@@ -382,14 +369,12 @@ def revoke_certificate(folder: Path, certificate: Path) -> Revoked:
 
 def is_revoked(folder: Path, key: bytes) -> bool:
     """Whether a public key is on the folder's list."""
-    import hashlib
-
     return hashlib.sha256(key).hexdigest() in DenyList(folder / FILE).now()
 
 
 def _entries(folder: Path, what: str) -> list[dict[str, str]]:
     digits = bare(what)
-    if _DIGITS.fullmatch(digits):
+    if is_fingerprint(digits):
         return [{"sha256": grouped_digits(digits)}]
     issued = Authority(folder / "authority").issued(what) if re.fullmatch(r"[\w-]+", what) else None
     path = issued if issued is not None and issued.is_file() else Path(what)

@@ -15,7 +15,7 @@ from veracausa.config import PartyOwn, load_job
 from veracausa.data.files import given_path
 from veracausa.data.tables import OwnTable, TableFileOptions
 from veracausa.errors import InputError
-from veracausa.federation.members import first_problem
+from veracausa.federation.members import first_problem, read_toml
 
 ALIGNMENT = "alignment"
 """The table about matching rows. It is no part of a job: rows are matched before a job sees them."""
@@ -117,14 +117,6 @@ def allowed_model(folder: Path) -> str | None:
 def _whole_tree(folder: Path) -> dict[str, Any]:
     path = folder / "party.toml"
     return read_toml(path) if path.is_file() else {}
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """What a file of the party's folder says, which has to be TOML."""
-    try:
-        return tomllib.loads(read_file(path).decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: is not valid TOML: {error}") from None
 
 
 def read_file(path: Path) -> bytes:

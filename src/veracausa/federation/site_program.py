@@ -12,7 +12,8 @@ from typing import Any, Literal
 from veracausa.errors import InputError, RunError
 from veracausa.events import Observer
 from veracausa.federation.identity import write_secret
-from veracausa.federation.party_file import allowed_model, own_settings, read_file, read_toml
+from veracausa.federation.members import read_toml
+from veracausa.federation.party_file import allowed_model, own_settings, read_file
 from veracausa.federation.row_matching import NOTHING, ORDER_KEY, OwnIds
 from veracausa.runs.atomic import atomic_write
 from veracausa.runs.folder import refuse_links

@@ -161,8 +161,7 @@ def fingerprint(certificate: Certificate) -> str:
 
 def grouped(content: bytes) -> str:
     """SHA-256 of the content: sixteen groups of four hexadecimal digits."""
-    digest = hashlib.sha256(content).hexdigest().upper()
-    return " ".join(digest[at : at + 4] for at in range(0, len(digest), 4))
+    return grouped_digits(hashlib.sha256(content).hexdigest())
 
 
 def public_bytes(holder: PrivateKeyTypes | Certificate | CertificateSigningRequest) -> bytes:
@@ -234,15 +233,18 @@ class PeerCertificate:
     def key(self) -> str:
         """SHA-256 of its public key: a renewed certificate has the same."""
         from cryptography import x509
-        from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-        key = x509.load_der_x509_certificate(self.der).public_key()
-        return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
+        return hashlib.sha256(public_bytes(x509.load_der_x509_certificate(self.der))).hexdigest()
 
 
 def bare(fingerprint: str) -> str:
     """A fingerprint's 64 hexadecimal digits, however it is written."""
     return fingerprint.lower().removeprefix("sha256").translate(_SEPARATORS)
+
+
+def is_fingerprint(digits: str) -> bool:
+    """Whether these are the 64 digits of a SHA-256."""
+    return re.fullmatch(r"[0-9a-f]{64}", digits) is not None
 
 
 def grouped_digits(digits: str) -> str:
@@ -313,7 +315,7 @@ def _entries(path: Path) -> list[dict[str, Any]]:
     try:
         tree = tomllib.loads(path.read_text(encoding="utf-8"))
         entries = tree.pop("denied", [])
-        sound = not tree and all(_DIGITS.fullmatch(bare(entry["sha256"])) for entry in entries)
+        sound = not tree and all(is_fingerprint(bare(entry["sha256"])) for entry in entries)
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -326,6 +328,3 @@ def _entries(path: Path) -> list[dict[str, Any]]:
             "Mend it, or remove it and run `veracausa federation revoke` again"
         )
     return list(entries)
-
-
-_DIGITS = re.compile(r"[0-9a-f]{64}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 
@@ -132,7 +131,7 @@ def closing_reason(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         return "stopped by its operator"
     if isinstance(error, OSError):
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        full = error.errno in FULL
         return "its disk is full" if full else f"its machine failed ({error.strerror or type(error).__name__})"
     return f"its program failed ({type(error).__name__})"
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veracausa.alignment import masking as curve
+from veracausa.alignment import masking
 from veracausa.alignment.masking import SMALL_ORDER, Workers, fault, shuffle
 from veracausa.errors import InputError, RunError
 
@@ -39,7 +39,7 @@ def without_gmpy2(monkeypatch: pytest.MonkeyPatch) -> Any:
         return usual(name, *rest, **named)
 
     monkeypatch.setattr(builtins, "__import__", importing)
-    spec = importlib.util.spec_from_file_location("curve_without_gmpy2", curve.__file__)
+    spec = importlib.util.spec_from_file_location("curve_without_gmpy2", masking.__file__)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -50,39 +50,39 @@ def without_gmpy2(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.parametrize(("message", "element", "x"), VECTORS)
 def test_ids_become_the_points_of_the_standard(message: bytes, element: str, x: str) -> None:
-    uniform = curve.expand(message, DOMAIN)
-    assert int.from_bytes(uniform, "big") % curve.P == int(element, 16)
-    assert curve.to_curve(uniform) == bytes.fromhex(x)[::-1]
+    uniform = masking.expand(message, DOMAIN)
+    assert int.from_bytes(uniform, "big") % masking.P == int(element, 16)
+    assert masking.to_curve(uniform) == bytes.fromhex(x)[::-1]
 
 
 def test_the_slow_way_gives_the_same_points(monkeypatch: pytest.MonkeyPatch) -> None:
     slow = without_gmpy2(monkeypatch)
     for message in (b"a", b"b", b"c", b"d"):
-        uniform = curve.expand(message, DOMAIN)
-        assert slow.to_curve(uniform) == curve.to_curve(uniform)
+        uniform = masking.expand(message, DOMAIN)
+        assert slow.to_curve(uniform) == masking.to_curve(uniform)
 
 
 @given(st.binary(min_size=48, max_size=48))
 def test_every_point_is_on_the_curve_and_not_on_its_twist(uniform: bytes) -> None:
-    u = int.from_bytes(curve.to_curve(uniform), "little")
-    assert pow(u**3 + curve.A * u**2 + u, (curve.P - 1) // 2, curve.P) in (0, 1)
+    u = int.from_bytes(masking.to_curve(uniform), "little")
+    assert pow(u**3 + masking.A * u**2 + u, (masking.P - 1) // 2, masking.P) in (0, 1)
 
 
 @given(st.text(), KEYS, KEYS)
 def test_masks_commute(name: str, one: bytes, other: bytes) -> None:
-    point = curve.to_curve(curve.expand(name.encode("utf-8", "surrogatepass"), b"test"))
-    a, b = curve.masking(one), curve.masking(other)
+    point = masking.to_curve(masking.expand(name.encode("utf-8", "surrogatepass"), b"test"))
+    a, b = masking.masking(one), masking.masking(other)
     assert a(b(point)) == b(a(point)) != point
 
 
 def test_another_session_gives_unrelated_points() -> None:
-    assert curve.expand(b"17", b"one") != curve.expand(b"17", b"other")
+    assert masking.expand(b"17", b"one") != masking.expand(b"17", b"other")
 
 
 @pytest.mark.parametrize("point", SMALL_ORDER)
 def test_a_point_of_small_order_is_never_masked(point: bytes) -> None:
-    with pytest.raises(curve.SmallOrder):
-        curve.masking(curve.new_key())(point)
+    with pytest.raises(masking.SmallOrder):
+        masking.masking(masking.new_key())(point)
 
 
 def rows(*values: int) -> Any:
@@ -90,8 +90,8 @@ def rows(*values: int) -> Any:
 
 
 def test_only_canonical_points_are_taken() -> None:
-    assert fault(rows(2, curve.P - 2, 2**254)) is None
-    for value in (curve.P, curve.P + 1, 2**255 - 1, 2**255, 2**256 - 1, 9 + 2**255):
+    assert fault(rows(2, masking.P - 2, 2**254)) is None
+    for value in (masking.P, masking.P + 1, 2**255 - 1, 2**255, 2**256 - 1, 9 + 2**255):
         assert "canonical" in str(fault(rows(9, value)))
     for small in SMALL_ORDER:
         assert "small order" in str(fault(rows(9, int.from_bytes(small, "little"))))
@@ -107,20 +107,20 @@ def test_two_shuffles_differ() -> None:
 
 
 def test_processes_mask_as_this_process_does_and_in_order() -> None:
-    key = curve.new_key()
-    points = [curve.expand(bytes([i]), b"t") + curve.expand(bytes([i, i]), b"t") for i in range(6)]
+    key = masking.new_key()
+    points = [masking.expand(bytes([i]), b"t") + masking.expand(bytes([i, i]), b"t") for i in range(6)]
     points.insert(3, b"")
     with Workers(key, 0) as here, Workers(key, 2) as there:
-        assert list(there.mask(points, curve.UNIFORM)) == list(here.mask(points, curve.UNIFORM))
-        good = curve.to_curve(points[0][:48])
-        with pytest.raises(curve.SmallOrder):
-            list(there.mask([good, SMALL_ORDER[1]], curve.POINT))
+        assert list(there.mask(points, masking.UNIFORM)) == list(here.mask(points, masking.UNIFORM))
+        good = masking.to_curve(points[0][:48])
+        with pytest.raises(masking.SmallOrder):
+            list(there.mask([good, SMALL_ORDER[1]], masking.POINT))
         # Whoever was asked for something impossible still works.
-        assert next(there.mask([good], curve.POINT)) == next(here.mask([good], curve.POINT))
+        assert next(there.mask([good], masking.POINT)) == next(here.mask([good], masking.POINT))
         for process in there._all:
             process.kill()
         with pytest.raises(RunError, match="align again"):
-            list(there.mask([good], curve.POINT))
+            list(there.mask([good], masking.POINT))
 
 
 def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,4 +128,4 @@ def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.asymmetric.x25519", None)
     with pytest.raises(InputError, match=r"veracausa\[federation\]"):
-        curve.masking(curve.new_key())
+        masking.masking(masking.new_key())

@@ -212,7 +212,7 @@ def test_tls_stays_on_whatever_a_setting_says(home: Path) -> None:
 import os, socket, sys
 from pathlib import Path
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell
-from veracausa.wire import tls_driver
+from veracausa.wire.flare import tls_driver
 from veracausa.wire.credentials import Credentials
 tls_driver.register()
 settings = Credentials.of_folder(Path({str(home / "lab")!r})).for_flare() | {{"connection_security": "clear"}}
