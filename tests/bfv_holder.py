@@ -12,11 +12,20 @@ from numpy.typing import NDArray
 
 from veracausa.crypto.backends.base import Bytes
 from veracausa.crypto.backends.bfv import keys
-from veracausa.crypto.backends.bfv.ciphertexts import Residues, load, residues_of, scheme, unpack
+from veracausa.crypto.backends.bfv.ciphertexts import (
+    ALL,
+    DEGREE,
+    PRIMES,
+    Residues,
+    context,
+    load,
+    residues_of,
+    scheme,
+    unpack,
+)
 from veracausa.crypto.backends.bfv.keys import BfvSecretKey
-from veracausa.crypto.backends.bfv.parameters import ALL, DEGREE, PRIMES, context
+from veracausa.crypto.randomness import Toss
 from veracausa.crypto.ring import P, Ring
-from veracausa.crypto.toss import Toss
 
 Integers = NDArray[np.object_]
 

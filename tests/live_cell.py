@@ -16,8 +16,8 @@ from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
 from nvflare.fuel.f3.message import Message
 
 from veracausa.federation.members import read_network
-from veracausa.wire import tls_driver
 from veracausa.wire.credentials import Credentials
+from veracausa.wire.flare import tls_driver
 
 STOCK = {"tcp": "stcp", "grpc": "grpcs"}
 

@@ -6,8 +6,7 @@ import socket
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from veracausa.federation import membership as joining
-from veracausa.federation import membership as provision
+from veracausa.federation import membership
 from veracausa.federation.identity import Authority
 from veracausa.federation.invitation import new_folder
 from veracausa.wire.credentials import Credentials, read_certificate, read_key
@@ -30,10 +29,10 @@ def provision_all(folder: Path, port: int = 8002, scheme: str = "tcp", members: 
     """A folder for each of `members`, and the coordinator's, which is `coordinator`."""
     job = folder / "job.toml"
     job.write_text(JOB)
-    network = provision.describe("risk", provision.parties_of(job), f"bank@localhost:{port}", (), scheme)
+    network = membership.describe("risk", membership.parties_of(job), f"bank@localhost:{port}", (), scheme)
     coordinator = folder / "coordinator"
     with new_folder(coordinator) as new:
-        provision.found(new, network, job)
+        membership.found(new, network, job)
     for member in members:
         join(coordinator, folder / member, member)
     return coordinator
@@ -42,10 +41,10 @@ def provision_all(folder: Path, port: int = 8002, scheme: str = "tcp", members: 
 def join(coordinator: Path, folder: Path, member: str) -> Credentials:
     """Invitation, request, approval and the certificate in its place."""
     with new_folder(folder) as new:
-        joining.unpack_invitation(coordinator / "invitation.zip", new)
-        joining.ask(new, member)
-    request = provision.read_request(coordinator, folder / f"{member}.request.zip")
-    return joining.accept(folder, provision.approve(coordinator, request).parcel)
+        membership.unpack_invitation(coordinator / "invitation.zip", new)
+        membership.ask(new, member)
+    request = membership.read_request(coordinator, folder / f"{member}.request.zip")
+    return membership.accept(folder, membership.approve(coordinator, request).archive)
 
 
 def certificate_with_dates(coordinator: Path, own: Credentials, start: timedelta, end: timedelta) -> bytes:

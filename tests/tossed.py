@@ -8,9 +8,8 @@ import numpy as np
 
 from veracausa.crypto.backends import make_encryption
 from veracausa.crypto.backends.base import Encryption
-from veracausa.crypto.randomness import Masks
+from veracausa.crypto.randomness import Masks, Toss
 from veracausa.crypto.ring import Ring
-from veracausa.crypto.toss import Toss
 
 OWNER, PEER = "owner", "peer"
 

@@ -17,14 +17,13 @@ from typer.testing import CliRunner
 
 from veracausa.cli import console
 from veracausa.cli import main as cli
-from veracausa.cli.federation.run import show_terms
+from veracausa.cli.federation.site import show_terms
 from veracausa.errors import InputError
 from veracausa.federation import session_attempt as attempt
 from veracausa.federation.consent import Agreement, Terms
-from veracausa.federation.declared_messages import Declared
-from veracausa.federation.programs import party_program
-from veracausa.federation.site_program import SiteProgram
-from veracausa.wire.link import parting_words
+from veracausa.federation.site_program import SiteProgram, party_program
+from veracausa.wire.link import closing_reason
+from veracausa.wire.message import Declared
 
 TRAINING: dict[str, Any] = {
     "name": "risk",
@@ -160,7 +159,7 @@ def test_a_full_disk_does_not_advise_an_option_that_is_not_there(number, code, w
     (InputError("no id is held by every party"), "no id is held by every party"),
 ])  # fmt: skip
 def test_what_a_partner_is_told(error, words):
-    assert parting_words(error) == words
+    assert closing_reason(error) == words
 
 
 def call(*arguments: str) -> str:
@@ -200,9 +199,9 @@ def test_bad_data_and_limits_are_refused_where_one_founds_and_joins(tmp_path, mo
 def _invite(path: Path, network: str) -> None:
     import zipfile
 
-    with zipfile.ZipFile("coordinator/invitation.zip") as good, zipfile.ZipFile(path, "w") as parcel:
+    with zipfile.ZipFile("coordinator/invitation.zip") as good, zipfile.ZipFile(path, "w") as archive:
         for name in good.namelist():
-            parcel.writestr(name, network if name == "federation.toml" else good.read(name))
+            archive.writestr(name, network if name == "federation.toml" else good.read(name))
 
 
 def test_a_job_with_code_is_announced_where_one_joins(tmp_path, monkeypatch):

@@ -103,8 +103,8 @@ def _sent(here: Path) -> list[bytes]:
     """Every file of every zip."""
     found = []
     for path in here.rglob("*.zip"):
-        with zipfile.ZipFile(path) as parcel:
-            found += [parcel.read(name) for name in parcel.namelist()]
+        with zipfile.ZipFile(path) as archive:
+            found += [archive.read(name) for name in archive.namelist()]
     assert len(found) >= 3
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -12,19 +13,25 @@ import pytest
 
 pytest.importorskip("nvflare")
 
-from nvflare.fuel.f3.cellnet.core_cell import CoreCell
-from nvflare.fuel.f3.cellnet.defs import Encoding, MessageHeaderKey, MessageType, ReturnCode
-from nvflare.fuel.f3.cellnet.identity import CellIdentityResolver
-from nvflare.fuel.f3.comm_error import CommError
-from nvflare.fuel.f3.drivers.connector_info import Mode
 from nvflare.fuel.f3.endpoint import Endpoint
-from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.sfm import sfm_endpoint
-from nvflare.fuel.f3.stats_pool import StatsPoolManager
 
+import veracausa
 from federation.certificates import Authority
-from veracausa.wire import tls_driver
-from veracausa.wire.flare.restricted_cell import STRAIGHT, GuardedCell
+from veracausa.wire.flare import tls_driver
+from veracausa.wire.flare.engine import (
+    CellIdentityResolver,
+    CommError,
+    CoreCell,
+    Encoding,
+    MessageHeaderKey,
+    MessageType,
+    Mode,
+    ReturnCode,
+    StatsPoolManager,
+)
+from veracausa.wire.flare.engine import CellMessage as Message
+from veracausa.wire.flare.restricted_cell import STRAIGHT, RestrictedCell
 
 MEMBERS = {"server": "bank", "hospital": "hospital", "lab": "lab"}
 
@@ -50,7 +57,7 @@ def cell() -> Iterator[CoreCell]:
 
 
 @pytest.fixture
-def guarded(tmp_path: Path) -> Iterator[Any]:
+def restricted(tmp_path: Path) -> Iterator[Any]:
     tls_driver.register()
     seen = SimpleNamespace(gate=[], heard=[], passes=True)
 
@@ -60,13 +67,25 @@ def guarded(tmp_path: Path) -> Iterator[Any]:
 
     own = Authority(tmp_path).member("hospital")
     url = tls_driver.url("tcp", "localhost:1", "bank")
-    seen.cell = GuardedCell("hospital", url, own.for_flare(), MEMBERS, gate, seen.heard.append, lambda arrived: True)
+    seen.cell = RestrictedCell("hospital", url, own.for_flare(), MEMBERS, gate, seen.heard.append, lambda arrived: True)
     yield seen
     CoreCell.ALL_CELLS.clear()
 
 
 def test_the_version_is_the_one_that_was_read() -> None:
     assert version("nvflare").startswith("2.9.")
+
+
+def test_one_module_imports_the_engine() -> None:
+    """Whoever takes another version has one list to read."""
+    package = Path(veracausa.__file__).parent
+    importers = [
+        str(path.relative_to(package))
+        for path in sorted(package.rglob("*.py"))
+        if re.search(r"^\s*(?:from|import) nvflare", path.read_text(encoding="utf-8"), re.MULTILINE)
+        and path.parent.name != "bench"  # measures bare FLARE beside ours
+    ]
+    assert importers == ["wire/flare/engine.py"]
 
 
 @pytest.mark.parametrize("to", ["hospital", "server"], ids=["for here", "to be forwarded"])
@@ -114,8 +133,8 @@ def test_an_identity_of_another_name_is_refused_but_children_are_taken() -> None
     stock.require_match("hospital.anything", "hospital", "a connection")  # why ours is stricter
 
 
-def test_ours_takes_members_only(guarded: Any) -> None:
-    resolver = guarded.cell.communicator.conn_manager.identity_resolver
+def test_ours_takes_members_only(restricted: Any) -> None:
+    resolver = restricted.cell.communicator.conn_manager.identity_resolver
     for name, certificate in MEMBERS.items():
         resolver.require_match(name, certificate, "a connection")
     wrong = [("hospital.child", "hospital"), ("hospital", "lab"), ("server", "server"), ("eve", "eve"), ("lab", "")]
@@ -125,7 +144,7 @@ def test_ours_takes_members_only(guarded: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", [Mode.PASSIVE, Mode.ACTIVE])
-def test_a_connection_whose_certificate_has_another_name_is_closed(guarded: Any, mode: Mode) -> None:
+def test_a_connection_whose_certificate_has_another_name_is_closed(restricted: Any, mode: Mode) -> None:
     closed: list[bool] = []
     connector = SimpleNamespace(params={"secure": True, "connection_security": "mtls"}, mode=mode)
     connection = SimpleNamespace(
@@ -135,9 +154,9 @@ def test_a_connection_whose_certificate_has_another_name_is_closed(guarded: Any,
     )
     arrived = SimpleNamespace(conn=connection, get_name=lambda: "connection 1")
     with pytest.raises(CommError):
-        guarded.cell.communicator.conn_manager.update_endpoint(arrived, {"endpoint_name": "hospital.child"})
+        restricted.cell.communicator.conn_manager.update_endpoint(arrived, {"endpoint_name": "hospital.child"})
     with pytest.raises(CommError):
-        guarded.cell.communicator.conn_manager.update_endpoint(arrived, {"endpoint_name": "server"})
+        restricted.cell.communicator.conn_manager.update_endpoint(arrived, {"endpoint_name": "server"})
     assert closed == [True, True]
 
 
@@ -146,23 +165,23 @@ def test_a_member_has_one_connection() -> None:
     assert sfm_endpoint.MAX_CONN_PER_ENDPOINT == 1
 
 
-def test_the_engine_hands_every_message_to_ours(guarded: Any) -> None:
-    assert guarded.cell.communicator.conn_manager.receivers == {CoreCell.APP_ID: guarded.cell}
+def test_the_engine_hands_every_message_to_ours(restricted: Any) -> None:
+    assert restricted.cell.communicator.conn_manager.receivers == {CoreCell.APP_ID: restricted.cell}
 
 
 @pytest.mark.parametrize("passes", [True, False])
-def test_nothing_passes_the_gate_that_it_refuses(guarded: Any, monkeypatch: Any, passes: bool) -> None:
-    guarded.passes, seen = passes, []
+def test_nothing_passes_the_gate_that_it_refuses(restricted: Any, monkeypatch: Any, passes: bool) -> None:
+    restricted.passes, seen = passes, []
     monkeypatch.setattr(CoreCell, "process_message", lambda *unused: seen.append("the engine"))
     connection = SimpleNamespace()
-    guarded.cell.process_message(Endpoint("lab"), connection, 1, message())
-    assert guarded.gate == ["lab"]
-    assert len(guarded.heard) == passes
+    restricted.cell.process_message(Endpoint("lab"), connection, 1, message())
+    assert restricted.gate == ["lab"]
+    assert len(restricted.heard) == passes
     assert seen == []
 
 
-def test_there_are_no_statistics_that_a_peer_could_fill(guarded: Any) -> None:
-    pools = [value for name, value in vars(guarded.cell).items() if name.endswith("_pool")]
+def test_there_are_no_statistics_that_a_peer_could_fill(restricted: Any) -> None:
+    pools = [value for name, value in vars(restricted.cell).items() if name.endswith("_pool")]
     assert len(pools) >= 7
     for pool in pools:
         assert not vars(pool)
@@ -170,16 +189,16 @@ def test_there_are_no_statistics_that_a_peer_could_fill(guarded: Any) -> None:
         pool.increment(category="x", counter_name="y")
 
 
-def test_what_must_not_pass_a_relay_does_not(guarded: Any, monkeypatch: Any) -> None:
+def test_what_must_not_pass_a_relay_does_not(restricted: Any, monkeypatch: Any) -> None:
     sent: list[str] = []
-    monkeypatch.setattr(guarded.cell.communicator, "send", lambda to, app, what: sent.append(to.name))
+    monkeypatch.setattr(restricted.cell.communicator, "send", lambda to, app, what: sent.append(to.name))
     for connected in (("server",), ("server", "lab")):
-        guarded.cell.agents = {name: SimpleNamespace(endpoint=Endpoint(name)) for name in connected}
+        restricted.cell.agents = {name: SimpleNamespace(endpoint=Endpoint(name)) for name in connected}
         for headers in ({}, {STRAIGHT: True}):
-            guarded.cell.fire_and_forget("channel", "topic", "lab", Message(dict(headers), b"content"))
+            restricted.cell.fire_and_forget("channel", "topic", "lab", Message(dict(headers), b"content"))
     assert sent == ["server", "lab", "lab"]
 
 
-def test_adhoc_connections_are_off(guarded: Any) -> None:
+def test_adhoc_connections_are_off(restricted: Any) -> None:
     """FLARE's would be plaintext, to wherever a peer says."""
-    assert guarded.cell.connector_manager.adhoc_allowed is False
+    assert restricted.cell.connector_manager.adhoc_allowed is False

@@ -25,7 +25,7 @@ from nvflare.fuel.utils import fobs
 from federation.certificates import Authority
 from federation.member import credentials, heard, listen_of, say, secret
 from veracausa.federation.members import NetworkOptions
-from veracausa.wire import tls_driver
+from veracausa.wire.flare import tls_driver
 
 tls_driver.register()
 SimpleCellCipher._validate_cert_chain = lambda self, chain: None  # who is hostile does not look at its own certificate
@@ -59,7 +59,7 @@ def framed(origin: str, to: str, payload: bytes | None, **changed: Any) -> Messa
 
 def strangers(me: str, network: NetworkOptions, folder: str, *words: str) -> None:
     """Dial the server in every way that must fail, and once as it should be."""
-    from veracausa.wire.tls_driver import url
+    from veracausa.wire.flare.tls_driver import url
 
     address = str(network.members[network.server].address)
     other = Authority(Path(folder) / f"other{os.getpid()}").member(me)

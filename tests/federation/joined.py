@@ -88,7 +88,7 @@ class Pipes:
     def hand(self, frame: Frame) -> None:
         sender, peer, content = frame
         header, body = parse(memoryview(content))
-        self.links[peer].hear(sender, header, body, content[: HEADER.size])
+        self.links[peer].on_frame(sender, header, body, content[: HEADER.size])
 
     def deliver(self) -> None:
         """All that waits, and what comes of it."""
@@ -160,7 +160,7 @@ class Sites:
         message = Message(headers, bytearray(frame) if frame is not None else None)
         message.set_prop(MessagePropKey.ENDPOINT, Endpoint(came_from))
         if site._gate(came_from, message):
-            site._hear(message)
+            site._on_message(message)
 
     def connect(self, names: Sequence[str] = NAMES, patience: float = 20.0) -> dict[str, FlareLink]:
         """All meet; the links, by party."""

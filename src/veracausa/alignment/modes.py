@@ -1,8 +1,14 @@
-"""Mode `all`: every set goes round all parties, and only what everybody has comes back.
+"""The two ways to intersect sets of masked ids.
 
-Each party in turn shuffles a set and puts it under its own exponent. The active party then holds all sets under all
-exponents, in orders that nobody knows; it sees which points are in every set, and sorts them. Where they stand goes
-back the way the set came, each party undoing its shuffle, until the owner knows which of its rows they are.
+Mode `all`, a ring: every set goes round all parties, and only what everybody has comes back. Each party in turn
+shuffles a set and puts it under its own exponent. The active party then holds all sets under all exponents, in orders
+that nobody knows. It sees which points are in every set, and sorts them. Their positions go back the way the set came,
+each party undoing its shuffle, until the owner knows which of its rows they are.
+
+Mode `active`, a star: the active party and each passive one find what the two have in common. Passive parties share
+nothing with each other. The agreed order is one of all the active party's rows, which it draws. A passive party learns
+which of its rows are among them and where. The active party learns who has which of its rows, as it does anyway when
+they train together.
 """
 
 from __future__ import annotations
@@ -13,8 +19,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from veracausa.alignment.curve import Points, shuffle
-from veracausa.alignment.streams import (
+from veracausa.alignment.exchange import (
     COMMON,
     MASKED,
     NOTHING,
@@ -30,13 +35,13 @@ from veracausa.alignment.streams import (
     receive,
     steps_of,
 )
-from veracausa.alignment.workers import Workers
+from veracausa.alignment.masking import Points, Workers, shuffle
 from veracausa.wire.link import Link
 
 Rows = NDArray[np.int64]
 
 
-class Ring:
+class RingIntersection:
     """One party's way through it. `parties` has the active one first; a set is named after its owner."""
 
     def __init__(self, link: Link, parties: Sequence[str], counts: Mapping[str, int], workers: Workers) -> None:

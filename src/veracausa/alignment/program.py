@@ -10,13 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from veracausa.alignment import curve, guessing
-from veracausa.alignment.curve import Points
-from veracausa.alignment.greeting import greet
-from veracausa.alignment.modes import Ring, align_active, align_passive
+from veracausa.alignment import guessing
+from veracausa.alignment import masking as curve
+from veracausa.alignment.exchange import COMMON, HELLO, MASKED, PLACES, POSITIONS, handshake
+from veracausa.alignment.masking import Points, Workers
+from veracausa.alignment.modes import RingIntersection, align_active, align_passive
 from veracausa.alignment.settings import AlignmentSettings, OwnOptions
-from veracausa.alignment.streams import COMMON, HELLO, MASKED, PLACES, POSITIONS
-from veracausa.alignment.workers import Workers
 from veracausa.data.ids import normal_keys
 from veracausa.errors import InputError, WireError
 from veracausa.events import Observer
@@ -77,7 +76,7 @@ class AlignmentProgram:
         others = [name for name in self.settings.parties if name != link.me]
         for peer in others:
             link.declare(HELLO, MASKED, COMMON, POSITIONS, PLACES, peer=peer)
-        session = greet(link, self.settings, len(self.keys), self.own, self.expected)
+        session = handshake(link, self.settings, len(self.keys), self.own, self.expected)
         work = self._work(link.me, session.counts)
         cores = 0 if work < FEW else usable_cores()
         done = 0
@@ -102,7 +101,7 @@ class AlignmentProgram:
     ) -> tuple[np.ndarray, dict[str, int]]:
         active, *passive = self.settings.parties
         if self.settings.mode == "all":
-            rows = Ring(link, self.settings.parties, counts, workers).align(uniform)
+            rows = RingIntersection(link, self.settings.parties, counts, workers).align(uniform)
             if len(rows) and int(rows.max()) >= len(self.keys):
                 raise WireError("align positions", "name a random point that this party had added to its ids")
             return rows, {peer: len(rows) for peer in counts if peer != link.me}

@@ -1,4 +1,4 @@
-"""What an alignment is told: what all parties must agree on, and what each decides for itself."""
+"""What all parties of an alignment must agree on, and what each decides for itself."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from veracausa.alignment.streams import CHUNK, VERSION
 from veracausa.data.ids import KeyRules
+
+VERSION = 1
+"""Of the protocol."""
+CHUNK = 4096
+"""Points or positions in one message; every set crosses in messages of this many, and the rest in its last."""
 
 
 class AlignmentSettings(BaseModel):

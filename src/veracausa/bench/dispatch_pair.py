@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from veracausa.bench.stopwatch import Place, Stopwatch
 from veracausa.crypto import fixed_point, ring
 from veracausa.crypto.backends import make_encryption
-from veracausa.crypto.randomness import SecureDraws
+from veracausa.crypto.randomness import SecureDraws, Toss
 from veracausa.crypto.ring import Ring
-from veracausa.crypto.toss import Toss
 from veracausa.crypto.triples import Needs, Shape, SourceTriples, TargetTriples, ask, open_asked
 from veracausa.errors import RunError
 from veracausa.wire.codec import decode, encode

@@ -39,7 +39,7 @@ class RawCell:
         from nvflare.fuel.f3.cellnet.core_cell import CoreCell
         from nvflare.fuel.f3.message import Message
 
-        from veracausa.wire import tls_driver
+        from veracausa.wire.flare import tls_driver
 
         logging.getLogger("nvflare").setLevel(logging.CRITICAL)
         tls_driver.register()

@@ -77,9 +77,9 @@ def align(
     columns = _columns(ids, list(paths))
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"--out {folder}: is there already; name a new folder")
-    from veracausa.alignment.embedded import align_embedded
+
+    from veracausa.alignment.embedded import align_embedded, read_id_table, write_aligned
     from veracausa.alignment.settings import AlignmentSettings, OwnOptions
-    from veracausa.alignment.tables import read_id_table, write_aligned
     from veracausa.cli.progress import ProgressDisplay
     from veracausa.wire.launch import Launch
 

@@ -132,8 +132,8 @@ def check_shared_memory() -> Check:
 
 
 def check_wire(folder: Path) -> list[Check]:
-    """Whether the federation's ports keep out whoever is not a member, and believe nobody another's name."""
-    from veracausa.federation import tls_check as tls_proof
+    """Whether the federation's ports keep out whoever is not a member, and accept nobody under another's name."""
+    from veracausa.federation import tls_check
     from veracausa.federation.identity import need_flare
     from veracausa.federation.members import read_network
     from veracausa.wire.credentials import Credentials
@@ -145,11 +145,11 @@ def check_wire(folder: Path) -> list[Check]:
     notice = own.expires_soon()
     found = f"{me}: {own.fingerprint}, valid until {own.expires:%Y-%m-%d}"
     results = [Check("identity", "warn" if notice else "ok", found, notice)]
-    for port in tls_proof.ports(network):
+    for port in tls_check.ports(network):
         where = f"{port.member} at {port.address}"
-        reason = tls_proof.unreachable(port)
+        reason = tls_check.unreachable(port)
         if reason is None:
-            proofs = tls_proof.prove(port, network, own)
+            proofs = tls_check.prove(port, network, own)
             results += [Check(f"{where}: {p.name}", "ok" if p.passed else "fail", p.found) for p in proofs]
         elif port.member == network.server:
             fix = "nothing is proved of a port that is closed: start it with `veracausa federation serve` or `run`"

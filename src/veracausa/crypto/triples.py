@@ -25,7 +25,7 @@ Parts = dict[str, Bytes]
 
 @dataclass(frozen=True)
 class Needs:
-    """What a stretch of the protocol will use up."""
+    """What a phase of the protocol will use up."""
 
     forward: tuple[int, ...] = ()
     """Batches; one that comes twice will be used twice."""

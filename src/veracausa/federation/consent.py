@@ -24,13 +24,12 @@ from veracausa.discovery.job import DiscoveryJob
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.errors import InputError, RunError, WireError
 from veracausa.escaping import escaped
-from veracausa.federation.declared_messages import Declared
-from veracausa.federation.own_ids import Counts
+from veracausa.federation.row_matching import Counts
 from veracausa.registry import Options
 from veracausa.runs.atomic import atomic_write
 from veracausa.training.split.protocol import MAX_ROWS
 from veracausa.wire.link import Link
-from veracausa.wire.message import Kind, TensorSpec, shown
+from veracausa.wire.message import Declared, Kind, TensorSpec, shown
 
 MAX_TEXT = 1 << 20
 MAX_HELD = 1 << 12
@@ -94,13 +93,13 @@ class Agreement:
 
     def digest(self) -> str:
         """Of everything that a yes is said to, but not of checkpoints."""
-        told = {
+        agreed = {
             "hash": self.hash,
             "fingerprints": dict(sorted(self.fingerprints.items())),
             "sends": [asdict(sent) for sent in self.own.sends],
             "ids": dict(sorted(self.ids.items())),
         }
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(agreed, sort_keys=True).encode()).hexdigest()
 
 
 def exchange(link: Link, own: Terms, fingerprints: Mapping[str, str], version: str) -> Agreement:
@@ -300,7 +299,7 @@ _MATCHED = {
 _NOT_MATCHED = "none: every site has the same data set"
 
 
-def described_training(job: Job, me: str) -> tuple[Row, ...]:
+def describe_training(job: Job, me: str) -> tuple[Row, ...]:
     """The rows of a split training; `job` is the agreed one with this party's own part."""
     active = job.parties.active
     schedule = f"{job.training.epochs}, in batches of {job.training.batch_size}"
@@ -319,18 +318,18 @@ def described_discovery(job: DiscoveryJob, method: VFedCD, aligned: bool) -> tup
     """The rows of a causal discovery; `aligned`: the parties' rows are matched first."""
     settings = method.settings()
     searches = f", {len(settings.searches)} searches" if len(settings.searches) > 1 else ""
-    told = "the whole graph" if method.reveal == "all" else "the edges that touch its own columns"
+    revealed = "the whole graph" if method.reveal == "all" else "the edges that touch its own columns"
     return (
-        ("job", f"{job.name}: causal discovery; every party is told {told}"),
+        ("job", f"{job.name}: causal discovery; every party is told {revealed}"),
         ("model", f"{job.method}, of the registry; profile {method.profile}"),
         ("epochs", f"{settings.epochs}, then {settings.refit_epochs} to refit{searches}"),
         ("defense", _noise(method)),
-        ("encryption", encryption_in_words(method)),
+        ("encryption", describe_encryption(method)),
         ("matching", _MATCHED["all"] if aligned else _NOT_MATCHED),
     )
 
 
-def encryption_in_words(method: VFedCD) -> str:
+def describe_encryption(method: VFedCD) -> str:
     """What protects the columns that leave a party of a discovery."""
     if method.strong:
         return "none is needed: columns leave as shares, which the validator and a partner could put together"

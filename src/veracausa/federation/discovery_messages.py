@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from veracausa.discovery.engines.shares.plan import VALIDATOR
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.federation.columns import SiteColumns
-from veracausa.federation.declared_messages import MESSAGE, Declared
-from veracausa.federation.order import declared as declared_alignment
-from veracausa.federation.own_ids import OwnIds
+from veracausa.federation.row_matching import OwnIds
+from veracausa.federation.row_matching import declared as declared_alignment
+from veracausa.wire.message import MESSAGE, Declared
 
 """Bytes of a message beside its numbers, about."""
 

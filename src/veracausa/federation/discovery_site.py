@@ -32,9 +32,9 @@ from veracausa.federation.discovery_job import own_discovery
 from veracausa.federation.discovery_messages import declared_discovery
 from veracausa.federation.discovery_result import Result, write_result
 from veracausa.federation.members import first_problem
-from veracausa.federation.order import agree_on_kept, noting, rows_in_order
-from veracausa.federation.own_ids import ALIGNMENT, IdFile, OwnIds, own_options
-from veracausa.federation.site_program import OPEN_ORDER, SiteProgram, order_key, party_tree
+from veracausa.federation.party_file import ALIGNMENT, own_options, party_tree
+from veracausa.federation.row_matching import IdFile, OwnIds, agree_on_kept, noting, rows_in_order
+from veracausa.federation.site_program import OPEN_ORDER, SiteProgram, order_key
 from veracausa.runs import folder as folders
 from veracausa.runs.atomic import atomic_write
 from veracausa.wire.link import Link

@@ -23,7 +23,8 @@ from veracausa.config import Job, load_job
 from veracausa.data.preprocessing import column_count
 from veracausa.errors import InputError, RunError
 from veracausa.federation.members import first_problem
-from veracausa.federation.site_program import RUN, SEED, SEED_BYTES, allowed_model, own_secret
+from veracausa.federation.party_file import allowed_model
+from veracausa.federation.site_program import RUN, SEED, SEED_BYTES, own_secret
 from veracausa.models import require_allowed
 from veracausa.runs import folder as folders
 from veracausa.runs.atomic import atomic_write
@@ -94,21 +95,21 @@ def export(folder: Path, me: str, out: Path) -> Manifest:
     if (own / PREPARED).is_file():
         contents[PREPARED] = (own / PREPARED).read_bytes()
     job = run.job
-    said = job.party[me].model_dump(mode="json", exclude_none=True) if me in job.party else {}
+    own_part = job.party[me].model_dump(mode="json", exclude_none=True) if me in job.party else {}
     kept = ("id", "columns", "separator")
-    said["data"] = {name: value for name, value in said.get("data", {}).items() if name in kept}
+    own_part["data"] = {name: value for name, value in own_part.get("data", {}).items() if name in kept}
     manifest = Manifest(
         party=me,
         role="active" if me == job.parties.active else "passive",
         secret_seed=(own / SEED).is_file(),
-        own=said,
+        own=own_part,
         files={name: _File(bytes=len(content), sha256=_digest(content)) for name, content in contents.items()},
     )
     partial = out.with_name(f".{out.name}.tmp")
     try:
-        with zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED) as parcel:
+        with zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED) as archive:
             for name, content in {MANIFEST: manifest.model_dump_json(indent=1).encode(), **contents}.items():
-                parcel.writestr(zipfile.ZipInfo(name), content)  # neither this machine's clock nor its users
+                archive.writestr(zipfile.ZipInfo(name), content)  # neither this machine's clock nor its users
         partial.replace(out)
     except OSError as error:
         raise InputError(f"{out}: cannot be written: {error.strerror or error}") from None
@@ -156,16 +157,16 @@ def import_part(file: Path, folder: Path, allow_model: str | None = None) -> Man
 def _read(file: Path) -> tuple[Manifest, dict[str, bytes]]:
     """The files of a part, none larger than its manifest says; names inside are compared and lead nowhere."""
     try:
-        with zipfile.ZipFile(file) as parcel:
-            entries = {entry.filename: entry for entry in parcel.infolist()}
-            if len(entries) < len(parcel.infolist()) or not {MANIFEST, JOB, MODEL} <= set(entries):
+        with zipfile.ZipFile(file) as archive:
+            entries = {entry.filename: entry for entry in archive.infolist()}
+            if len(entries) < len(archive.infolist()) or not {MANIFEST, JOB, MODEL} <= set(entries):
                 raise InputError(f"{file}: is not a party's trained part; `veracausa federation export` writes one")
             if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries.values()):
                 raise InputError(f"{file}: has a compressed file inside; no part has")
-            manifest = Manifest.model_validate_json(_bounded(parcel, MANIFEST, MAX_TEXT, file))
+            manifest = Manifest.model_validate_json(_bounded(archive, MANIFEST, MAX_TEXT, file))
             if set(entries) != {MANIFEST, *manifest.files} or not set(entries) <= {MANIFEST, JOB, MODEL, PREPARED}:
                 raise InputError(f"{file}: holds other files than its manifest says")
-            contents = {name: _bounded(parcel, name, said.bytes, file) for name, said in manifest.files.items()}
+            contents = {name: _bounded(archive, name, entry.bytes, file) for name, entry in manifest.files.items()}
     except FileNotFoundError:
         raise InputError(f"{file}: no such file; correct the path") from None
     except ValidationError as error:
@@ -173,16 +174,16 @@ def _read(file: Path) -> tuple[Manifest, dict[str, bytes]]:
     # What a damaged or hostile archive makes the reader raise is of many kinds.
     except (zipfile.BadZipFile, OSError, EOFError, ValueError, RuntimeError, NotImplementedError):
         raise InputError(f"{file}: cannot be read as a party's trained part; export it again") from None
-    for name, said in manifest.files.items():
-        if len(contents[name]) != said.bytes or _digest(contents[name]) != said.sha256:
+    for name, entry in manifest.files.items():
+        if len(contents[name]) != entry.bytes or _digest(contents[name]) != entry.sha256:
             raise InputError(f"{file}: {name} is not what the manifest says; export it again")
     return manifest, contents
 
 
-def _bounded(parcel: zipfile.ZipFile, name: str, limit: int, file: Path) -> bytes:
-    if parcel.getinfo(name).file_size > limit:
+def _bounded(archive: zipfile.ZipFile, name: str, limit: int, file: Path) -> bytes:
+    if archive.getinfo(name).file_size > limit:
         raise InputError(f"{file}: {name} is larger than {limit} bytes")
-    with parcel.open(name) as entry:
+    with archive.open(name) as entry:
         return entry.read(limit + 1)
 
 

@@ -19,9 +19,9 @@ from veracausa.errors import InputError
 from veracausa.events import Observer
 from veracausa.federation.consent import ConsentStore
 from veracausa.federation.export_import import SiteRun
-from veracausa.federation.order import rows_in_order
-from veracausa.federation.own_ids import IdFile, own_options
-from veracausa.federation.site_program import allowed_model, order_key, party_tree
+from veracausa.federation.party_file import allowed_model, own_options, party_tree
+from veracausa.federation.row_matching import IdFile, rows_in_order
+from veracausa.federation.site_program import order_key
 from veracausa.federation.training_site import SplitSite
 from veracausa.models import require_allowed
 from veracausa.training.checkpoints import check_shape, saved_model

@@ -1,4 +1,4 @@
-"""What organisations send each other as a file: a zip with exactly the expected names, and none too large."""
+"""Files that organisations send each other: a zip with exactly the expected names, and none too large."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ LIMIT = 2**20
 """Bytes of one file inside; they are settings and certificates."""
 
 
-def write_parcel(path: Path, files: Mapping[str, bytes]) -> None:
+def write_archive(path: Path, files: Mapping[str, bytes]) -> None:
     """Pack the files; the zip says nothing of this machine, neither its clock nor its users."""
     packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as parcel:
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in files.items():
-            parcel.writestr(zipfile.ZipInfo(name), content)
+            archive.writestr(zipfile.ZipInfo(name), content)
     atomic_write(path, packed.getvalue())
 
 
-def read_parcel(path: Path, names: Collection[str], kind: str) -> dict[str, bytes]:
-    """The files of a parcel by name. They are read, never unpacked: a name inside is compared and leads nowhere."""
+def read_archive(path: Path, names: Collection[str], kind: str) -> dict[str, bytes]:
+    """The files of an archive by name. They are read, never unpacked: a name inside is compared and leads nowhere."""
     try:
         if path.stat().st_size > LIMIT * (len(names) + 1):
             raise InputError(f"{path}: is too large for {kind}; is it the right file?")
-        with zipfile.ZipFile(path) as parcel:
-            found = sorted(entry.filename for entry in parcel.infolist())
+        with zipfile.ZipFile(path) as archive:
+            found = sorted(entry.filename for entry in archive.infolist())
             if found != sorted(names):
                 raise InputError(f"{path}: is not {kind}: it should hold {', '.join(sorted(names))} and nothing else")
-            return {name: _content(parcel, name, path) for name in names}
+            return {name: _content(archive, name, path) for name in names}
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; correct the path") from None
     # What a damaged or hostile archive makes the reader raise is of many kinds.
@@ -44,8 +44,8 @@ def read_parcel(path: Path, names: Collection[str], kind: str) -> dict[str, byte
         raise InputError(f"{path}: cannot be read as {kind}; ask for it again") from None
 
 
-def _content(parcel: zipfile.ZipFile, name: str, path: Path) -> bytes:
-    with parcel.open(name) as file:
+def _content(archive: zipfile.ZipFile, name: str, path: Path) -> bytes:
+    with archive.open(name) as file:
         content = file.read(LIMIT + 1)
     if len(content) > LIMIT:
         raise InputError(f"{path}: {name} is larger than {LIMIT} bytes; is it the right file?")

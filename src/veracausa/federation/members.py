@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -140,17 +140,25 @@ def wire_limits(settings: Sequence[str]) -> WireLimits:
 def read_network(path: Path) -> NetworkOptions:
     """The federation that a file describes."""
     try:
-        return NetworkOptions.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; `veracausa federation init` or `join` makes it") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: is not valid TOML: {error}") from None
+        return NetworkOptions.model_validate(read_toml(path, "`veracausa federation init` or `join` makes it"))
     except ValidationError as error:
         raise InputError(f"{path}: {first_problem(error)}") from None
 
 
+def read_toml(path: Path, hint: str = "`veracausa federation join` makes it") -> dict[str, Any]:
+    """What a TOML file of a member's folder says; `hint` tells how to get one where there is none."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; {hint}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: is not valid TOML: {error}") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}; check the path") from None
+
+
 def first_problem(error: ValidationError) -> str:
-    """Where a description is wrong first, in words."""
+    """The first problem of a description, as a sentence."""
     problem = error.errors(include_url=False)[0]
     place = ".".join(str(part) for part in problem["loc"])
     message = problem["msg"].removeprefix("Value error, ")

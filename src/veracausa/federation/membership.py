@@ -1,4 +1,8 @@
-"""The coordinator's side: a federation is founded, and requests of its members are approved."""
+"""Who belongs to a federation: founding, requests, approval, joining and revocation.
+
+The coordinator founds a federation and approves requests. A member makes its key at home, asks for a certificate, and
+puts it in its place. Either can revoke a certificate, which puts it on the deny list of a folder.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -25,8 +29,8 @@ from veracausa.federation.identity import (
     make_key,
     sign,
 )
-from veracausa.federation.invitation import read_parcel, write_parcel
-from veracausa.federation.members import NetworkOptions, first_problem, read_network
+from veracausa.federation.invitation import read_archive, write_archive
+from veracausa.federation.members import NetworkOptions, first_problem, read_network, read_toml
 from veracausa.runs.atomic import atomic_write
 from veracausa.wire.credentials import (
     FILE,
@@ -38,9 +42,10 @@ from veracausa.wire.credentials import (
     fingerprint,
     grouped,
     grouped_digits,
+    is_fingerprint,
+    peer_certificate,
     public_bytes,
     read_certificate,
-    shown_by,
 )
 
 INVITATION = ("federation.toml", "job.toml", "root.pem")
@@ -73,7 +78,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Approval:
-    parcel: Path
+    archive: Path
     fingerprint: str
     expires: datetime
     revoked: Revoked | None = None
@@ -127,7 +132,7 @@ def parties_of(job: Path) -> tuple[str, ...]:
     """Who takes part in a job, which has nothing in it that is a party's own."""
     from veracausa.config import load_job
 
-    tree = _read_toml(job)
+    tree = read_toml(job, f"`veracausa init {job}` writes a job to start from")
     if "party" in tree:
         raise InputError(f"{job}: [party.*] is a party's own and never leaves it; move it into that party's party.toml")
     if tree.get("kind") == "discovery":
@@ -144,7 +149,7 @@ def found(folder: Path, network: NetworkOptions, job: Path, days: int = ROOT_DAY
     (folder / "federation.toml").write_text(network.to_toml(), encoding="utf-8")
     (folder / "job.toml").write_bytes(job.read_bytes())
     authority = make_authority(folder / "authority", network.name, days)
-    write_parcel(folder / "invitation.zip", invited(folder, authority.root))
+    write_archive(folder / "invitation.zip", invited(folder, authority.root))
     return authority
 
 
@@ -157,28 +162,28 @@ def invited(folder: Path, root: Path) -> dict[str, bytes]:
     }
 
 
-def read_request(folder: Path, parcel: Path) -> Request:
+def read_request(folder: Path, archive: Path) -> Request:
     """A member's request, if it is sound and meant for this federation."""
     authority, network = Authority(folder / "authority"), read_network(folder / "federation.toml")
     authority.check(datetime.now(UTC))
     check_names(network)
-    files = read_parcel(parcel, REQUEST, "a member's request")
+    files = read_archive(archive, REQUEST, "a member's request")
     try:
         note = Note.model_validate(tomllib.loads(files["request.toml"].decode()))
     except (ValidationError, ValueError):
-        raise InputError(f"{parcel}: request.toml is damaged; ask for the request again") from None
+        raise InputError(f"{archive}: request.toml is damaged; ask for the request again") from None
     if note.member not in network.members:
-        raise InputError(f"{parcel}: {note.member!r} is no member of {network.name} ({', '.join(network.members)})")
+        raise InputError(f"{archive}: {note.member!r} is no member of {network.name} ({', '.join(network.members)})")
     csr = check_request(files["request.csr"], note.member)
     renewal = _renewal(authority, note, files)
     if note.version == 1 and not renewal:
         raise InputError(
-            f"{parcel}: was made by an older veracausa, whose fingerprint does not cover all of it; "
+            f"{archive}: was made by an older veracausa, whose fingerprint does not cover all of it; "
             f"let {note.member} join anew with this version"
         )
     if is_revoked(folder, public_bytes(csr)):
-        raise InputError(f"{parcel}: its key was revoked; let {note.member} join anew in another folder")
-    _check_invitation(parcel, note, hashes(invited(folder, authority.root)), renewal)
+        raise InputError(f"{archive}: its key was revoked; let {note.member} join anew in another folder")
+    _check_invitation(archive, note, hashes(invited(folder, authority.root)), renewal)
     return Request(note, files["request.csr"], request_fingerprint(files, note.version))
 
 
@@ -200,10 +205,10 @@ def approve(
     address = network.members[member].address
     hosts = [address.rpartition(":")[0]] if address else []
     certificate = sign(authority, request.csr, member, hosts, days)
-    parcel = out or folder / f"{member}.signed.zip"
-    write_parcel(parcel, {"certificate.pem": certificate, "root.pem": authority.root.read_bytes()})
+    archive = out or folder / f"{member}.signed.zip"
+    write_archive(archive, {"certificate.pem": certificate, "root.pem": authority.root.read_bytes()})
     signed = read_certificate(earlier)
-    return Approval(parcel, fingerprint(signed), signed.not_valid_after_utc, revoked)
+    return Approval(archive, fingerprint(signed), signed.not_valid_after_utc, revoked)
 
 
 def hashes(files: Mapping[str, bytes]) -> dict[str, str]:
@@ -232,12 +237,12 @@ def same_fingerprint(one: str, other: str) -> bool:
 _SEPARATORS = str.maketrans("", "", " :-=\n\t")
 
 
-def _check_invitation(parcel: Path, note: Note, ours: Mapping[str, str], renewal: bool) -> None:
+def _check_invitation(archive: Path, note: Note, ours: Mapping[str, str], renewal: bool) -> None:
     for name in INVITATION:
         # A certificate is renewed for the same authority, whatever became of the job since.
         if note.sha256.get(name) != ours[name] and (name == "root.pem" or not renewal):
             raise InputError(
-                f"{parcel}: {note.member} was invited with another {name} than the one here; "
+                f"{archive}: {note.member} was invited with another {name} than the one here; "
                 "send invitation.zip again, and let it join with that one"
             )
 
@@ -253,17 +258,6 @@ def _same_key(certificate: Path, csr: bytes) -> bool:
     return public_bytes(read_certificate(certificate)) == public_bytes(x509.load_pem_x509_csr(csr))
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; `veracausa init {path}` writes a job to start from") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: is not valid TOML: {error}") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}; check the path") from None
-
-
 @dataclass(frozen=True)
 class Joined:
     """What a member compares with the coordinator by telephone."""
@@ -272,13 +266,13 @@ class Joined:
     request: str
 
 
-def unpack_invitation(parcel: Path, folder: Path) -> None:
+def unpack_invitation(archive: Path, folder: Path) -> None:
     """Lay an invitation's files into a new folder, byte by byte."""
-    files = read_parcel(parcel, INVITATION, "an invitation")
+    files = read_archive(archive, INVITATION, "an invitation")
     for name in ("federation.toml", "job.toml"):
         (folder / name).write_bytes(files[name])
     lay_root(folder, files["root.pem"])
-    with _said_of(parcel, folder):
+    with _errors_name(archive, folder):
         read_network(folder / "federation.toml")
         root = folder / "identity" / "root.pem"
         check_dates(root, read_certificate(root), datetime.now(UTC))
@@ -300,25 +294,25 @@ def ask(folder: Path, member: str) -> Joined:
     csr = make_key(folder / "identity", member)
     note = Note(version=2, member=member, federation=network.name, sha256=hashes(invited(folder, root)))
     files = dict(zip(REQUEST, (_to_toml(note), csr), strict=True))
-    write_parcel(folder / f"{member}.request.zip", files)
+    write_archive(folder / f"{member}.request.zip", files)
     atomic_write(folder / "identity" / "request.csr", csr)
     return Joined(fingerprint(read_certificate(root)), request_fingerprint(files))
 
 
-def accept(folder: Path, parcel: Path) -> Credentials:
+def accept(folder: Path, archive: Path) -> Credentials:
     """Put the signed certificate in its place, if it is this member's, for this key, and of the root it trusts."""
     identity, own = folder / "identity", Credentials.of_folder(folder)
     asked = identity / "request.csr"
     if not asked.exists():
         raise InputError(f"{folder}: nothing was asked for here; join with the invitation first")
-    files = read_parcel(parcel, SIGNED, "a signed certificate")
-    with tempfile.TemporaryDirectory(dir=identity) as scratch, _said_of(parcel, Path(scratch)):
+    files = read_archive(archive, SIGNED, "a signed certificate")
+    with tempfile.TemporaryDirectory(dir=identity) as scratch, _errors_name(archive, Path(scratch)):
         given = {name: Path(scratch) / name for name in SIGNED}
         for name, path in given.items():
             path.write_bytes(files[name])
         if fingerprint(read_certificate(given["root.pem"])) != own.root_fingerprint:
             raise InputError(
-                f"{parcel}: is of another root than the invitation; ask the coordinator which one is right"
+                f"{archive}: is of another root than the invitation; ask the coordinator which one is right"
             )
         Credentials(own.root, given["certificate.pem"], own.key).check(_asked_name(asked))
     atomic_write(own.certificate, files["certificate.pem"])
@@ -326,12 +320,12 @@ def accept(folder: Path, parcel: Path) -> Credentials:
 
 
 @contextmanager
-def _said_of(parcel: Path, folder: Path) -> Iterator[None]:
-    """What is wrong with a file in a passing folder is said of the parcel it came from."""
+def _errors_name(archive: Path, folder: Path) -> Iterator[None]:
+    """What is wrong with a file in a passing folder is said of the archive it came from."""
     try:
         yield
     except InputError as error:
-        raise InputError(str(error).replace(str(folder), str(parcel))) from None
+        raise InputError(str(error).replace(str(folder), str(archive))) from None
 
 
 def _asked_name(csr: Path) -> str:
@@ -346,9 +340,6 @@ def _to_toml(note: Note) -> bytes:
     import tomli_w
 
     return tomli_w.dumps(note.model_dump(mode="json")).encode()
-
-
-_DIGITS = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -378,14 +369,12 @@ def revoke_certificate(folder: Path, certificate: Path) -> Revoked:
 
 def is_revoked(folder: Path, key: bytes) -> bool:
     """Whether a public key is on the folder's list."""
-    import hashlib
-
     return hashlib.sha256(key).hexdigest() in DenyList(folder / FILE).now()
 
 
 def _entries(folder: Path, what: str) -> list[dict[str, str]]:
     digits = bare(what)
-    if _DIGITS.fullmatch(digits):
+    if is_fingerprint(digits):
         return [{"sha256": grouped_digits(digits)}]
     issued = Authority(folder / "authority").issued(what) if re.fullmatch(r"[\w-]+", what) else None
     path = issued if issued is not None and issued.is_file() else Path(what)
@@ -395,7 +384,7 @@ def _entries(folder: Path, what: str) -> list[dict[str, str]]:
             f"nor a member that was approved in {folder}"
         )
     certificate = read_certificate(path)
-    shown, member = shown_by(certificate), common_name(certificate)
+    shown, member = peer_certificate(certificate), common_name(certificate)
     return [
         {"sha256": grouped_digits(shown.certificate), "of": "certificate", "member": member},
         {"sha256": grouped_digits(shown.key), "of": "key", "member": member},

@@ -26,13 +26,11 @@ from veracausa.data.tables import Holding, TableFileOptions, own_table
 from veracausa.data.vertical import SPLITS, PartyData, Split
 from veracausa.errors import InputError, WireError
 from veracausa.events import Observer
-from veracausa.federation.declared_messages import MESSAGE, Declared
-from veracausa.federation.order import noting, rows_in_order
-from veracausa.federation.own_ids import IdFile, OwnIds
+from veracausa.federation.row_matching import IdFile, OwnIds, noting, rows_in_order
 from veracausa.training.split.program import Schema
 from veracausa.training.split.protocol import MAX_ROWS
 from veracausa.wire.link import Link
-from veracausa.wire.message import Kind, TensorSpec
+from veracausa.wire.message import MESSAGE, Declared, Kind, TensorSpec
 
 MAX_OUTPUTS = 1 << 16
 TASKS = ("classification", "regression")
@@ -120,13 +118,13 @@ class SiteTable:
         """The party's rows as the programs take them, what it knows of the rest, and notes for a reader."""
         labels = self.labels.at(found.rows) if self.labels is not None else None
         data = PartyRows(self.me, self.holding, found.rows, self.job, self.options.label).data(self.columns, labels)
-        said = remarks(self.me, data.profile)
+        remarked = remarks(self.me, data.profile)
         if self.labels is not None:
             known = {self.me: self.columns} if self.columns is not None else {}
-            notes = (*found.notes, *unused_columns(self.holding, self.me, self.options.label, known), *said)
+            notes = (*found.notes, *unused_columns(self.holding, self.me, self.options.label, known), *remarked)
             return data, Schema(self.labels.task, self.labels.classes, "features"), notes
         classes = tuple(map(str, range(found.outputs))) if found.task == "classification" else ()
-        return data, Schema(found.task, classes, "features"), (*found.notes, *said)
+        return data, Schema(found.task, classes, "features"), (*found.notes, *remarked)
 
     def declared(self, rows: int) -> Iterator[Declared]:
         """What it sends beside the alignment itself; `rows` it has at most."""
@@ -158,8 +156,8 @@ class SiteTable:
     def _follow(self, link: Link) -> tuple[str, int, bool]:
         active = self.job.parties.active
         link.declare(SCHEMA, peer=active)
-        said = link.receive(active, SCHEMA, 0).meta
-        task, outputs, tests = said["task"], said["outputs"], said["tests"]
+        answer = link.receive(active, SCHEMA, 0).meta
+        task, outputs, tests = answer["task"], answer["outputs"], answer["tests"]
         assert isinstance(task, str)
         assert isinstance(outputs, int)
         if task not in TASKS:
@@ -185,20 +183,20 @@ class SiteTable:
             link.declare(HELD, peer=peer)
         if not self.leads:
             link.send(active, HELD, 0, {str(split): held for split, held in own.items()})
-            return self._heard(link, active, own)
-        said = [self._heard(link, peer, own) for peer in passive]
-        common = {split: torch.stack([held[split] for held in said]).all(0) for split in _APART}
+            return self._receive_held(link, active, own)
+        answers = [self._receive_held(link, peer, own) for peer in passive]
+        common = {split: torch.stack([held[split] for held in answers]).all(0) for split in _APART}
         for peer in passive:
             link.send(peer, HELD, 0, {str(split): held for split, held in common.items()})
         return common
 
     @staticmethod
-    def _heard(link: Link, peer: str, own: Mapping[Split, Tensor]) -> dict[Split, Tensor]:
-        said = link.receive(peer, HELD, 0).tensors
+    def _receive_held(link: Link, peer: str, own: Mapping[Split, Tensor]) -> dict[Split, Tensor]:
+        answer = link.receive(peer, HELD, 0).tensors
         for split, held in own.items():
-            if len(said[split]) != len(held):
-                raise WireError(f"held.{split}", f"{peer!r} speaks of {len(said[split])} rows, there are {len(held)}")
-        return {split: said[split].cpu() for split in own}
+            if len(answer[split]) != len(held):
+                raise WireError(f"held.{split}", f"{peer!r} speaks of {len(answer[split])} rows, there are {len(held)}")
+        return {split: answer[split].cpu() for split in own}
 
 
 def open_own(job: Job, options: TableFileOptions, me: str, folder: Path) -> Holding:

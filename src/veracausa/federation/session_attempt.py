@@ -1,4 +1,7 @@
-"""One party's run across organisations: come together, agree, run; after a fault go on from a common checkpoint."""
+"""One party's run across organisations: handshake, consent, run.
+
+After a fault, the parties wait for whoever was lost and continue from a common checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from veracausa.runs.folder import locked
 from veracausa.wire.credentials import Credentials
 from veracausa.wire.flare.cell import FlareSite
 from veracausa.wire.flare.link import FlareLink
-from veracausa.wire.link import Link, parting_words
+from veracausa.wire.link import Link, closing_reason
 
 Approve = Callable[[Agreement], bool]
 """Shows a person what is agreed, and brings back the answer; may take as long as the person does."""
@@ -58,23 +61,23 @@ class Site:
         return self.credentials.common_name
 
 
-def run_site(site: Site, prepared: SiteProgram, approve: Approve, notify: Observer = lambda event: None) -> None:
+def run_site(site: Site, program: SiteProgram, approve: Approve, notify: Observer = lambda event: None) -> None:
     """Take part until the job is done; after a fault wait for whoever was lost, and go on from a common checkpoint."""
-    memory = ConsentStore(site.folder)
+    store = ConsentStore(site.folder)
     limits = site.network.wire
     with (
-        locked(prepared.path),
-        Status(site.folder, site.me, prepared.peers) as status,
+        locked(program.path),
+        Status(site.folder, site.me, program.peers) as status,
         FlareSite(site.me, site.network, site.credentials, site.listen) as cell,
     ):
-        tell = status.hearing(notify)
+        tell = status.observer(notify)
         lost: VeracausaError | None = None
         for attempt in range(1, limits.attempts + 1):
             tell({"event": "attempt", "attempt": attempt})
-            link = cell.connect(prepared.peers, "run", notify=tell)
+            link = cell.connect(program.peers, "run", notify=tell)
             status.link = link
             try:
-                _once(link, prepared, site, memory, approve, tell)
+                _attempt(link, program, site, store, approve, tell)
                 _leave(link, site, cell)
                 tell({"event": "finished_here"})
                 return
@@ -87,51 +90,51 @@ def run_site(site: Site, prepared: SiteProgram, approve: Approve, notify: Observ
             except BaseException as error:
                 link.give_up(error)
                 stopped = isinstance(error, KeyboardInterrupt)
-                tell({"event": "stopped"} if stopped else {"event": "failed", "reason": parting_words(error)})
+                tell({"event": "stopped"} if stopped else {"event": "failed", "reason": closing_reason(error)})
                 raise
         raise RunError(f"gave up after {limits.attempts} attempts; the last one: {lost}")
 
 
-def _once(
-    link: FlareLink, prepared: SiteProgram, site: Site, memory: ConsentStore, approve: Approve, notify: Observer
+def _attempt(
+    link: FlareLink, program: SiteProgram, site: Site, store: ConsentStore, approve: Approve, notify: Observer
 ) -> None:
-    agreement = settle(link, prepared, site, memory, approve, notify)
-    prepared.align(link, notify)
+    agreement = settle(link, program, site, store, approve, notify)
+    program.align(link, notify)
     start = agreement.start
     notify({"event": "starts", "step": start or 0})
-    prepared.run(link, notify, start)
+    program.run(link, notify, start)
 
 
 def settle(
-    link: FlareLink, prepared: SiteProgram, site: Site, memory: ConsentStore, approve: Approve, notify: Observer
+    link: FlareLink, program: SiteProgram, site: Site, store: ConsentStore, approve: Approve, notify: Observer
 ) -> Agreement:
     """What all parties have said yes to."""
     terms = Terms(
         (site.folder / "federation.toml").read_bytes(),
-        prepared.job_text,
-        prepared.declared,
-        prepared.data_digest,
-        frozenset(prepared.store.whole_steps()),
-        prepared.ids.announced if prepared.ids is not None else (0, 0),
+        program.job_text,
+        program.declared,
+        program.data_digest,
+        frozenset(program.store.whole_steps()),
+        program.ids.announced if program.ids is not None else (0, 0),
     )
     fingerprints = {peer: session.fingerprint for peer in link.peers if (session := link.session_of(peer))}
     # A peer may still be waiting for a third one, or for a person's answer.
     link.timeout = site.network.wire.return_s
     agreement = exchange(link, terms, fingerprints, __version__)
-    memory.check(agreement)
-    if prepared.ids is not None:
-        prepared.ids.refuse(agreement.ids)
-    answer = _Answer(agreement, approve, memory.agreed(agreement))
+    store.check(agreement)
+    if program.ids is not None:
+        program.ids.refuse(agreement.ids)
+    answer = _Decision(agreement, approve, store.agreed(agreement))
     consent(link, agreement, answer.now, lambda: time.sleep(ROUND))
     link.timeout = site.network.wire.patience_s
-    memory.keep(agreement)
-    if prepared.ids is not None:
-        prepared.ids.agreed = agreement.ids
+    store.keep(agreement)
+    if program.ids is not None:
+        program.ids.agreed = agreement.ids
     notify({"event": "agreed", "hash": agreement.hash})
     return agreement
 
 
-class _Answer:
+class _Decision:
     """A person decides in a thread of their own, while this party still answers the others."""
 
     def __init__(self, agreement: Agreement, approve: Approve, known: bool) -> None:

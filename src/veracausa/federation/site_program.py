@@ -1,12 +1,9 @@
-"""A party that is ready to take part from its own folder: what the others may know of it, and its program."""
+"""A party's program at its own site, made from its folder, and what its partners may know of it beforehand."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import secrets
-import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,14 +11,16 @@ from typing import Any, Literal
 
 from veracausa.errors import InputError, RunError
 from veracausa.events import Observer
-from veracausa.federation.declared_messages import Declared
-from veracausa.federation.order import NOTHING, ORDER_KEY
-from veracausa.federation.own_ids import ALIGNMENT, OwnIds
+from veracausa.federation.identity import write_secret
+from veracausa.federation.members import read_toml
+from veracausa.federation.party_file import allowed_model, own_settings, read_file
+from veracausa.federation.row_matching import NOTHING, ORDER_KEY, OwnIds
 from veracausa.runs.atomic import atomic_write
 from veracausa.runs.folder import refuse_links
 from veracausa.runs.store import Store, deserialize_state, serialize_state
 from veracausa.wire.ledger import Ledger
 from veracausa.wire.link import Link
+from veracausa.wire.message import Declared
 
 RUN = "run"
 """The run folder of a site, inside its own."""
@@ -65,7 +64,7 @@ class SiteProgram(ABC):
         """Once everything was found in order: what this party writes, and the digest of its own data."""
         self.store = Store(self.path, self.me, keep)
         digest = hashlib.sha256(own_secret(self.store.folder / "salt", _SALT))
-        for part in (_own_settings(self.folder), *own):
+        for part in (own_settings(self.folder), *own):
             digest.update(hashlib.sha256(part).digest())
         self.data_digest = digest.hexdigest()
         """Of its own data and `party.toml`, salted: it says nothing of them, but that they are the same as before."""
@@ -103,54 +102,10 @@ class SiteProgram(ABC):
         atomic_write(self._kept_path, serialize_state(kept))
 
 
-def party_tree(folder: Path) -> dict[str, Any]:
-    """What `party.toml` says of data and defense; nothing where there is none.
-
-    `[model]` is left out: it never becomes part of a job or of a run folder, where it would vouch for itself.
-    """
-    return {name: value for name, value in _whole_tree(folder).items() if name != "model"}
-
-
-def allowed_model(folder: Path) -> str | None:
-    """The `package.module:factory` that this party's own `party.toml` allows as the job's model, if any."""
-    model = _whole_tree(folder).get("model", {})
-    allowed = model.get("allow") if isinstance(model, dict) else None
-    if not isinstance(model, dict) or set(model) - {"allow"} or not isinstance(allowed, str | None):
-        raise InputError(f'{folder / "party.toml"}: model: holds one setting, allow = "package.module:factory"')
-    return allowed
-
-
-def _whole_tree(folder: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(_party_text(folder).decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{folder / 'party.toml'}: is not valid TOML: {error}") from None
-
-
-def read_file(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; `veracausa federation join` makes it") from None
-
-
-def _own_settings(folder: Path) -> bytes:
-    """All of `party.toml` that a run's results depend on: a party may change its limits, and remain who it was."""
-    tree = party_tree(folder)
-    return json.dumps({name: tree[name] for name in tree if name != ALIGNMENT}, sort_keys=True, default=str).encode()
-
-
-def _party_text(folder: Path) -> bytes:
-    path = folder / "party.toml"
-    return path.read_bytes() if path.is_file() else b""
-
-
 def own_secret(path: Path, size: int) -> bytes:
     """Bytes from the system's generator, the same whenever this file is asked for them."""
     if not path.is_file():
-        # Only its owner reads it, from the first byte on.
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(secrets.token_bytes(size))
+        write_secret(path, secrets.token_bytes(size))
     secret = path.read_bytes()
     if len(secret) != size:
         raise InputError(
@@ -178,3 +133,19 @@ def order_key(folder: Path, secret: bool) -> bytes | None:
         return own_secret(path, ORDER_KEY)
     atomic_write(path, _AS_IN_TABLE)
     return None
+
+
+def party_program(folder: Path, me: str, secret: bool = True, allow_model: str | None = None) -> SiteProgram:
+    """The party `me` as its folder describes it, checked as far as it can be alone.
+
+    What it draws for itself, and the order of rows if it leads, follow from secrets of its own. Without `secret` they
+    follow from the job's seed and its file, which makes a run repeatable and hides neither: for simulations. A model
+    that is code runs only if `allow_model` or the folder's `party.toml` names the same one.
+    """
+    if read_toml(folder / "job.toml").get("kind") == "discovery":
+        from veracausa.federation.discovery_site import DiscoverySite
+
+        return DiscoverySite(folder, me, secret)
+    from veracausa.federation.training_site import SplitSite
+
+    return SplitSite(folder, me, secret, allow_model or allowed_model(folder))

@@ -30,11 +30,11 @@ class Status:
     def __init__(self, folder: Path, me: str, peers: tuple[str, ...]) -> None:
         self.link: FlareLink | None = None
         self._path = folder / FILE
-        self._told: dict[str, Any] = {"me": me, "peers": list(peers), "state": "connecting", "attempt": 0, "step": 0}
+        self._status: dict[str, Any] = {"me": me, "peers": list(peers), "state": "connecting", "attempt": 0, "step": 0}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="status", daemon=True)
 
-    def hearing(self, notify: Observer) -> Observer:
+    def observer(self, notify: Observer) -> Observer:
         """The same `notify`, listened to."""
 
         def hear(event: Event) -> None:
@@ -46,27 +46,27 @@ class Status:
     def _take(self, event: Event) -> None:
         match event["event"]:
             case "attempt":
-                self._told |= {"state": "connecting", "attempt": event["attempt"]}
+                self._status |= {"state": "connecting", "attempt": event["attempt"]}
             case "waiting":
-                self._told |= {"state": "waiting", "waits_for": list(event["peers"]), "unreachable": None}
+                self._status |= {"state": "waiting", "waits_for": list(event["peers"]), "unreachable": None}
             case "unreachable":
-                self._told |= {"unreachable": {key: event[key] for key in ("member", "at", "why")}}
+                self._status |= {"unreachable": {key: event[key] for key in ("member", "at", "why")}}
             case "reached":
-                self._told |= {"unreachable": None}
+                self._status |= {"unreachable": None}
             case "agreed":
-                self._told |= {"state": "agreed", "hash": event["hash"], "waits_for": [], "unreachable": None}
+                self._status |= {"state": "agreed", "hash": event["hash"], "waits_for": [], "unreachable": None}
             case "starts":
-                self._told |= {"state": "running", "step": event["step"], "error": None, "waits_for": []}
+                self._status |= {"state": "running", "step": event["step"], "error": None, "waits_for": []}
             case "epoch":
-                self._told |= {"epoch": event["epoch"], "step": event["step"]}
+                self._status |= {"epoch": event["epoch"], "step": event["step"]}
             case "lost":
-                self._told |= {"state": "lost a party", "error": event["reason"]}
+                self._status |= {"state": "lost a party", "error": event["reason"]}
             case "failed":
-                self._told |= {"state": "failed", "error": event["reason"]}
+                self._status |= {"state": "failed", "error": event["reason"]}
             case "stopped":
-                self._told |= {"state": "stopped", "error": None, "waits_for": []}
+                self._status |= {"state": "stopped", "error": None, "waits_for": []}
             case "finished_here":
-                self._told |= {"state": "done", "error": None}
+                self._status |= {"state": "done", "error": None}
 
     def _keep(self) -> None:
         while not self._stop.wait(EVERY):
@@ -74,13 +74,13 @@ class Status:
                 self.write()
 
     def write(self) -> None:
-        told = {**self._told, "at": time.time()}
+        status = {**self._status, "at": time.time()}
         if self.link is not None:
-            told["bytes_sent"] = self.link.ledger.bytes_sent
-            told["messages"] = self.link.ledger.messages
-            told["step"] = max(told["step"], self.link.step)
-            told["members"] = self.link.seen()
-        atomic_write(self._path, json.dumps(told).encode())
+            status["bytes_sent"] = self.link.ledger.bytes_sent
+            status["messages"] = self.link.ledger.messages
+            status["step"] = max(status["step"], self.link.step)
+            status["members"] = self.link.seen()
+        atomic_write(self._path, json.dumps(status).encode())
 
     def __enter__(self) -> Status:
         self._thread.start()
@@ -97,10 +97,10 @@ def read_status(folder: Path) -> dict[str, Any]:
     """What the run in this folder said last; `alive` says whether it still does."""
     path = folder / FILE
     try:
-        told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        status: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"{folder}: nothing was run here; start with `veracausa federation run {folder}`") from None
     except (ValueError, RecursionError):
         raise InputError(f"{path}: is damaged; the next run writes it again") from None
-    told["alive"] = told["state"] not in ENDED and time.time() - told["at"] < STALE
-    return told
+    status["alive"] = status["state"] not in ENDED and time.time() - status["at"] < STALE
+    return status

@@ -1,7 +1,8 @@
-"""To say a name at a live port and see whether it is believed: the engine's first words, spoken by hand.
+"""Checks of mutual TLS at live ports: who must not get in is tried, after a member was seen to get in.
 
-Not with a whole cell: a second cell of a member's name would push the member's own connection out. What is asked for
-after the handshake is only a sign of life, which the engine gives to those alone whose name it believed.
+An identity probe claims a name at a port and sees whether it is accepted. It speaks the engine's first frames by hand,
+because a second cell of a member's name would push the member's own connection out. After the handshake it asks for a
+heartbeat only, which the engine sends to those alone whose name it accepted.
 """
 
 from __future__ import annotations
@@ -27,29 +28,29 @@ _DOCTOR = "doctor"
 """A cell beside a member's own, under the member's name: it takes nothing from the member."""
 
 
-class Answer(Enum):
-    """What became of a claim."""
+class ProbeResult(Enum):
+    """What became of a claimed name."""
 
-    believed = "was believed"
+    accepted = "was accepted"
     closed = "was refused, the connection closed"
-    silent = "was neither believed nor refused"
+    silent = "was neither accepted nor refused"
 
 
 def beside(member: str) -> str:
-    """A name that a member can say while its own cell is connected; whether it is believed is the cell's affair."""
+    """A name that a member can claim while its own cell is connected. The cell decides whether to accept it."""
     return f"{member}.{_DOCTOR}"
 
 
 def hello(name: str) -> bytes:
-    """The engine's first words."""
-    from nvflare.fuel.f3.sfm.constants import HandshakeKeys, Types
+    """The engine's first frame."""
+    from veracausa.wire.flare.engine import HandshakeKeys, Types
 
     return _frame(Types.HELLO, {HandshakeKeys.ENDPOINT_NAME: name, HandshakeKeys.TIMESTAMP: time.time()})
 
 
-def claim_over_tcp(connection: ssl.SSLSocket, name: str | None, patience: float = PATIENCE_S) -> Answer:
-    """Say a name on an open TLS connection; None: say none, and ask for signs of life all the same."""
-    from nvflare.fuel.f3.sfm.constants import Types
+def probe_identity_over_tcp(connection: ssl.SSLSocket, name: str | None, patience: float = PATIENCE_S) -> ProbeResult:
+    """Claim a name on an open TLS connection; None: claim none, and ask for heartbeats all the same."""
+    from veracausa.wire.flare.engine import Types
 
     end = time.monotonic() + patience
     connection.settimeout(_PAUSE_S)
@@ -61,45 +62,44 @@ def claim_over_tcp(connection: ssl.SSLSocket, name: str | None, patience: float 
             try:
                 came = connection.recv(65536)
                 if not came:
-                    return Answer.closed
+                    return ProbeResult.closed
                 heard += came
             except TimeoutError:
                 # Again and again: the engine may look at this before it has looked at the name.
                 connection.sendall(_frame(Types.PING, None))
             if Types.PONG in _types(heard):
-                return Answer.believed
+                return ProbeResult.accepted
     except OSError:
-        return Answer.closed
-    return Answer.silent
+        return ProbeResult.closed
+    return ProbeResult.silent
 
 
-def claim_over_grpc(
+def probe_identity_over_grpc(
     address: str, member: str, own: Credentials, name: str | None, patience: float = PATIENCE_S
-) -> Answer:
+) -> ProbeResult:
     """The same over gRPC, to the port of `member`."""
     import grpc
-    from nvflare.fuel.f3.drivers.grpc.streamer_pb2 import Frame
-    from nvflare.fuel.f3.drivers.grpc.streamer_pb2_grpc import StreamerStub
-    from nvflare.fuel.f3.sfm.constants import Types
+
+    from veracausa.wire.flare.engine import GrpcFrame, StreamerStub, Types
 
     over = threading.Event()
 
-    def words() -> Iterator[Frame]:
+    def words() -> Iterator[GrpcFrame]:
         if name is not None:
-            yield Frame(seq=1, data=hello(name))
+            yield GrpcFrame(seq=1, data=hello(name))
         number = 1
         while not over.wait(_PAUSE_S):
             number += 1
-            yield Frame(seq=number, data=_frame(Types.PING, None))
+            yield GrpcFrame(seq=number, data=_frame(Types.PING, None))
 
     try:
         with grpc_channel(address, member, own) as channel:
             for frame in StreamerStub(channel).Stream(words(), timeout=patience):
                 if Types.PONG in _types(frame.data):
-                    return Answer.believed
-            return Answer.closed
+                    return ProbeResult.accepted
+            return ProbeResult.closed
     except grpc.RpcError as error:
-        return Answer.silent if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED else Answer.closed
+        return ProbeResult.silent if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED else ProbeResult.closed
     finally:
         over.set()
 
@@ -107,12 +107,12 @@ def claim_over_grpc(
 def grpc_refusal(address: str, member: str, own: Credentials) -> str | None:
     """Why a gRPC dialler that expects `member` does not talk to this port; None: it does."""
     import grpc
-    from nvflare.fuel.f3.drivers.grpc.streamer_pb2 import Frame
-    from nvflare.fuel.f3.drivers.grpc.streamer_pb2_grpc import StreamerStub
+
+    from veracausa.wire.flare.engine import GrpcFrame, StreamerStub
 
     try:
         with grpc_channel(address, member, own) as channel:
-            first = Frame(seq=1, data=hello(beside(own.common_name)))
+            first = GrpcFrame(seq=1, data=hello(beside(own.common_name)))
             next(StreamerStub(channel).Stream(iter((first,)), timeout=PATIENCE_S), None)
         return None
     except grpc.RpcError as error:
@@ -132,7 +132,8 @@ def grpc_channel(address: str, member: str, own: Credentials):  # type: ignore[n
 
 def _frame(kind: int, content: dict[str, object] | None) -> bytes:
     import msgpack
-    from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
+
+    from veracausa.wire.flare.engine import PREFIX_LEN, Prefix
 
     payload = msgpack.packb(content)
     head = bytearray(PREFIX_LEN)
@@ -142,7 +143,7 @@ def _frame(kind: int, content: dict[str, object] | None) -> bytes:
 
 def _types(heard: bytes) -> list[int]:
     """The kinds of the whole frames at the start of what was heard."""
-    from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
+    from veracausa.wire.flare.engine import PREFIX_LEN, Prefix
 
     found, at = [], 0
     while len(heard) - at >= PREFIX_LEN:
@@ -238,16 +239,16 @@ def prove(port: Port, network: NetworkOptions, own: Credentials) -> Iterator[Tls
 
 
 def _names(port: Port, network: NetworkOptions, own: Credentials) -> Iterator[TlsProof]:
-    """Whether names are believed of their owners alone, in both directions."""
+    """Whether names are accepted of their owners alone, in both directions."""
     me = own.common_name
     other = _another(network, me, port.member)
     # Nobody's connection must be one that stays open: else it is not the name that closes another's. One's own name
     # would show more, and push the member's own connection out.
-    nameless = _claim(port, own, None, _NAMELESS_S)
-    answer = _claim(port, own, other)
-    refused = answer is Answer.closed and nameless is Answer.silent
+    nameless = _probe_identity(port, own, None, _NAMELESS_S)
+    answer = _probe_identity(port, own, other)
+    refused = answer is ProbeResult.closed and nameless is ProbeResult.silent
     found = f"{me} as {other} {answer.value}"
-    if nameless is not Answer.silent:
+    if nameless is not ProbeResult.silent:
         found += f"; one without a name {nameless.value}, too"
     yield TlsProof("another member's name is refused", refused, found)
     if port.scheme == "grpc":
@@ -264,14 +265,14 @@ def _another(network: NetworkOptions, *not_these: str) -> str:
     return next(name for name in free if name != not_these[0])
 
 
-def _claim(port: Port, own: Credentials, name: str | None, patience: float = PATIENCE_S) -> Answer:
+def _probe_identity(port: Port, own: Credentials, name: str | None, patience: float = PATIENCE_S) -> ProbeResult:
     if port.scheme == "grpc":
-        return claim_over_grpc(port.address, port.member, own, name, patience)
+        return probe_identity_over_grpc(port.address, port.member, own, name, patience)
     try:
         with port.connect() as raw, _context(port, own).wrap_socket(raw) as connection:
-            return claim_over_tcp(connection, name, patience)
+            return probe_identity_over_tcp(connection, name, patience)
     except OSError:
-        return Answer.closed
+        return ProbeResult.closed
 
 
 @dataclass(frozen=True)

@@ -18,21 +18,12 @@ from veracausa.data.tables import TableFileOptions
 from veracausa.data.vertical import SPLITS, PartyData, VerticalDataset
 from veracausa.errors import InputError, VeracausaError
 from veracausa.events import Event, Observer
-from veracausa.federation.consent import described_training
-from veracausa.federation.declared_messages import MESSAGE, Declared
-from veracausa.federation.order import agree_on_kept
-from veracausa.federation.order import declared as declared_alignment
-from veracausa.federation.own_ids import ALIGNMENT, own_options
+from veracausa.federation.consent import describe_training
+from veracausa.federation.party_file import ALIGNMENT, own_options, party_tree
+from veracausa.federation.row_matching import agree_on_kept
+from veracausa.federation.row_matching import declared as declared_alignment
 from veracausa.federation.rows import FoundRows, SiteTable
-from veracausa.federation.site_program import (
-    OPEN_ORDER,
-    SEED,
-    SEED_BYTES,
-    SiteProgram,
-    order_key,
-    own_secret,
-    party_tree,
-)
+from veracausa.federation.site_program import OPEN_ORDER, SEED, SEED_BYTES, SiteProgram, order_key, own_secret
 from veracausa.models import require_allowed
 from veracausa.runs import folder as folders
 from veracausa.runs.folder import Run
@@ -41,6 +32,7 @@ from veracausa.training.split.halves import build_defended, make_defense
 from veracausa.training.split.program import PartyProgram, Schema
 from veracausa.training.train import other_settings, rewind_to, summarise
 from veracausa.wire.link import Link
+from veracausa.wire.message import MESSAGE, Declared
 
 _PUBLIC_SEED = (
     "the job's seed is known to all, and this party's first weights and the noise of its defense follow from it: a "
@@ -72,7 +64,7 @@ class SplitSite(SiteProgram):
         self.ids = self.table.ids if self.table is not None else None
         self.dataset: VerticalDataset | None = None if self.table else load(job)
         self.declared = tuple(self._declared())
-        self.described = described_training(job, me)
+        self.described = describe_training(job, me)
         if not (self.path / "config.toml").is_file():
             folders.create(self.path, job, {me: self.role})
         elif difference := other_settings(self.path, job):

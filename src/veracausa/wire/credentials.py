@@ -91,7 +91,7 @@ class Credentials:
         check_signature(self.certificate, own, root)
         if public_bytes(read_key(self.key)) != public_bytes(own):
             raise InputError(f"{self.key}: does not belong to {self.certificate}; join again with a new key")
-        denied = DenyList(self.denied).refuses(shown_by(own))
+        denied = DenyList(self.denied).refuses(peer_certificate(own))
         if denied is not None:
             raise InputError(
                 f"{self.certificate}: was revoked here ({self.denied} names {denied}); join anew in another folder"
@@ -115,11 +115,11 @@ DENIED = "denied_certificates"
 """The setting by which the transports find the deny list."""
 
 
-def shown_by(certificate: Certificate) -> Shown:
+def peer_certificate(certificate: Certificate) -> PeerCertificate:
     """The certificate as a peer shows it."""
     from cryptography.hazmat.primitives.serialization import Encoding
 
-    return Shown(certificate.public_bytes(Encoding.DER))
+    return PeerCertificate(certificate.public_bytes(Encoding.DER))
 
 
 def read_certificate(path: Path) -> Certificate:
@@ -161,8 +161,7 @@ def fingerprint(certificate: Certificate) -> str:
 
 def grouped(content: bytes) -> str:
     """SHA-256 of the content: sixteen groups of four hexadecimal digits."""
-    digest = hashlib.sha256(content).hexdigest().upper()
-    return " ".join(digest[at : at + 4] for at in range(0, len(digest), 4))
+    return grouped_digits(hashlib.sha256(content).hexdigest())
 
 
 def public_bytes(holder: PrivateKeyTypes | Certificate | CertificateSigningRequest) -> bytes:
@@ -210,7 +209,7 @@ def _read(path: Path, secret: bool = False) -> bytes:
 
 
 FILE = "denied.toml"
-LOOK_S = 2.0
+RELOAD_S = 2.0
 """Seconds between two looks at the list by who is connected: so soon a certificate that was revoked is out."""
 _HEAD = """\
 # Certificates and keys that get in here no more, each by its SHA-256. `veracausa federation revoke` adds to it.
@@ -220,7 +219,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Shown:
+class PeerCertificate:
     """What a peer has shown: its certificate, as it came."""
 
     der: bytes
@@ -234,15 +233,18 @@ class Shown:
     def key(self) -> str:
         """SHA-256 of its public key: a renewed certificate has the same."""
         from cryptography import x509
-        from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-        key = x509.load_der_x509_certificate(self.der).public_key()
-        return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
+        return hashlib.sha256(public_bytes(x509.load_der_x509_certificate(self.der))).hexdigest()
 
 
 def bare(fingerprint: str) -> str:
     """A fingerprint's 64 hexadecimal digits, however it is written."""
     return fingerprint.lower().removeprefix("sha256").translate(_SEPARATORS)
+
+
+def is_fingerprint(digits: str) -> bool:
+    """Whether these are the 64 digits of a SHA-256."""
+    return re.fullmatch(r"[0-9a-f]{64}", digits) is not None
 
 
 def grouped_digits(digits: str) -> str:
@@ -260,7 +262,7 @@ class DenyList:
         self._denied: frozenset[str] = frozenset()
         self._read()
 
-    def refuses(self, shown: Shown) -> str | None:
+    def refuses(self, shown: PeerCertificate) -> str | None:
         """The fingerprint for which a peer is refused, in groups; None: it may come in."""
         denied = self.now()
         for digits in (shown.certificate, shown.key) if denied else ():
@@ -313,7 +315,7 @@ def _entries(path: Path) -> list[dict[str, Any]]:
     try:
         tree = tomllib.loads(path.read_text(encoding="utf-8"))
         entries = tree.pop("denied", [])
-        sound = not tree and all(_DIGITS.fullmatch(bare(entry["sha256"])) for entry in entries)
+        sound = not tree and all(is_fingerprint(bare(entry["sha256"])) for entry in entries)
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -326,6 +328,3 @@ def _entries(path: Path) -> list[dict[str, Any]]:
             "Mend it, or remove it and run `veracausa federation revoke` again"
         )
     return list(entries)
-
-
-_DIGITS = re.compile(r"[0-9a-f]{64}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 
@@ -108,7 +107,7 @@ class Link(ABC):
             full = error.errno in FULL
             self.abort("its disk is full" if full else "it could not read or write a file of its own")
         else:
-            self.abort(parting_words(error))
+            self.abort(closing_reason(error))
 
     def close(self) -> None:
         """Leave in good order."""
@@ -125,14 +124,14 @@ class Link(ABC):
             raise WireError("receiver", f"{self.me!r} has no link to {name!r}")
 
 
-def parting_words(error: BaseException) -> str:
+def closing_reason(error: BaseException) -> str:
     """Why a party ends, as its partners are told: a person reads it, and it names no file of the party's own."""
     if isinstance(error, VeracausaError):
         return str(error)
     if isinstance(error, KeyboardInterrupt):
         return "stopped by its operator"
     if isinstance(error, OSError):
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        full = error.errno in FULL
         return "its disk is full" if full else f"its machine failed ({error.strerror or type(error).__name__})"
     return f"its program failed ({type(error).__name__})"
 

@@ -1,4 +1,4 @@
-"""Memory that several processes see: anonymous, handed over by file descriptor, gone when the last of them ends."""
+"""Memory that several processes share: anonymous, passed on by file descriptor, gone when the last of them ends."""
 
 from __future__ import annotations
 
@@ -82,10 +82,3 @@ def _anonymous_file(size: int) -> int:
             fd = os.dup(file.fileno())
     os.ftruncate(fd, max(size, 1))
     return fd
-
-
-"""Bytes of shared memory for each direction between two parties; larger messages go in pieces."""
-
-"""Unread messages per peer. A pipe holds a few hundred frames; two parties that fill each other's would stand still."""
-
-"""Bytes of a piece whose room the peer may need at once."""

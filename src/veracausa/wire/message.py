@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -103,3 +104,19 @@ class Message:
 
     def shapes(self) -> dict[str, list[int]]:
         return {name: list(tensor.shape) for name, tensor in self.tensors.items()}
+
+
+MESSAGE = 180
+"""Bytes of a message beside its numbers, about."""
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What a party will send of one kind, as far as it can be known before anything runs."""
+
+    kind: str
+    to: tuple[str, ...]
+    shape: str
+    per: Literal["epoch", "run"]
+    bytes: int | None
+    """About so many to all receivers together; None: that depends on a partner, as `shape` says."""

@@ -1,4 +1,4 @@
-"""Memory that several processes see: anonymous, handed over by file descriptor, gone when the last of them ends."""
+"""Parties as processes of one machine: messages lie in shared memory, and a pipe announces them."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ class ProcessLink(Link):
         Half-way to the time-out it tells the others whom it waits for, so that at the time-out nobody blames a party
         that only waits itself.
         """
-        start, told = time.monotonic(), False
+        start, announced = time.monotonic(), False
         while (result := ready()) is None:
             if peer in self._finished:
                 raise PeerLost(peer, "it had already finished")
@@ -195,13 +195,13 @@ class ProcessLink(Link):
             if waited >= self.timeout:
                 lost = silent_party(peer, {**self._waits, self.me: peer})
                 raise PeerLost(lost, f"silent for {self.timeout:g} s")
-            if not told and waited >= self.timeout / 2:
-                told = True
+            if not announced and waited >= self.timeout / 2:
+                announced = True
                 self._tell(self.peers, b"W" + peer.encode())
             for other in self.peers:
                 self._acknowledge(other)
-            self._hear((self.timeout if told else self.timeout / 2) - waited)
-        if told:
+            self._hear((self.timeout if announced else self.timeout / 2) - waited)
+        if announced:
             self._tell(self.peers, b"W")
         return result
 

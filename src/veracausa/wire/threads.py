@@ -35,15 +35,15 @@ class Turns:
     def __init__(self) -> None:
         self.holder = ""
         self._guard = threading.Lock()
-        self._asleep: dict[str, tuple[threading.Lock, Callable[[], bool]]] = {}
+        self._waiting: dict[str, tuple[threading.Lock, Callable[[], bool]]] = {}
 
-    def take(self, me: str, timeout: float) -> None:
+    def acquire(self, me: str, timeout: float) -> None:
         """Wait for a first turn."""
         with self._guard:
             if not self.holder:
                 self.holder = me
                 return
-            wake = self._lie_down(me, lambda: True)
+            wake = self._enqueue(me, lambda: True)
         self._sleep(me, wake, timeout)
 
     def wait(self, me: str, ready: Callable[[], bool], timeout: float) -> None:
@@ -52,40 +52,40 @@ class Turns:
         Whoever holds the turn all that time is lost: it computes without end.
         """
         with self._guard:
-            wake = self._lie_down(me, ready)
-            self._hand_on()
+            wake = self._enqueue(me, ready)
+            self._pass_on()
         self._sleep(me, wake, timeout)
 
-    def give(self) -> None:
+    def release(self) -> None:
         with self._guard:
-            self._hand_on()
+            self._pass_on()
 
-    def look_again(self) -> None:
+    def wake_ready(self) -> None:
         """There is news for a sleeper from somebody who holds no turn."""
         with self._guard:
             if not self.holder:
-                self._hand_on()
+                self._pass_on()
 
-    def _lie_down(self, me: str, ready: Callable[[], bool]) -> threading.Lock:
+    def _enqueue(self, me: str, ready: Callable[[], bool]) -> threading.Lock:
         wake = threading.Lock()
         wake.acquire()
-        self._asleep[me] = (wake, ready)
+        self._waiting[me] = (wake, ready)
         return wake
 
     def _sleep(self, me: str, wake: threading.Lock, timeout: float) -> None:
         if wake.acquire(timeout=timeout):
             return
         with self._guard:
-            if self._asleep.pop(me, None) is None:
+            if self._waiting.pop(me, None) is None:
                 return  # woken at the last moment
             if self.holder:
                 raise PeerLost(self.holder, f"silent for {timeout:g} s")
         raise TimeoutError
 
-    def _hand_on(self) -> None:
-        self.holder = next((name for name, (_, ready) in self._asleep.items() if ready()), "")
+    def _pass_on(self) -> None:
+        self.holder = next((name for name, (_, ready) in self._waiting.items() if ready()), "")
         if self.holder:
-            self._asleep.pop(self.holder)[0].release()
+            self._waiting.pop(self.holder)[0].release()
 
 
 class Inbox:
@@ -174,7 +174,7 @@ class ThreadLink(Link):
         for peer in self.peers:
             self._inboxes[peer].lose(PeerLost(lost or self.me, reason))
         if self._turns is not None:
-            self._turns.look_again()
+            self._turns.wake_ready()
 
 
 def thread_links(
@@ -209,13 +209,13 @@ def run_threads(
         go.wait()
         try:
             if turns:
-                turns.take(name, link.timeout)
+                turns.acquire(name, link.timeout)
             try:
                 programs[name](link)
                 link.close()
             finally:
                 if turns and turns.holder == name:
-                    turns.give()
+                    turns.release()
         except BaseException as error:  # whatever it was, the other parties must hear of it
             errors.append(error)
             link.give_up(error)

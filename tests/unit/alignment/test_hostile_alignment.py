@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from veracausa.alignment import curve
-from veracausa.alignment.curve import SMALL_ORDER
+from veracausa.alignment import masking
+from veracausa.alignment.exchange import NONCE
+from veracausa.alignment.masking import SMALL_ORDER
 from veracausa.alignment.program import AlignmentProgram
 from veracausa.alignment.settings import AlignmentSettings, OwnOptions
-from veracausa.alignment.streams import NONCE
 from veracausa.errors import WireError
 from veracausa.wire.codec import Layout
 from veracausa.wire.message import Message
@@ -69,7 +69,7 @@ POINTS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "longer": (lambda t: torch.cat([t, torch.full((1, 32), 7, dtype=torch.uint8)]), "rows, . were announced"),
     "short points": (lambda t: t[:, :31], "declared"),
     "another type": (lambda t: t.float(), "declared"),
-    "not canonical": (first_row(curve.P.to_bytes(32, "little")), "canonical"),
+    "not canonical": (first_row(masking.P.to_bytes(32, "little")), "canonical"),
     "top bit": (first_row(b"\xff" * 32), "canonical"),
     "zero": (first_row(SMALL_ORDER[0]), "small order"),
     "order 8": (first_row(SMALL_ORDER[3]), "small order"),
@@ -175,10 +175,10 @@ def dictionary_attack(heard: Sequence[Message], candidates: Sequence[str], parti
     crossed = {
         bytes(row) for m in heard if m.kind == "align masked" for row in m.tensors["points"].numpy().astype("uint8")
     }
-    known = curve.masking(NO_SECRET)
+    known = masking.masking(NO_SECRET)
     found = set()
     for candidate in candidates:
-        point = curve.to_curve(curve.expand(candidate.encode(), domain))
+        point = masking.to_curve(masking.expand(candidate.encode(), domain))
         if crossed & {point, known(point), known(known(point)), known(known(known(point)))}:
             found.add(candidate)
     return found

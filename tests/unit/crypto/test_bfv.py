@@ -21,9 +21,9 @@ from veracausa.errors import InputError, RunError
 
 pytest.importorskip("seal")
 
+from veracausa.crypto.backends.bfv.ciphertexts import DEGREE, MOST_TERMS
 from veracausa.crypto.backends.bfv.keys import BfvSecretKey, key_fingerprint
 from veracausa.crypto.backends.bfv.packing import Packing
-from veracausa.crypto.backends.bfv.parameters import DEGREE, MOST_TERMS
 
 DRAWS = SecureDraws()
 Parties = tuple[Encryption, Encryption]

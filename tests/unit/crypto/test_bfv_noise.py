@@ -12,18 +12,8 @@ seal = pytest.importorskip("seal")
 
 from bfv_holder import CuriousHolder, centred  # noqa: E402
 from veracausa.crypto import ring  # noqa: E402
-from veracausa.crypto.backends.bfv import parameters  # noqa: E402
+from veracausa.crypto.backends.bfv import ciphertexts as parameters  # noqa: E402
 from veracausa.crypto.backends.bfv.ciphertexts import (  # noqa: E402
-    decode,
-    encode,
-    factor,
-    load,
-    plaintext,
-    rounded,
-    scheme,
-)
-from veracausa.crypto.backends.bfv.keys import BfvPublicKey, answered  # noqa: E402
-from veracausa.crypto.backends.bfv.parameters import (  # noqa: E402
     ALL,
     DEGREE,
     MOST_TERMS,
@@ -32,12 +22,15 @@ from veracausa.crypto.backends.bfv.parameters import (  # noqa: E402
     SENT,
     UNUSED_PRIME,
     context,
+    decode,
+    encode,
+    factor,
+    load,
+    plaintext,
+    rounded,
+    scheme,
 )
-from veracausa.crypto.backends.bfv.sampling import (  # noqa: E402
-    first_half,
-    fresh_noise,
-    ternary,
-)
+from veracausa.crypto.backends.bfv.keys import BfvPublicKey, answered, first_half, fresh_noise, ternary  # noqa: E402
 from veracausa.crypto.randomness import SecureDraws  # noqa: E402
 from veracausa.crypto.ring import P, Ring  # noqa: E402
 

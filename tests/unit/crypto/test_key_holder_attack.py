@@ -18,7 +18,11 @@ from bfv_holder import CuriousHolder, centred, negacyclic, transformed_back  # n
 from tossed import OWNER, PEER, tossed_pair  # noqa: E402
 from veracausa.crypto import ring  # noqa: E402
 from veracausa.crypto.backends.bfv import keys  # noqa: E402
-from veracausa.crypto.backends.bfv.ciphertexts import (  # noqa: E402
+from veracausa.crypto.backends.bfv.ciphertexts import (  # noqa: E402  # noqa: E402
+    ALL,
+    DEGREE,
+    PRIMES,
+    SENT,
     Residues,
     decode,
     encode,
@@ -30,16 +34,9 @@ from veracausa.crypto.backends.bfv.ciphertexts import (  # noqa: E402
     scheme,
     unpack,
 )
-from veracausa.crypto.backends.bfv.keys import BfvPublicKey, answered  # noqa: E402
-from veracausa.crypto.backends.bfv.parameters import ALL, DEGREE, PRIMES, SENT  # noqa: E402
-from veracausa.crypto.backends.bfv.sampling import (  # noqa: E402
-    first_half,
-    fresh_noise,
-    ternary,
-)
-from veracausa.crypto.randomness import SecureDraws  # noqa: E402
+from veracausa.crypto.backends.bfv.keys import BfvPublicKey, answered, first_half, fresh_noise, ternary  # noqa: E402
+from veracausa.crypto.randomness import SecureDraws, Toss  # noqa: E402
 from veracausa.crypto.ring import P, Ring  # noqa: E402
-from veracausa.crypto.toss import Toss  # noqa: E402
 
 DRAWS = SecureDraws()
 

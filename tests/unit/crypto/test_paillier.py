@@ -20,13 +20,16 @@ from veracausa.errors import InputError, WireError
 gmpy2 = pytest.importorskip("gmpy2")
 
 from veracausa.crypto.backends.paillier import Paillier, keys  # noqa: E402
-from veracausa.crypto.backends.paillier.encryption import (  # noqa: E402
+from veracausa.crypto.backends.paillier.encryption import (  # noqa: E402  # noqa: E402
     KEY_BITS,
+    LARGEST_VALUE,
+    STATISTICAL_BITS,
+    Blocks,
     combinations,
     shifted,
+    slots_for,
 )
 from veracausa.crypto.backends.paillier.keys import PaillierPublicKey  # noqa: E402
-from veracausa.crypto.backends.paillier.slots import LARGEST_VALUE, STATISTICAL_BITS, Blocks, slots_for  # noqa: E402
 
 BITS = 768
 DRAWS = SecureDraws()

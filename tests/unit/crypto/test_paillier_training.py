@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veracausa.crypto.toss import Toss
+from veracausa.crypto.randomness import Toss
 from veracausa.discovery.engines.shares.run import FederatedFit, discover
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.errors import RunError

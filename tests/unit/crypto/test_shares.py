@@ -10,10 +10,9 @@ from tossed import OWNER, PEER, Given, tossed_pair
 from veracausa.crypto import fixed_point, ring
 from veracausa.crypto.backends import make_encryption
 from veracausa.crypto.fixed_point import WEIGHT_BITS, encode_columns, encode_gradient
-from veracausa.crypto.randomness import InsecureSeededDraws, RandomSource, SecureDraws
+from veracausa.crypto.randomness import InsecureSeededDraws, RandomSource, SecureDraws, Toss
 from veracausa.crypto.ring import P
 from veracausa.crypto.shares import FORWARD_BITS, NORM_BITS, SharedWeights
-from veracausa.crypto.toss import Toss
 from veracausa.errors import InputError, RunError, WireError
 
 

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from veracausa.crypto.ring64.arithmetic import Masked
-from veracausa.crypto.ring64.plaintext import Plain
-from veracausa.crypto.ring64.words import Stream, decode, encode, fresh_seed
+from veracausa.crypto.ring64.arithmetic import Masked, PlaintextArithmetic
+from veracausa.crypto.ring64.fixed64 import Stream, decode, encode, fresh_seed
 from veracausa.discovery.engines.mpc.network import (
     RATE_BITS,
     SQUARE_BITS,
@@ -129,7 +128,7 @@ def test_a_step_is_gradient_descent() -> None:
     real = {name: rng.uniform(-0.7, 0.7, shape) for name, shape in shapes(d, h, 1).items()}
     allowed = ~np.eye(d, dtype=bool)
     real["encoder"] *= allowed[..., None]
-    plain = Plain([Stream(fresh_seed(0, "rounding"))])
+    plain = PlaintextArithmetic([Stream(fresh_seed(0, "rounding"))])
     network = SharedNetwork(plain, {name: encode(value, WEIGHT_BITS, 8.0) for name, value in real.items()}, allowed)
     words = encode(x, 7, 16.0)
     there = network.forward(Masked(words, np.zeros_like(words)))

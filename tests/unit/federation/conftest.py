@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import tomli_w
 
-from veracausa.federation.programs import party_program
-from veracausa.federation.site_program import SiteProgram
+from veracausa.federation.site_program import SiteProgram, party_program
 from veracausa.wire.link import Link
 from veracausa.wire.threads import run_threads, thread_links
 

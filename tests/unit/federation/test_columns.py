@@ -16,7 +16,7 @@ from veracausa.errors import InputError, RunError, WireError
 from veracausa.federation import columns as site_columns
 from veracausa.federation.columns import ATTRIBUTES, Attributes
 from veracausa.federation.discovery_site import LIVES
-from veracausa.federation.programs import party_program
+from veracausa.federation.site_program import party_program
 from veracausa.wire.message import Message
 from veracausa.wire.threads import run_threads, thread_links
 

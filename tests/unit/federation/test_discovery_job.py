@@ -10,9 +10,9 @@ import pytest
 import tomli_w
 
 from veracausa.errors import InputError
-from veracausa.federation import membership as provision
+from veracausa.federation import membership
 from veracausa.federation.discovery_job import read_agreed
-from veracausa.federation.programs import party_program
+from veracausa.federation.site_program import party_program
 
 JOB: dict[str, Any] = {
     "kind": "discovery",
@@ -52,7 +52,7 @@ def test_where_a_job_names_no_encryption_it_is_bfv_for_everybody(tmp_path: Path)
 
 def test_no_encryption_is_refused_where_it_is_founded_and_where_it_is_run(tmp_path: Path) -> None:
     path = written(tmp_path / "bank", {"encryption": "none"})
-    for refused in (lambda: provision.parties_of(path), lambda: party_program(path.parent, "bank")):
+    for refused in (lambda: membership.parties_of(path), lambda: party_program(path.parent, "bank")):
         with pytest.raises(InputError, match=r"encryption = 'none': every partner.*bfv.*simulation = true") as error:
             refused()
         assert error.value.exit_code == 2
@@ -61,7 +61,7 @@ def test_no_encryption_is_refused_where_it_is_founded_and_where_it_is_run(tmp_pa
 
 def test_a_simulation_says_in_capitals_that_columns_leave(tmp_path: Path) -> None:
     path = written(tmp_path / "bank", {"encryption": "none"}, simulation=True)
-    assert provision.parties_of(path) == ("bank", "lab", "validator")
+    assert membership.parties_of(path) == ("bank", "lab", "validator")
     site = party_program(path.parent, "bank")
     assert dict(site.described)["encryption"] == "NONE: COLUMNS LEAVE UNENCRYPTED (simulation = true)"
     assert "COLUMNS LEAVE UNENCRYPTED" in " ".join(site.warnings)

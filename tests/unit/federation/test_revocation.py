@@ -18,15 +18,14 @@ from federation.joined import NOTE, Sites
 from provisioned import provision_all
 from veracausa.cli.main import app
 from veracausa.errors import InputError, PeerLost, WireError
-from veracausa.federation import membership as joining
-from veracausa.federation import membership as provision
+from veracausa.federation import membership
 from veracausa.federation.identity import Authority, make_key, sign
-from veracausa.federation.invitation import new_folder, read_parcel, write_parcel
+from veracausa.federation.invitation import new_folder, read_archive, write_archive
 from veracausa.federation.membership import revoke
-from veracausa.wire.credentials import FILE, Credentials, DenyList, read_certificate, shown_by
+from veracausa.wire.credentials import FILE, Credentials, DenyList, peer_certificate, read_certificate
 from veracausa.wire.flare import cell as cells
 from veracausa.wire.flare.session import Opening, PeerIdentity, new_life
-from veracausa.wire.listening import ListeningDriver
+from veracausa.wire.flare.tls_driver import ListeningDriver
 
 
 @pytest.fixture(scope="module")
@@ -43,11 +42,11 @@ def home(made: Path, tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-def new_request(home: Path) -> provision.Request:
+def new_request(home: Path) -> membership.Request:
     with new_folder(home / "lab-again") as new:
-        joining.unpack_invitation(home / "coordinator" / "invitation.zip", new)
-        joining.ask(new, "lab")
-    return provision.read_request(home / "coordinator", home / "lab-again" / "lab.request.zip")
+        membership.unpack_invitation(home / "coordinator" / "invitation.zip", new)
+        membership.ask(new, "lab")
+    return membership.read_request(home / "coordinator", home / "lab-again" / "lab.request.zip")
 
 
 def meets(believer: Credentials, lab: Credentials) -> None:
@@ -58,11 +57,11 @@ def meets(believer: Credentials, lab: Credentials) -> None:
 
 
 def let_in(folder: Path, own: Credentials) -> bool:
-    """Whether a port that reads this folder's list takes the certificate; see test_live_doors for a real one."""
+    """Whether a port that reads this folder's list takes the certificate; see test_tls_driver for a real one."""
     driver = ListeningDriver()
     driver.read_deny_list(replace(own, denied=folder / FILE).for_flare())
     try:
-        driver.admit(shown_by(read_certificate(own.certificate)).der, "here")
+        driver.admit(peer_certificate(read_certificate(own.certificate)).der, "here")
     except Exception:
         return False
     return True
@@ -73,8 +72,8 @@ def test_after_a_replacement_the_old_certificate_does_not_get_in(home: Path) -> 
     at_relay = replace(Credentials.of_folder(home / "bank"), denied=coordinator / FILE)
     meets(at_relay, old)
     assert let_in(coordinator, old)
-    approval = provision.approve(coordinator, new_request(home), replace=True)
-    new = joining.accept(home / "lab-again", approval.parcel)
+    approval = membership.approve(coordinator, new_request(home), replace=True)
+    new = membership.accept(home / "lab-again", approval.archive)
     assert approval.revoked is not None
     assert approval.revoked.sha256[0] == old.fingerprint
     with pytest.raises(WireError, match=rf"of 'lab' was revoked \({old.fingerprint}\)"):
@@ -89,14 +88,14 @@ def test_every_certificate_of_a_revoked_key_is_out_and_none_is_signed_again(home
     coordinator, first = home / "coordinator", Credentials.of_folder(home / "lab")
     kept = home / "first.pem"
     kept.write_bytes(first.certificate.read_bytes())
-    request = provision.read_request(coordinator, home / "lab" / "lab.request.zip")
-    renewed = joining.accept(home / "lab", provision.approve(coordinator, request).parcel)
+    request = membership.read_request(coordinator, home / "lab" / "lab.request.zip")
+    renewed = membership.accept(home / "lab", membership.approve(coordinator, request).archive)
     assert not (coordinator / FILE).exists()  # a renewal revokes nothing
     revoke(coordinator, ["lab"])
     assert not let_in(coordinator, renewed)
     assert not let_in(coordinator, replace(renewed, certificate=kept))
     with pytest.raises(InputError, match="its key was revoked; let lab join anew"):
-        provision.read_request(coordinator, home / "lab" / "lab.request.zip")
+        membership.read_request(coordinator, home / "lab" / "lab.request.zip")
 
 
 @pytest.mark.parametrize("how", ["name", "fingerprint", "small letters", "file"])
@@ -141,7 +140,7 @@ def test_a_damaged_list_lets_nobody_in(home: Path) -> None:
     used = DenyList(path)
     for damage in ("[[denied]]\n", "denied = 3", '[[denied]]\nsha256 = "12"\n', "= x", 'other = "x"'):
         path.write_text(damage)
-        assert used.refuses(shown_by(read_certificate(own.certificate))) == own.fingerprint
+        assert used.refuses(peer_certificate(read_certificate(own.certificate))) == own.fingerprint
         with pytest.raises(InputError, match="is damaged"):
             DenyList(path)
         with pytest.raises(InputError, match="is damaged"):
@@ -156,7 +155,7 @@ def test_ones_own_revoked_certificate_is_said_at_the_start(home: Path) -> None:
 
 
 def test_a_session_ends_when_its_certificate_is_revoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cells, "LOOK_S", 0.05)
+    monkeypatch.setattr(cells, "RELOAD_S", 0.05)
     monkeypatch.setattr(cells, "TICK", 0.02)
     monkeypatch.setattr(cells, "OFTEN", 0.02)
     sites = Sites(tmp_path)
@@ -179,23 +178,23 @@ def test_a_session_ends_when_its_certificate_is_revoked(tmp_path: Path, monkeypa
 def test_a_file_moved_from_one_part_of_a_request_to_the_other_changes_its_fingerprint() -> None:
     one = {"request.toml": b"member = 1", "request.csr": b"-----BEGIN"}
     other = {"request.toml": b"member = 1-----", "request.csr": b"BEGIN"}
-    assert provision.request_fingerprint(one, 1) == provision.request_fingerprint(other, 1)  # as it was
-    assert provision.request_fingerprint(one) != provision.request_fingerprint(other)
+    assert membership.request_fingerprint(one, 1) == membership.request_fingerprint(other, 1)  # as it was
+    assert membership.request_fingerprint(one) != membership.request_fingerprint(other)
 
 
 def test_a_request_of_an_older_version_must_be_made_again_unless_it_renews(home: Path) -> None:
     new_request(home)
     for folder in (home / "lab", home / "lab-again"):
-        files = read_parcel(folder / "lab.request.zip", provision.REQUEST, "a request")
+        files = read_archive(folder / "lab.request.zip", membership.REQUEST, "a request")
         old = {**files, "request.toml": files["request.toml"].replace(b"version = 2\n", b"")}
         assert old != files
-        write_parcel(folder / "old.zip", old)
+        write_archive(folder / "old.zip", old)
         if folder.name == "lab":  # its key has a certificate: nothing is believed that was not before
-            known = provision.read_request(home / "coordinator", folder / "old.zip")
-            assert known.fingerprint == provision.request_fingerprint(old, 1)
+            known = membership.read_request(home / "coordinator", folder / "old.zip")
+            assert known.fingerprint == membership.request_fingerprint(old, 1)
         else:
             with pytest.raises(InputError, match=r"was made by an older veracausa.*join anew"):
-                provision.read_request(home / "coordinator", folder / "old.zip")
+                membership.read_request(home / "coordinator", folder / "old.zip")
 
 
 def test_a_federation_with_keys_of_rsa_still_loads_and_signs(home: Path) -> None:

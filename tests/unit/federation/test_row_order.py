@@ -15,8 +15,8 @@ import torch
 from veracausa.discovery.engines.shares.plan import VALIDATOR
 from veracausa.errors import InputError, RunError
 from veracausa.federation.inference import SitePrediction
-from veracausa.federation.order import secret_order
-from veracausa.federation.programs import party_program
+from veracausa.federation.row_matching import secret_order
+from veracausa.federation.site_program import party_program
 from veracausa.runs.store import deserialize_state
 from veracausa.wire.threads import run_threads, thread_links
 

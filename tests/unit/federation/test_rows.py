@@ -12,8 +12,8 @@ from veracausa.config import load_job
 from veracausa.data.load import load
 from veracausa.data.vertical import SPLITS
 from veracausa.errors import InputError, WireError
-from veracausa.federation import order
-from veracausa.federation.order import NOTHING, agree_on_kept, checked_places
+from veracausa.federation import row_matching as order
+from veracausa.federation.row_matching import NOTHING, agree_on_kept, checked_places
 from veracausa.federation.rows import HELD, SCHEMA, SiteTable
 from veracausa.training.split.program import Schema
 from veracausa.wire.threads import run_threads, thread_links

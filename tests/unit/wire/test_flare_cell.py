@@ -34,7 +34,7 @@ def sites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sites]:
     monkeypatch.setattr(cells, "SELDOM", 0.1)
     monkeypatch.setattr(cells, "TICK", 0.02)
     monkeypatch.setattr(links, "IMPATIENT", 0.05)
-    monkeypatch.setattr(links, "DOUBT", 0.3)
+    monkeypatch.setattr(links, "RESTART_ANSWER_S", 0.3)
     made = Sites(tmp_path)
     yield made
     for site in made.sites.values():
@@ -140,7 +140,9 @@ def test_any_bytes_are_refused_and_nothing_breaks(sites: Sites) -> None:
     for sort in FrameType:
         for body in (b"", b"\xc1", os.urandom(100), b"\x81" * 5000, session.id):
             for known in (session.id, bytes(16), os.urandom(16)):
-                if not (sort in (FrameType.PIECE, FrameType.WORDS, FrameType.UNKNOWN) and session.id in (known, body)):
+                if not (
+                    sort in (FrameType.PIECE, FrameType.CONTROL, FrameType.UNKNOWN) and session.id in (known, body)
+                ):
                     sites.hand("lab", "bank", Header(sort, known, 1 << 62, 1 << 62, 1 << 62).pack() + body)
     for body in (b"nonsense", os.urandom(48), os.urandom(4000)):
         sites.hand("lab", "bank", body.ljust(HEADER.size))
@@ -240,7 +242,7 @@ def test_offers_are_remembered_and_signed_sparingly(sites: Sites) -> None:
         sites.hand("hospital", "lab", Header(FrameType.OFFER).pack() + pack(key=os.urandom(32), life=os.urandom(8)))
         time.sleep(0.002)
     answered = [frame for frame in sites.sent if frame[2][4] == FrameType.ANSWER]
-    assert len(meeting._guests["hospital"].offers) <= MAX_OFFERS
+    assert len(meeting._states["hospital"].offers) <= MAX_OFFERS
     assert 1 <= len(answered) < 60
     waiting.join()
 
@@ -296,7 +298,7 @@ def test_what_comes_before_the_last_party_does_is_kept_within_bounds(sites: Site
         bank.send("hospital", FLOATS, step, {"x": torch.ones(1 << 18)})
     time.sleep(0.5)
     assert hospital._meeting is not None
-    assert hospital._meeting._guests["bank"].early_bytes <= (16 << 20) + (1 << 20)
+    assert hospital._meeting._states["bank"].early_bytes <= (16 << 20) + (1 << 20)
     lab = threading.Thread(target=lambda: sites.sites["lab"].connect(["hospital"], "test", 20), daemon=True)
     lab.start()
     lab.join(20)
@@ -367,7 +369,7 @@ def test_waiting_is_told_at_once_and_then_ever_more_rarely(sites: Sites) -> None
 
 
 def test_words_for_who_waits() -> None:
-    from veracausa.cli.federation.waiting import waiting_words
+    from veracausa.cli.federation.site import waiting_words
 
     unreachable = {"event": "unreachable", "member": "coordinator", "at": "h:1", "why": "no answer", "seconds": 1.0}
     assert waiting_words({"event": "waiting", "peers": ["a", "b"], "seconds": 0.1}) == "waiting for a, b"

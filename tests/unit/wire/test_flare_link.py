@@ -186,12 +186,12 @@ BAD_FRAMES: dict[str, Callable[[Pipes], Frame | None]] = {
     "a state that says nothing": lambda pipes: pipes.forge("bank", "lab", FrameType.STATE, b""),
     "a probe that says too much": lambda pipes: pipes.forge("bank", "lab", FrameType.PROBE, bytes(100)),
     "an offer inside a session": lambda pipes: pipes.forge("bank", "lab", FrameType.OFFER, bytes(40)),
-    "words that are no words": lambda pipes: pipes.force("bank", "lab", FrameType.WORDS, b"\xff"),
-    "words in a list": lambda pipes: pipes.force("bank", "lab", FrameType.WORDS, b"[1]"),
-    "words that hold numbers": lambda pipes: pipes.force("bank", "lab", FrameType.WORDS, b'{"lost": 1}'),
-    "words without an end": lambda pipes: pipes.force("bank", "lab", FrameType.WORDS, b"[" * 10000),
-    "words that are too many": lambda pipes: pipes.force("bank", "lab", FrameType.WORDS, b" " * (1 << 15)),
-    "holds no step": lambda pipes: pipes.force("bank", "lab", FrameType.WORDS, b'{"holds": "-1"}'),
+    "words that are no words": lambda pipes: pipes.force("bank", "lab", FrameType.CONTROL, b"\xff"),
+    "words in a list": lambda pipes: pipes.force("bank", "lab", FrameType.CONTROL, b"[1]"),
+    "words that hold numbers": lambda pipes: pipes.force("bank", "lab", FrameType.CONTROL, b'{"lost": 1}'),
+    "words without an end": lambda pipes: pipes.force("bank", "lab", FrameType.CONTROL, b"[" * 10000),
+    "words that are too many": lambda pipes: pipes.force("bank", "lab", FrameType.CONTROL, b" " * (1 << 15)),
+    "holds no step": lambda pipes: pipes.force("bank", "lab", FrameType.CONTROL, b'{"holds": "-1"}'),
 }
 
 
@@ -222,7 +222,7 @@ def test_a_relay_can_not_say_what_was_read(who: Who) -> None:
 def test_who_blames_a_stranger_or_paints_the_screen_is_named_itself(who: Who) -> None:
     pipes = two(who)
     words = b'{"lost": "\\u001b[2J", "reason": "\\u001b[31mpay\\nhere"}'
-    pipes.hand(pipes.forge("bank", "lab", FrameType.WORDS, words))
+    pipes.hand(pipes.forge("bank", "lab", FrameType.CONTROL, words))
     with pytest.raises(PeerLost) as lost:
         pipes.links["lab"].receive("bank", NOTE, 0)
     assert lost.value.peer == "bank"

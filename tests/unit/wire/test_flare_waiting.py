@@ -128,15 +128,15 @@ def test_who_has_finished_is_waited_for_no_longer(who: Who) -> None:
 
 
 def test_a_relays_word_that_a_peer_began_anew_is_checked(who: Who, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(links, "DOUBT", 0.2)
+    monkeypatch.setattr(links, "RESTART_ANSWER_S", 0.2)
     pipes = two(who)
-    pipes.links["bank"].doubt("lab")  # lab answers at once
+    pipes.links["bank"].suspect_restart("lab")  # lab answers at once
     time.sleep(0.25)
     pipes.tick()
     assert pipes.links["bank"].refused == {"lab": 1}
     still_works(pipes)
     pipes.alter = lambda frame: [frame] if frame[0] == "bank" else []
-    pipes.links["bank"].doubt("lab")  # lab is silent
+    pipes.links["bank"].suspect_restart("lab")  # lab is silent
     time.sleep(0.25)
     pipes.links["bank"].tick()
     with pytest.raises(PeerLost, match="began anew"):

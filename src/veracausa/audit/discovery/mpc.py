@@ -12,7 +12,7 @@ from veracausa.arrays import Array
 from veracausa.attacks.columns.base import ColumnGrant, View
 from veracausa.audit.discovery.recorder import MOMENTS
 from veracausa.audit.discovery.views import DiscoveryViews
-from veracausa.crypto.ring64.words import Words
+from veracausa.crypto.ring64.fixed64 import Words
 from veracausa.data.causal import CausalData
 from veracausa.discovery.engines.mpc.party import StrongParty
 from veracausa.discovery.engines.mpc.run import StrongProgram, plan_of

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from veracausa.cli.allow_model import AllowModel
-from veracausa.cli.federation.waiting import waiting_words
+from veracausa.cli.federation.site import waiting_words
 from veracausa.cli.interruption import GoOn, resumable
 from veracausa.errors import InputError
 from veracausa.events import Event
@@ -66,8 +66,8 @@ def _predict(
         print_json_line(summary)
         return
     scores = ", ".join(f"{name} {value:.4f}" for name, value in predictions.scores.items())
-    told = f"{len(predictions.ids)} rows -> {target}" + (f" ({scores})" if scores else "")
-    err.print(told, markup=False, soft_wrap=True)
+    line = f"{len(predictions.ids)} rows -> {target}" + (f" ({scores})" if scores else "")
+    err.print(line, markup=False, soft_wrap=True)
 
 
 def _warn(event: Event) -> None:

@@ -1,4 +1,4 @@
-"""What encrypts, by name."""
+"""The encryptions, by name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from veracausa.crypto.backends.base import Encryption
-from veracausa.crypto.toss import Toss
+from veracausa.crypto.randomness import Toss
 from veracausa.errors import InputError
 from veracausa.registry import did_you_mean
 

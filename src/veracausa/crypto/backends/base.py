@@ -1,7 +1,7 @@
-"""What the protocol asks of an encryption: products with one party's numbers, computed by another, masked.
+"""The contract of an encryption: products with one party's numbers, computed by another party and masked.
 
-All of it happens ahead of the steps that use it. Whatever an implementation does, what the owner reads from a reply and
-the share that the other party keeps add up to exactly the product in the field: all of them agree bit for bit.
+All products are made in the offline phase, before the steps that use them. What the owner decrypts from a reply and the
+share that the other party keeps add up to exactly the product in the field. So all encryptions agree bit for bit.
 """
 
 from __future__ import annotations

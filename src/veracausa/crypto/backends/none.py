@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from veracausa.crypto import ring
 from veracausa.crypto.backends.base import Bytes, EncryptedRows, Encryption
-from veracausa.crypto.randomness import Masks
+from veracausa.crypto.randomness import Masks, Toss
 from veracausa.crypto.ring import P, Ring, Small
-from veracausa.crypto.toss import Toss
 from veracausa.errors import WireError
 
 

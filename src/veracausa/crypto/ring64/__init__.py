@@ -1,4 +1,4 @@
-"""Computing on shares modulo 2^64: sums, products and roundings of numbers that nobody knows.
+"""Computing on additive shares modulo 2^64: sums, products and truncations of numbers that nobody knows.
 
-A dealer hands out correlated randomness ahead; the parties then exchange masked numbers only.
+A dealer sends correlated randomness in the offline phase. The parties then exchange masked numbers only.
 """

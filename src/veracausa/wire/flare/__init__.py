@@ -1,1 +1,1 @@
-"""Parties in different organisations: a link over NVIDIA FLARE's cells, with mutual TLS."""
+"""The link between organisations: NVIDIA FLARE's cells with mutual TLS, and sessions encrypted from end to end."""

@@ -15,13 +15,23 @@ import torch
 from veracausa.errors import InputError, PeerLost, WireError
 from veracausa.escaping import escaped
 from veracausa.events import Observer
-from veracausa.wire.credentials import LOOK_S, Credentials, DenyList
-from veracausa.wire.flare.frames import HEADER, OF_A_SESSION, Frame, FrameType, Header, StaleFrame, parse
-from veracausa.wire.flare.handshake import Handshake, Waiting
+from veracausa.wire.credentials import RELOAD_S, Credentials, DenyList
+from veracausa.wire.flare.frames import (
+    CHANNEL,
+    HEADER,
+    OF_A_SESSION,
+    TOPIC,
+    Frame,
+    FrameGate,
+    FrameType,
+    Header,
+    StaleFrame,
+    flare_names,
+    parse,
+)
+from veracausa.wire.flare.handshake import Handshake, Waiting, not_opened
 from veracausa.wire.flare.link import FlareLink
-from veracausa.wire.flare.restricted_cell import CHANNEL, TOPIC, FrameGate, engine
 from veracausa.wire.flare.session import Opening, PeerIdentity, new_life, unpack
-from veracausa.wire.listening import not_opened
 
 if TYPE_CHECKING:
     from veracausa.federation.members import NetworkOptions
@@ -80,23 +90,23 @@ class FlareSite:
     def open(self) -> FlareSite:
         """Listen or dial, as the network says."""
         try:
-            from veracausa.wire.flare.restricted_cell import GuardedCell
+            from veracausa.wire.flare.restricted_cell import RestrictedCell
         except ImportError:
             raise InputError(
                 'the package nvflare is missing, which carries messages: pip install "veracausa[federation]"'
             ) from None
-        from veracausa.wire import tls_driver
+        from veracausa.wire.flare import tls_driver
 
         # Everything that the engine has to say of a peer is said by this class, in words for a person.
         logging.getLogger("nvflare").setLevel(logging.CRITICAL)
         tls_driver.register()
-        self._cell = GuardedCell(
+        self._cell = RestrictedCell(
             self.network.cell(self.me),
             self._url(self.network.server, listen=self.me == self.network.server),
             self._credentials.for_flare(),
             {self.network.cell(name): name for name in self.network.members},
             self._gate,
-            self._hear,
+            self._on_message,
             self._brief,
         )
         self._cell.start()
@@ -121,7 +131,7 @@ class FlareSite:
 
     def _check_open(self) -> None:
         """Refuse to go on where a port of this member could not be opened; the engine would try again for ever."""
-        from nvflare.fuel.f3.drivers.connector_info import Mode
+        from veracausa.wire.flare.engine import Mode
 
         for connector in list(self._cell.communicator.conn_manager.connectors.values()):
             if connector.mode != Mode.PASSIVE:
@@ -132,7 +142,7 @@ class FlareSite:
                 raise InputError(not_opened(f"{connector.params['host']}:{connector.params['port']}", failure))
 
     def _url(self, member: str, listen: bool = False) -> str:
-        from veracausa.wire import tls_driver
+        from veracausa.wire.flare import tls_driver
 
         own = self.listen if listen else None
         host, port = (own or str(self.network.members[member].address)).rsplit(":", 1)
@@ -176,7 +186,7 @@ class FlareSite:
     @staticmethod
     def _came_from(message: Any) -> str:
         """The cell at the other end of the connection; its certificate was checked when it was opened."""
-        return str(message.get_prop(engine().MessagePropKey.ENDPOINT).name)
+        return str(message.get_prop(flare_names().MessagePropKey.ENDPOINT).name)
 
     def _brief(self, message: Any) -> bool:
         """Whether to take a message costs less than to hand it to another thread, and nothing is sent by it.
@@ -186,11 +196,11 @@ class FlareSite:
         payload, link = message.payload, self._link
         if link is None or len(payload) > BRIEF or payload[4] != FrameType.PIECE:
             return False
-        session = link.session_of(self.network.member(message.get_header(engine().MessageHeaderKey.ORIGIN)))
+        session = link.session_of(self.network.member(message.get_header(flare_names().MessageHeaderKey.ORIGIN)))
         return session is not None and payload[8:24] == session.id
 
-    def _hear(self, message: Any) -> None:
-        cell = message.get_header(engine().MessageHeaderKey.ORIGIN)
+    def _on_message(self, message: Any) -> None:
+        cell = message.get_header(flare_names().MessageHeaderKey.ORIGIN)
         peer = self.network.member(cell)
         direct = self._came_from(message) == cell
         try:
@@ -198,30 +208,30 @@ class FlareSite:
             header, body = parse(frame)
             self._dispatch(peer, direct, header, body, bytes(frame[: HEADER.size]))
         except StaleFrame:
-            self._pass_over(peer)
+            self._count_stale(peer)
         except WireError as error:
             self._refuse(peer, error)
         except Exception as error:  # whatever a peer's bytes bring about must not go on unseen
             self._refuse(peer, WireError("frame", f"cannot be taken ({type(error).__name__})"))
 
     def _dispatch(self, peer: str, direct: bool, header: Header, body: memoryview, head: bytes) -> None:
-        if header.sort in (FrameType.POKE, FrameType.OFFER, FrameType.ANSWER, FrameType.CONFIRM):
-            self._meet(peer, direct, header.sort, body)
+        if header.type in (FrameType.POKE, FrameType.OFFER, FrameType.ANSWER, FrameType.CONFIRM):
+            self._meet(peer, direct, header.type, body)
             return
         link = self._link
         session = link.session_of(peer) if link is not None else None
-        if header.sort is FrameType.UNKNOWN:
+        if header.type is FrameType.UNKNOWN:
             if link is not None and session is not None and body == session.id:
                 self._came_anew(link, peer, direct)
             return
         if link is not None and session is not None and session.id == header.session:
             if not direct and not session.sealed:
                 raise WireError("frame", f"of {peer!r} came over a relay and is not sealed")
-            link.hear(peer, header, body, head)
+            link.on_frame(peer, header, body, head)
             return
         meeting = self._meeting
         if meeting is not None and meeting.knows(peer, header.session):
-            meeting.hear(peer, header, body, head, direct)
+            meeting.on_frame(peer, header, body, head, direct)
             return
         now = time.monotonic()
         if now - self._told_unknown.get(peer, 0.0) > 1.0:
@@ -234,10 +244,10 @@ class FlareSite:
             raise StaleFrame("frame", f"of {peer!r} is left over from before a restart")
         raise WireError("frame", f"of {peer!r} is of a session that is not open here")
 
-    def _pass_over(self, peer: str) -> None:
+    def _count_stale(self, peer: str) -> None:
         link = self._link
         if link is not None and peer in link.peers:
-            link.pass_over(peer)
+            link.count_stale(peer)
         else:
             with self._lock:
                 self.stale[peer] += 1
@@ -254,13 +264,12 @@ class FlareSite:
                 log.warning("refused from %s (%d so far): %s", escaped(name), count, escaped(str(error)))
 
     def _transmit(self, peer: str, frame: Frame) -> bool:
-        from nvflare.fuel.f3.message import Message
-
+        from veracausa.wire.flare.engine import CellMessage
         from veracausa.wire.flare.restricted_cell import STRAIGHT
 
         try:
             headers = {STRAIGHT: True} if frame[4] in OF_A_SESSION and not self.sealed(peer) else {}
-            errors = self._cell.fire_and_forget(CHANNEL, TOPIC, self.network.cell(peer), Message(headers, frame))
+            errors = self._cell.fire_and_forget(CHANNEL, TOPIC, self.network.cell(peer), CellMessage(headers, frame))
         except RuntimeError:  # the cell was stopped meanwhile
             return False
         return not any(errors.values())
@@ -274,7 +283,7 @@ class FlareSite:
                     if self._waiting is not None:
                         self._waiting.under_way(link.peers)
             now = time.monotonic()
-            if now - self._looked > LOOK_S:
+            if now - self._looked > RELOAD_S:
                 self._looked = now
                 with suppress(Exception):
                     self._keep_out()
@@ -349,8 +358,8 @@ class FlareSite:
     def opening(self, peer: str, purpose: bytes, life: bytes) -> Opening:
         return Opening(self._identity, peer, purpose, self.sealed(peer), life)
 
-    def send(self, peer: str, sort: FrameType, body: bytes = b"") -> None:
-        self._transmit(peer, Header(sort).pack() + body)
+    def send(self, peer: str, frame_type: FrameType, body: bytes = b"") -> None:
+        self._transmit(peer, Header(frame_type).pack() + body)
 
     @staticmethod
     def _came_anew(link: FlareLink, peer: str, direct: bool) -> None:
@@ -358,18 +367,18 @@ class FlareSite:
         if direct:
             link.lose(peer, "it began anew")
         else:
-            link.doubt(peer)
+            link.suspect_restart(peer)
 
-    def _meet(self, peer: str, direct: bool, sort: FrameType, body: memoryview) -> None:
+    def _meet(self, peer: str, direct: bool, frame_type: FrameType, body: memoryview) -> None:
         with self._lock:
             meeting, link = self._meeting, self._link
         if meeting is not None:
-            meeting.take(peer, sort, body)
+            meeting.take(peer, frame_type, body)
         elif link is not None:
             session = link.session_of(peer)
             if session is None:
                 raise WireError("session", f"{peer!r} has no part in this job")
-            if sort in (FrameType.POKE, FrameType.OFFER):
-                names = ("life",) if sort is FrameType.POKE else ("key", "life")
+            if frame_type in (FrameType.POKE, FrameType.OFFER):
+                names = ("life",) if frame_type is FrameType.POKE else ("key", "life")
                 if unpack(body, names)["life"] != session.life:
                     self._came_anew(link, peer, direct)

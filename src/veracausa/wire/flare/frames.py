@@ -1,7 +1,7 @@
 """What travels between two cells: numbered frames, kept until the other side has read them.
 
     4 bytes  magic "VCF1"
-    1 byte   sort of frame, 3 bytes zero
+    1 byte   type of frame, 3 bytes zero
     16 bytes session
     8 bytes  number of this frame in its session (of a probe: its own number)
     8 bytes  how many frames of the peer were read by the program
@@ -18,7 +18,8 @@ import struct
 from collections import deque
 from collections.abc import Iterator
 from enum import IntEnum
-from typing import NamedTuple
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,6 +27,9 @@ from torch import Tensor
 from veracausa.errors import WireError
 from veracausa.wire.codec import ALIGNMENT, PREFIX, check_prefix
 from veracausa.wire.memory import copy_bytes
+
+if TYPE_CHECKING:
+    from veracausa.federation.members import NetworkOptions
 
 Frame = bytes | bytearray | memoryview
 MAGIC = b"VCF1"
@@ -40,7 +44,7 @@ class FrameType(IntEnum):
 
     PIECE = 0
     """The next part of a message."""
-    WORDS = 1
+    CONTROL = 1
     """A party gives up, has finished, or says whom it waits for."""
     STATE = 2
     """How far it has read."""
@@ -59,34 +63,34 @@ class StaleFrame(WireError):
     """A frame that was true once: left over from an earlier session, or come twice. It is passed over and counted."""
 
 
-_SORTS = {int(sort): sort for sort in FrameType}
-NUMBERED = (FrameType.PIECE, FrameType.WORDS)
+_TYPES = {int(frame_type): frame_type for frame_type in FrameType}
+NUMBERED = (FrameType.PIECE, FrameType.CONTROL)
 OF_A_SESSION = (*NUMBERED, FrameType.STATE, FrameType.PROBE)
 
 
 class Header(NamedTuple):
     """The head of a frame."""
 
-    sort: FrameType
+    type: FrameType
     session: bytes = NO_SESSION
     number: int = 0
     read: int = 0
     arrived: int = 0
 
     def pack(self) -> bytes:
-        return HEADER.pack(MAGIC, self.sort, self.session, self.number, self.read, self.arrived)
+        return HEADER.pack(MAGIC, self.type, self.session, self.number, self.read, self.arrived)
 
 
 def parse(frame: memoryview) -> tuple[Header, memoryview]:
     """The head of a frame and its body."""
     if len(frame) < HEADER.size:
         raise WireError("frame", f"{len(frame)} bytes, less than a header")
-    magic, sort, session, number, read, arrived = HEADER.unpack_from(frame)
+    magic, frame_type, session, number, read, arrived = HEADER.unpack_from(frame)
     if magic != MAGIC or bytes(frame[5:8]) != bytes(3):
         raise WireError("frame", "is not one of ours")
-    if sort not in _SORTS:
-        raise WireError("frame", f"is of the unknown sort {sort}")
-    return Header(_SORTS[sort], session, number, read, arrived), frame[HEADER.size :]
+    if frame_type not in _TYPES:
+        raise WireError("frame", f"is of the unknown type {frame_type}")
+    return Header(_TYPES[frame_type], session, number, read, arrived), frame[HEADER.size :]
 
 
 class Outgoing:
@@ -211,3 +215,49 @@ class Assembly:
             return None
         whole, self._whole = self._whole, None
         return whole
+
+
+CHANNEL, TOPIC = "veracausa", "frame"
+SLACK = 1 << 16
+"""Bytes that a frame may have beyond a piece of a message."""
+
+
+class FrameGate:
+    """Says what is wrong with a message that came over the connection of a cell."""
+
+    def __init__(self, me: str, network: NetworkOptions) -> None:
+        self._me, self._network = me, network
+        self._max_frame = (network.wire.chunk_kib << 10) + SLACK
+        self.cells = {network.cell(name) for name in network.members}
+
+    def problem(self, came_from: str, message: Any) -> str:
+        """Why the message is not let through; empty: it is a frame between members."""
+        parts = flare_names()
+        key, header = parts.MessageHeaderKey, message.get_header
+        origin, to = header(key.ORIGIN), header(key.DESTINATION)
+        size = len(message.payload or b"")
+        if header(key.CHANNEL) != CHANNEL or header(key.TOPIC) != TOPIC:
+            return "is nothing that members send"
+        if header(key.MSG_TYPE) != parts.MessageType.REQ or header(key.REPLY_EXPECTED):
+            return "asks for a reply or is one"
+        if header(key.PAYLOAD_ENCODING) != parts.Encoding.BYTES or header(key.SECURE):
+            return "is not plain bytes"
+        if header(key.CONN_URL):
+            return "asks to be dialled elsewhere"
+        if not {origin, to, came_from} <= self.cells or origin == to:
+            return "is not between members"
+        if not HEADER.size <= size <= self._max_frame:
+            return f"has {size} bytes, {HEADER.size} to {self._max_frame} are taken"
+        if origin != came_from and came_from != self._network.cell(self._network.server):
+            return "claims another sender"
+        if to != self._network.cell(self._me) and self._me != self._network.server:
+            return "is not for here"
+        return ""
+
+
+@cache
+def flare_names() -> Any:
+    """FLARE's names of the parts of a message. It need not be installed to import this module."""
+    from veracausa.wire.flare import engine
+
+    return engine

@@ -1,12 +1,14 @@
-"""All parties of an attempt come together: one session after the other is made.
+"""The handshake of an attempt: every party makes a session with each of its peers.
 
-Of two parties the one whose name comes first leads. The other pokes it, it offers a key, the other answers with its own
-and a proof, and it confirms with a proof. Anything before a proof may have been made up by a relay, so nothing that was
-proved is given up for it.
+Of two parties the one whose name comes first leads. The other pokes it. The leader offers a key, the other answers with
+its own key and a proof, and the leader confirms with a proof. A relay could invent anything that comes before a proof,
+so nothing that was proved is given up for it. `Waiting` reports whom a party waits for, and why.
 """
 
 from __future__ import annotations
 
+import errno
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +20,6 @@ from veracausa.events import Event, Observer
 from veracausa.wire.flare.frames import NO_SESSION, NUMBERED, FrameType, Header
 from veracausa.wire.flare.link import FlareLink
 from veracausa.wire.flare.session import Opening, Session, pack, unpack
-from veracausa.wire.listening import not_reached
 
 if TYPE_CHECKING:
     from veracausa.federation.members import NetworkOptions
@@ -35,7 +36,7 @@ Early = tuple[Header, memoryview, bytes]
 
 
 @dataclass
-class _Guest:
+class _PeerState:
     """What has been said between this party and one peer."""
 
     opening: Opening
@@ -44,7 +45,7 @@ class _Guest:
     answer: bytes = b""
     """What the session was made of, where this party leads."""
     proof: bytes = b""
-    sure: bool = False
+    confirmed: bool = False
     """Whether the peer is known to have the session, too."""
     offers: dict[bytes, tuple[Opening, bytes]] = field(default_factory=dict)
     """Where the peer leads: the keys that it offered, oldest first, with what was answered."""
@@ -65,7 +66,7 @@ class Handshake:
         transmit: Callable[[str, bytes], bool],
     ) -> None:
         self._life, self._open_to, self._send, self._transmit = life, open_to, send, transmit
-        self._guests = {peer: _Guest(open_to(peer)) for peer in peers}
+        self._states = {peer: _PeerState(open_to(peer)) for peer in peers}
         self._changed = threading.Condition()
         self._link: FlareLink | None = None
 
@@ -76,114 +77,114 @@ class Handshake:
     def sessions(self) -> dict[str, Session]:
         """With each peer that is known to have one, too."""
         with self._changed:
-            return {peer: guest.session for peer, guest in self._guests.items() if guest.session and guest.sure}
+            return {peer: state.session for peer, state in self._states.items() if state.session and state.confirmed}
 
     def call(self, peer: str) -> None:
         """Try again to reach a peer with what comes next."""
-        guest = self._guests[peer]
-        if not guest.opening.leads:
+        state = self._states[peer]
+        if not state.opening.leads:
             self._send(peer, FrameType.POKE, pack(life=self._life))
-        elif guest.session is not None:
-            self._send(peer, FrameType.CONFIRM, guest.proof)
+        elif state.session is not None:
+            self._send(peer, FrameType.CONFIRM, state.proof)
         else:
-            self._send(peer, FrameType.OFFER, guest.opening.offer())
+            self._send(peer, FrameType.OFFER, state.opening.offer())
 
-    def take(self, peer: str, sort: FrameType, body: memoryview) -> None:
-        guest = self._guests.get(peer)
-        if guest is None:
+    def take(self, peer: str, frame_type: FrameType, body: memoryview) -> None:
+        state = self._states.get(peer)
+        if state is None:
             raise WireError("session", f"{peer!r} has no part in this job")
-        if guest.opening.leads is (sort in (FrameType.OFFER, FrameType.CONFIRM)):
-            raise WireError("session", f"{peer!r} sent the {sort.name.lower()} that is this party's to send")
-        if sort is FrameType.POKE:
-            self._poked(peer, guest, unpack(body, ("life",))["life"])
-        elif sort is FrameType.OFFER:
-            self._offered(peer, guest, unpack(body, ("key", "life")))
-        elif sort is FrameType.ANSWER:
-            self._answered(peer, guest, bytes(body))
+        if state.opening.leads is (frame_type in (FrameType.OFFER, FrameType.CONFIRM)):
+            raise WireError("session", f"{peer!r} sent the {frame_type.name.lower()} that is this party's to send")
+        if frame_type is FrameType.POKE:
+            self._poked(peer, state, unpack(body, ("life",))["life"])
+        elif frame_type is FrameType.OFFER:
+            self._offered(peer, state, unpack(body, ("key", "life")))
+        elif frame_type is FrameType.ANSWER:
+            self._answered(peer, state, bytes(body))
         else:
-            self._confirmed(peer, guest, bytes(body))
+            self._confirmed(peer, state, bytes(body))
 
-    def _poked(self, peer: str, guest: _Guest, life: bytes) -> None:
+    def _poked(self, peer: str, state: _PeerState, life: bytes) -> None:
         with self._changed:
-            known = guest.session is not None and guest.session.life == life and guest.sure
-            offer = guest.opening.offer()
+            known = state.session is not None and state.session.life == life and state.confirmed
+            offer = state.opening.offer()
         if not known:
             self._send(peer, FrameType.OFFER, offer)
 
-    def _offered(self, peer: str, guest: _Guest, offer: Mapping[str, bytes]) -> None:
+    def _offered(self, peer: str, state: _PeerState, offer: Mapping[str, bytes]) -> None:
         key, life = offer["key"], offer["life"]
         with self._changed:
-            if key not in guest.offers:
+            if key not in state.offers:
                 now = time.monotonic()
-                if now - guest.offered_at < OFFERS_APART:
+                if now - state.offered_at < OFFERS_APART:
                     return  # a peer offers again and again
-                guest.offered_at = now
+                state.offered_at = now
                 opening = self._open_to(peer)
-                guest.offers[key] = (opening, opening.proof(key, life))
-                while len(guest.offers) > MAX_OFFERS:
-                    del guest.offers[next(iter(guest.offers))]
-            proof = guest.offers[key][1]
+                state.offers[key] = (opening, opening.proof(key, life))
+                while len(state.offers) > MAX_OFFERS:
+                    del state.offers[next(iter(state.offers))]
+            proof = state.offers[key][1]
         self._send(peer, FrameType.ANSWER, proof)
 
-    def _answered(self, peer: str, guest: _Guest, answer: bytes) -> None:
+    def _answered(self, peer: str, state: _PeerState, answer: bytes) -> None:
         with self._changed:
-            if answer != guest.answer:
+            if answer != state.answer:
                 fields = unpack(answer, ("key", "life", "pem", "signature"))
-                session = guest.opening.session(answer)
-                guest.proof = guest.opening.proof(fields["key"], fields["life"])
-                guest.session, guest.answer, guest.sure = session, answer, False
-                guest.early, guest.early_bytes = [], 0
-                guest.opening = self._open_to(peer)
-            proof = guest.proof
+                session = state.opening.session(answer)
+                state.proof = state.opening.proof(fields["key"], fields["life"])
+                state.session, state.answer, state.confirmed = session, answer, False
+                state.early, state.early_bytes = [], 0
+                state.opening = self._open_to(peer)
+            proof = state.proof
         self._send(peer, FrameType.CONFIRM, proof)
 
-    def _confirmed(self, peer: str, guest: _Guest, proof: bytes) -> None:
+    def _confirmed(self, peer: str, state: _PeerState, proof: bytes) -> None:
         key = unpack(proof, ("key", "life", "pem", "signature"))["key"]
         with self._changed:
-            if key not in guest.offers:
+            if key not in state.offers:
                 raise WireError("session", f"{peer!r} confirms what was not offered")
-            session = guest.offers[key][0].session(proof)
-            if guest.session is None or guest.session.id != session.id:
-                guest.session, guest.early, guest.early_bytes = session, [], 0
+            session = state.offers[key][0].session(proof)
+            if state.session is None or state.session.id != session.id:
+                state.session, state.early, state.early_bytes = session, [], 0
             # What was offered before is over.
-            for older in list(guest.offers):
+            for older in list(state.offers):
                 if older == key:
                     break
-                del guest.offers[older]
-            guest.sure = True
-            session = guest.session
+                del state.offers[older]
+            state.confirmed = True
+            session = state.session
             self._changed.notify_all()
         head = Header(FrameType.STATE, session.id).pack()
         self._transmit(peer, head + session.note(head, bytes(8)))
 
     def knows(self, peer: str, session: bytes) -> bool:
-        guest = self._guests.get(peer)
-        return session != NO_SESSION and guest is not None and guest.session is not None and guest.session.id == session
+        state = self._states.get(peer)
+        return session != NO_SESSION and state is not None and state.session is not None and state.session.id == session
 
-    def hear(self, peer: str, header: Header, body: memoryview, head: bytes, direct: bool) -> None:
+    def on_frame(self, peer: str, header: Header, body: memoryview, head: bytes, direct: bool) -> None:
         """A first frame of a session shows that the peer has it; what is more is kept until the link is there."""
-        guest = self._guests[peer]
+        state = self._states[peer]
         with self._changed:
-            if guest.session is None or guest.session.id != header.session:
+            if state.session is None or state.session.id != header.session:
                 return
-            if not direct and not guest.session.sealed:
+            if not direct and not state.session.sealed:
                 raise WireError("frame", f"of {peer!r} came over a relay and is not sealed")
-            guest.sure = True
+            state.confirmed = True
             self._changed.notify_all()
             link = self._link
-            if link is None and header.sort in NUMBERED and guest.early_bytes + len(body) <= MAX_EARLY:
-                guest.early.append((header, body, head))
-                guest.early_bytes += len(body) + (1 << 10)
+            if link is None and header.type in NUMBERED and state.early_bytes + len(body) <= MAX_EARLY:
+                state.early.append((header, body, head))
+                state.early_bytes += len(body) + (1 << 10)
         if link is not None:
-            link.hear(peer, header, body, head)
+            link.on_frame(peer, header, body, head)
 
     def hand_over(self, link: FlareLink) -> None:
         """From now on the link hears everything, beginning with what came early."""
         with self._changed:
             self._link = link
-            early = [(peer, *frame) for peer, guest in self._guests.items() for frame in guest.early]
+            early = [(peer, *frame) for peer, state in self._states.items() for frame in state.early]
         for peer, header, body, head in early:
-            link.hear(peer, header, body, head)
+            link.on_frame(peer, header, body, head)
 
 
 FIRST, LONGEST = 10.0, 300.0
@@ -265,3 +266,33 @@ class Waiting:
             self._pause = min(LONGEST, 2 * self._pause)
         self._next = now + self._pause
         self._notify(event())
+
+
+_FIXES = {
+    errno.EADDRINUSE: "another program has this port; stop it, or open another port with --listen HOST:PORT",
+    errno.EACCES: "this user may not open it; take a port above 1023 with --listen HOST:PORT",
+    errno.EADDRNOTAVAIL: "this machine does not have that address; give one that it has with --listen 0.0.0.0:PORT",
+}
+
+
+def not_opened(address: str, error: BaseException) -> str:
+    """The sentence for a port that could not be opened."""
+    if isinstance(error, socket.gaierror):
+        return f"cannot listen at {address}: no such host; give an address of this machine with --listen HOST:PORT"
+    number = getattr(error, "errno", None)
+    fix = _FIXES.get(number) if number is not None else None
+    return f"cannot listen at {address}: {fix or f'{error}; open another one with --listen HOST:PORT'}"
+
+
+def not_reached(address: str, patience: float = 3.0) -> str:
+    """Why a port cannot be dialled; where it can, that who listens there does not let this member in."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), patience).close()
+    except socket.gaierror:
+        return "no such host"
+    except TimeoutError:
+        return "no answer"
+    except OSError as error:
+        return str(error.strerror or error).lower()
+    return "the port answers, but does not let this member in (its certificate may be revoked or expired there)"

@@ -15,14 +15,13 @@ from veracausa.errors import PeerLost, WireError
 from veracausa.escaping import escaped
 from veracausa.wire.codec import Layout, decode
 from veracausa.wire.flare.frames import NUMBERED, Frame, FrameType, Header, StaleFrame
-from veracausa.wire.flare.peers import Peer, Peers, read_words
-from veracausa.wire.flare.sender import SMALL, STEP, Sending, Transmit
+from veracausa.wire.flare.peers import SMALL, STEP, Peer, Peers, Sender, Transmit, read_control
 from veracausa.wire.flare.session import Session
 from veracausa.wire.ledger import Ledger
 from veracausa.wire.link import Link
 from veracausa.wire.message import Kind, Message, shown
 
-DOUBT = 1.5
+RESTART_ANSWER_S = 1.5
 """Seconds in which a peer must answer that is said to have begun anew."""
 IMPATIENT = 1.0
 """Seconds without a sign of the peer having read more, after which it is asked."""
@@ -51,7 +50,7 @@ class FlareLink(Link):
         self._peers = Peers(me, sessions, timeout, window, max_body)
         super().__init__(me, list(sessions), ledger, timeout, max_body)
         self._of, self._changed = self._peers.of, self._peers.changed
-        self._out = Sending(self._peers, transmit, chunk)
+        self._out = Sender(self._peers, transmit, chunk)
         self._device = device
         self._held: set[int] = set()
         self._mark: Callable[[int], None] = lambda step: None
@@ -83,12 +82,12 @@ class FlareLink(Link):
     def greet(self) -> None:
         """Let all peers know that this party is there."""
         for peer in self.peers:
-            self._out.tell(peer, FrameType.STATE)
+            self._out.send_state(peer, FrameType.STATE)
 
     def _deliver(self, message: Message, plan: Layout) -> None:
         self._peers.step = max(self._peers.step, message.step)
         self._peers.check_alive(message.receiver)
-        self._out.message(message.receiver, plan)
+        self._out.send_message(message.receiver, plan)
 
     # ---- receiving -------------------------------------------------------------------------------------------------
 
@@ -106,33 +105,33 @@ class FlareLink(Link):
 
     def _collect(self, sender: str) -> Message:
         own = self._of[sender]
-        start, told = time.monotonic(), False
+        start, announced = time.monotonic(), False
         while True:
             with self._changed:
-                left = start + (self.timeout if told else self.timeout / 2) - time.monotonic()
+                left = start + (self.timeout if announced else self.timeout / 2) - time.monotonic()
                 heard = self._changed.wait_for(lambda: own.inbox or self._peers.lost or own.finished, max(0.0, left))
                 item = own.inbox.popleft() if own.inbox else None
                 if item is not None:
                     # What is still being put together is bounded by the size of a message, not by the window.
                     own.freed += own.incoming.was_read(item[1] if own.inbox else own.incoming.arrived)
-                    own.unsaid += 1
+                    own.unacknowledged += 1
                 else:
                     self._peers.check_alive(sender)
                 large = item is not None and len(item[0]) > SMALL
-                busy = large or own.unsaid >= 16 or own.freed > self._peers.window // 4
+                busy = large or own.unacknowledged >= 16 or own.freed > self._peers.window // 4
             if item is not None:
                 if busy:
-                    self._out.tell(sender, FrameType.STATE)
+                    self._out.send_state(sender, FrameType.STATE)
                 if (message := self._readable(sender, item[0])) is not None:
-                    if told:
-                        self._out.whisper("")
+                    if announced:
+                        self._out.announce_waiting("")
                     return message
                 if time.monotonic() - start > self.timeout:
                     raise self._peers.silence_of(sender)
-            elif not heard and not told:
+            elif not heard and not announced:
                 # Half-way to the time-out the others learn whom this party waits for: then nobody blames it.
-                told = True
-                self._out.whisper(sender)
+                announced = True
+                self._out.announce_waiting(sender)
             elif not heard:
                 raise self._peers.silence_of(self._peers.blamed_for(sender))
 
@@ -154,24 +153,24 @@ class FlareLink(Link):
         moved = {name: tensor.to(self._device) for name, tensor in message.tensors.items()}
         return Message(message.sender, message.receiver, message.kind, message.step, moved, message.meta)
 
-    def hear(self, peer: str, header: Header, body: memoryview, head: bytes) -> None:
+    def on_frame(self, peer: str, header: Header, body: memoryview, head: bytes) -> None:
         """Take in a frame of a peer's session; called by the cell's threads, in any order."""
         own = self._of[peer]
         try:
-            if header.sort in NUMBERED:
+            if header.type in NUMBERED:
                 if own.session.sealed:
                     body = own.session.open(header.number, head, body)
                 self._take(own, peer, header, body)
-            elif header.sort in (FrameType.STATE, FrameType.PROBE):
+            elif header.type in (FrameType.STATE, FrameType.PROBE):
                 note = own.session.read_note(head, body)
                 if len(note) != STEP.size:
-                    raise WireError("frame", f"a {header.sort.name.lower()} of {len(note)} bytes says nothing")
+                    raise WireError("frame", f"a {header.type.name.lower()} of {len(note)} bytes says nothing")
                 self._take_state(own, peer, header)
                 own.step = max(own.step, STEP.unpack(note)[0])  # a note may have overtaken this one
             else:
-                raise WireError("frame", f"a {header.sort.name.lower()} of {len(body)} bytes does not belong here")
+                raise WireError("frame", f"a {header.type.name.lower()} of {len(body)} bytes does not belong here")
         except StaleFrame:
-            self.pass_over(peer)
+            self.count_stale(peer)
         except WireError as error:
             self.refuse(peer, error)
 
@@ -181,8 +180,8 @@ class FlareLink(Link):
             own.acknowledge(header)
             for at, part in list(own.incoming.take(header, body)):
                 try:
-                    if at.sort is FrameType.WORDS:
-                        self._take_words(own, peer, part)
+                    if at.type is FrameType.CONTROL:
+                        self._take_control(own, peer, part)
                     elif (whole := own.assembly.add(part)) is not None:
                         own.inbox.append((whole, at.number + 1))
                 except WireError as error:
@@ -191,14 +190,14 @@ class FlareLink(Link):
                 own.freed += own.incoming.was_read(own.incoming.arrived)
             urgent = own.freed > self._peers.window // 4
             self._changed.notify_all()
-        if header.sort is FrameType.WORDS:
-            self._out.tell(peer, FrameType.STATE)  # who leaves waits for this
+        if header.type is FrameType.CONTROL:
+            self._out.send_state(peer, FrameType.STATE)  # who leaves waits for this
         elif urgent:
             # Not by this thread: it may be the one that reads the connection.
-            threading.Thread(target=self._out.tell, args=(peer, FrameType.STATE), daemon=True).start()
+            threading.Thread(target=self._out.send_state, args=(peer, FrameType.STATE), daemon=True).start()
 
-    def _take_words(self, own: Peer, peer: str, body: memoryview) -> None:
-        words = read_words(body)
+    def _take_control(self, own: Peer, peer: str, body: memoryview) -> None:
+        words = read_control(body)
         if "awaits" in words:
             self._peers.waits.pop(peer, None)
             if words["awaits"] in (self.me, *self.peers):
@@ -214,7 +213,7 @@ class FlareLink(Link):
 
     def checkpointed(self, step: int, mark: Callable[[int], None]) -> None:
         for peer in self.peers:
-            self._out.say(peer, {"holds": str(step)})
+            self._out.send_control(peer, {"holds": str(step)})
         with self._changed:
             self._mark = mark
             self._held.add(step)
@@ -234,19 +233,19 @@ class FlareLink(Link):
         with self._changed:
             own.heard_at = time.monotonic()
             moved = own.acknowledge(header)
-            if header.sort is FrameType.STATE and header.number == own.probe and own.probe:
+            if header.type is FrameType.STATE and header.number == own.probe and own.probe:
                 own.latency = time.monotonic() - own.asked_at
-                if own.doubted:
-                    own.doubted = 0.0
+                if own.suspected_at:
+                    own.suspected_at = 0.0
                     self.refuse(peer, WireError("frame", "says that it began anew, but it goes on"))
                 # Nothing more has arrived since it was asked before: what is on its way may be lost.
                 if not moved and header.arrived < own.out.next and own.stuck == header.arrived:
                     again = own.out.since(header.arrived)
                 own.stuck = header.arrived
             self._changed.notify_all()
-        if header.sort is FrameType.PROBE:
-            self._out.tell(peer, FrameType.STATE, header.number)
-        self._out.again(peer, again)
+        if header.type is FrameType.PROBE:
+            self._out.send_state(peer, FrameType.STATE, header.number)
+        self._out.resend(peer, again)
 
     # ---- what goes wrong -------------------------------------------------------------------------------------------
 
@@ -254,18 +253,18 @@ class FlareLink(Link):
         """Count and log what was not taken; the party goes on."""
         self._peers.refuse(peer, error)
 
-    def pass_over(self, peer: str) -> None:
+    def count_stale(self, peer: str) -> None:
         """Count a frame that was true once; nothing else comes of it."""
-        self._peers.pass_over(peer)
+        self._peers.count_stale(peer)
 
-    def doubt(self, peer: str) -> None:
+    def suspect_restart(self, peer: str) -> None:
         """A relay says that the peer began anew: unless the peer itself answers soon, it is lost."""
         own = self._of[peer]
         with self._changed:
-            if own.doubted:
+            if own.suspected_at:
                 return
-            own.doubted = time.monotonic()
-        self._out.ask(peer)
+            own.suspected_at = time.monotonic()
+        self._out.probe(peer)
 
     def lose(self, peer: str, reason: str) -> None:
         """From now on every receive says that this peer is lost."""
@@ -286,14 +285,14 @@ class FlareLink(Link):
             with self._changed:
                 waiting = bool(own.out) and now - max(own.moved_at, own.asked_at) > IMPATIENT
                 curious = now - own.asked_at > 5 * IMPATIENT
-                unsaid = own.unsaid > 0 or own.freed > 0
-                gone = own.doubted and now - own.doubted > DOUBT
+                unacknowledged = own.unacknowledged > 0 or own.freed > 0
+                gone = own.suspected_at and now - own.suspected_at > RESTART_ANSWER_S
             if gone:
                 self.lose(peer, "it began anew")
             elif waiting or curious:
-                self._out.ask(peer)
-            elif unsaid:
-                self._out.tell(peer, FrameType.STATE)
+                self._out.probe(peer)
+            elif unacknowledged:
+                self._out.send_state(peer, FrameType.STATE)
 
     def seen(self) -> dict[str, dict[str, float | int | None]]:
         """For each peer: its step, seconds of a round trip and since it was heard, frames refused and passed over."""
@@ -312,7 +311,7 @@ class FlareLink(Link):
     def abort(self, reason: str, lost: str | None = None) -> None:
         self.lose(lost or self.me, reason)  # what this party still sends in the background stops
         for peer in self.peers:
-            self._out.say(peer, {"lost": (lost or self.me)[:60], "reason": reason[:1000]})
+            self._out.send_control(peer, {"lost": (lost or self.me)[:60], "reason": reason[:1000]})
         self._end(2.0)
 
     def close(self) -> None:
@@ -320,7 +319,7 @@ class FlareLink(Link):
         with self._changed:
             self._changed.wait_for(lambda: self._out.idle or self._peers.lost, self.timeout)
         for peer in self.peers:
-            self._out.say(peer, {"finished": ""})
+            self._out.send_control(peer, {"finished": ""})
         self._end(min(self.timeout, 30.0))
 
     def wait_for_others(self, patience: float) -> None:
@@ -338,7 +337,7 @@ class FlareLink(Link):
 
     def _end(self, patience: float) -> None:
         """Wait until what was said last has arrived."""
-        self._out.end()
+        self._out.finish()
         with self._changed:
             self._changed.wait_for(
                 lambda: all(own.arrived_there >= own.out.next for own in self._of.values()), patience

@@ -1,4 +1,7 @@
-"""What the engine may look at: frames between members, and nothing else that FLARE's cells could send each other."""
+"""FLARE's cell, restricted: it talks to members only, and reads frames only.
+
+All else that cells could ask of each other is refused before the engine looks at it.
+"""
 
 from __future__ import annotations
 
@@ -6,73 +9,29 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import msgpack
-from nvflare.fuel.f3.cellnet.core_cell import CoreCell
-from nvflare.fuel.f3.cellnet.defs import Encoding, MessageHeaderKey, MessagePropKey, MessageType, ReturnCode
-from nvflare.fuel.f3.cellnet.fqcn import FQCN
-from nvflare.fuel.f3.cellnet.identity import CellIdentityResolver
-from nvflare.fuel.f3.drivers.connector_info import Mode
-from nvflare.fuel.f3.message import Message
-from nvflare.fuel.f3.sfm.conn_manager import SfmFrameReceiver
-from nvflare.fuel.f3.sfm.constants import Types
-from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
-from nvflare.fuel.f3.sfm.sfm_conn import SfmConnection
-from nvflare.fuel.f3.stats_pool import StatsPoolManager
 
-from veracausa.wire.flare.frames import HEADER
-
-if TYPE_CHECKING:
-    from veracausa.federation.members import NetworkOptions
-
-
-CHANNEL, TOPIC = "veracausa", "frame"
-SLACK = 1 << 16
-"""Bytes that a frame may have beyond a piece of a message."""
-
-
-class FrameGate:
-    """Says what is wrong with a message that came over the connection of a cell."""
-
-    def __init__(self, me: str, network: NetworkOptions) -> None:
-        self._me, self._network = me, network
-        self._max_frame = (network.wire.chunk_kib << 10) + SLACK
-        self.cells = {network.cell(name) for name in network.members}
-
-    def problem(self, came_from: str, message: Any) -> str:
-        """Why the message is not let through; empty: it is a frame between members."""
-        parts = engine()
-        key, header = parts.MessageHeaderKey, message.get_header
-        origin, to = header(key.ORIGIN), header(key.DESTINATION)
-        size = len(message.payload or b"")
-        if header(key.CHANNEL) != CHANNEL or header(key.TOPIC) != TOPIC:
-            return "is nothing that members send"
-        if header(key.MSG_TYPE) != parts.MessageType.REQ or header(key.REPLY_EXPECTED):
-            return "asks for a reply or is one"
-        if header(key.PAYLOAD_ENCODING) != parts.Encoding.BYTES or header(key.SECURE):
-            return "is not plain bytes"
-        if header(key.CONN_URL):
-            return "asks to be dialled elsewhere"
-        if not {origin, to, came_from} <= self.cells or origin == to:
-            return "is not between members"
-        if not HEADER.size <= size <= self._max_frame:
-            return f"has {size} bytes, {HEADER.size} to {self._max_frame} are taken"
-        if origin != came_from and came_from != self._network.cell(self._network.server):
-            return "claims another sender"
-        if to != self._network.cell(self._me) and self._me != self._network.server:
-            return "is not for here"
-        return ""
-
-
-@cache
-def engine() -> Any:
-    """What FLARE calls the parts of a message; not there in every installation, and looked up for every frame."""
-    from nvflare.fuel.f3.cellnet import defs
-
-    return defs
-
+from veracausa.wire.flare.engine import (
+    FQCN,
+    PREFIX_LEN,
+    CellIdentityResolver,
+    CellMessage,
+    CoreCell,
+    Encoding,
+    MessageHeaderKey,
+    MessagePropKey,
+    MessageType,
+    Mode,
+    Prefix,
+    ReturnCode,
+    SfmConnection,
+    SfmFrameReceiver,
+    StatsPoolManager,
+    Types,
+)
 
 STRAIGHT = "straight"
 """The header of a message that must not pass a relay."""
@@ -82,11 +41,11 @@ _COST = 1 << 10
 
 Gate = Callable[[str, Any], bool]
 """Whether the engine may see a message that came over the connection of the cell named."""
-Hear = Callable[[Any], None]
+MessageHandler = Callable[[Any], None]
 """Takes a message that is for here."""
 
 
-class GuardedCell(CoreCell):  # type: ignore[misc, unused-ignore]
+class RestrictedCell(CoreCell):  # type: ignore[misc, unused-ignore]
     """Connects to the cells of members only, shows the engine nothing that the gate refuses, and keeps no statistics.
 
     FLARE counts messages by channel and topic before any of its own filters is asked: whoever invents topics fills its
@@ -100,12 +59,12 @@ class GuardedCell(CoreCell):  # type: ignore[misc, unused-ignore]
         credentials: dict[str, str],
         members: Mapping[str, str],
         gate: Gate,
-        hear: Hear,
+        on_message: MessageHandler,
         brief: Callable[[Any], bool],
     ) -> None:
         """`brief` says of a message that is for here whether taking it is short work in which nothing is sent."""
         super().__init__(name, url, True, credentials, auth_identity=members[name], auth_identity_map=dict(members))
-        self._gate, self._hear, self._brief = gate, hear, brief
+        self._gate, self._on_message, self._brief = gate, on_message, brief
         self.logger.setLevel(logging.CRITICAL)  # named after this class, it would speak for this package
         for pool in [attribute for attribute in vars(self) if attribute.endswith("_pool")]:
             setattr(self, pool, _NoStatistics())
@@ -127,9 +86,9 @@ class GuardedCell(CoreCell):  # type: ignore[misc, unused-ignore]
         if message.get_header(MessageHeaderKey.DESTINATION) != self.my_info.fqcn:
             self._workers.add(connection, size, super().process_message, endpoint, connection, app_id, message)
         elif self._brief(message):
-            self._hear(message)
+            self._on_message(message)
         else:
-            self._workers.add(connection, size, self._hear, message)
+            self._workers.add(connection, size, self._on_message, message)
 
     def fire_and_forget(
         self, channel: str, topic: str, targets: str, message: Any, secure: bool = False, optional: bool = False
@@ -248,7 +207,7 @@ class _Workers:
         start = PREFIX_LEN + prefix.header_len
         receiver = self._connections.receivers.get(prefix.app_id)
         if receiver is not None and connection.sfm_endpoint is not None:
-            message = Message(_headers(view[PREFIX_LEN:start]), view[start:])
+            message = CellMessage(_headers(view[PREFIX_LEN:start]), view[start:])
             receiver.process_message(connection.sfm_endpoint.endpoint, connection.conn, prefix.app_id, message)
 
     def add(self, connection: Any, size: int, work: Callable[..., object], *args: object) -> None:

@@ -21,7 +21,15 @@ import msgpack
 import torch
 
 from veracausa.errors import WireError
-from veracausa.wire.credentials import Credentials, DenyList, Shown, fingerprint, read_certificate, read_key, shown_by
+from veracausa.wire.credentials import (
+    Credentials,
+    DenyList,
+    PeerCertificate,
+    fingerprint,
+    peer_certificate,
+    read_certificate,
+    read_key,
+)
 from veracausa.wire.flare.frames import Frame, StaleFrame, room
 
 if TYPE_CHECKING:
@@ -98,7 +106,7 @@ class PeerIdentity:
         now = datetime.now(UTC)
         if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
             raise WireError("certificate", f"of {name!r} is not valid today")
-        revoked = self._deny_list.refuses(shown_by(certificate))
+        revoked = self._deny_list.refuses(peer_certificate(certificate))
         if revoked is not None:
             raise WireError("certificate", f"of {name!r} was revoked ({revoked})")
         key = certificate.public_key()
@@ -126,7 +134,7 @@ class Session:
     """Of the peer's certificate."""
     mine: Any = field(repr=False)
     theirs: Any = field(repr=False)
-    shown: Shown | None = None
+    shown: PeerCertificate | None = None
     """The certificate itself: it may be revoked while the session lasts."""
     _notes: Iterator[int] = field(default_factory=itertools.count, repr=False)
     _read: SeenNotes = field(default_factory=SeenNotes, repr=False, compare=False)
@@ -221,7 +229,7 @@ class Opening:
         made = HKDF(_sha256(), 80, salt=transcript, info=b"veracausa session 1").derive(shared)
         leading, following = AESGCM(made[16:48]), AESGCM(made[48:80])
         mine, theirs = (leading, following) if self.leads else (following, leading)
-        shown = shown_by(known)
+        shown = peer_certificate(known)
         return Session(made[:16], self._sealed, their_life, fingerprint(known), mine, theirs, shown)
 
     def _transcript(self, their_key: bytes, their_life: bytes) -> bytes:

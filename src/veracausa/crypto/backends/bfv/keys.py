@@ -1,27 +1,26 @@
-"""A party's secret key, which can not be written down, and what its peers get instead.
-
-A public key is a few encryptions of 0. A peer multiplies each by one fresh polynomial u of −1, 0 and 1 and adds fresh
-noise: to whoever does not know u that is a fresh encryption of 0 (ring-LWE with the secret u, some samples a secret).
-
-The owner of a key chooses no second half of a ciphertext: all come from the parties' toss, and are never sent. A reply
-goes the other way round. Its first half is drawn at random, from a seed, and what that makes of the message is the
-mask. So nothing that the owner chose reaches it: the first half is a random number, and the second has only tossed
-polynomials, the peer's own factors and its noise in it.
-"""
+"""BFV keys: what they encrypt, how a reply hides all but its sums, and the randomness of both, from the system."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 import numpy as np
 import seal
+from numpy.typing import NDArray
 
 from veracausa.crypto.backends.base import Bytes
 from veracausa.crypto.backends.bfv.ciphertexts import (
+    ALL,
+    DEGREE,
     NO_KEY,
+    NOISE_BITS,
+    PRIMES,
+    SENT,
     Residues,
+    context,
     decode,
     encode,
     factor,
@@ -38,11 +37,53 @@ from veracausa.crypto.backends.bfv.ciphertexts import (
     unwrap,
     wrap,
 )
-from veracausa.crypto.backends.bfv.parameters import ALL, DEGREE, PRIMES, SENT, context
-from veracausa.crypto.backends.bfv.sampling import first_half, fresh_noise, fresh_seed, second_half, ternary
+from veracausa.crypto.randomness import Toss
 from veracausa.crypto.ring import P, Ring
-from veracausa.crypto.toss import Toss
 from veracausa.errors import RunError, WireError
+
+_TERNARY = np.array([0, 1, P - 1], dtype=np.uint64)
+
+
+def _words(count: int) -> NDArray[np.uint64]:
+    return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
+
+
+def ternary() -> Residues:
+    """DEGREE coefficients, each −1, 0 or 1 with equal chances, modulo P."""
+    drawn = np.zeros(0, dtype=np.uint8)
+    while drawn.size < DEGREE:
+        fresh = np.frombuffer(os.urandom(DEGREE + DEGREE // 16), dtype=np.uint8)
+        drawn = np.concatenate([drawn, fresh[fresh < 255]])
+    return _TERNARY[drawn[:DEGREE] % 3]
+
+
+def fresh_noise() -> Residues:
+    """A polynomial of small numbers modulo all primes, as SEAL draws them."""
+    weights = np.bitwise_count(_words(DEGREE) & np.uint64((1 << 2 * NOISE_BITS) - 1)).astype(np.uint64)
+    out = np.empty((ALL, DEGREE), dtype=np.uint64)
+    for at, prime in enumerate(PRIMES):
+        out[at] = (weights + np.uint64(prime - NOISE_BITS)) % np.uint64(prime)
+    return out
+
+
+SEED = 32
+"""Bytes that stand for the first polynomials of a reply."""
+
+
+def second_half(toss: Toss, *purpose: str | int) -> Residues:
+    """Of one ciphertext, transformed: neither its owner nor anyone else can choose it."""
+    return np.stack([toss.uniform(PRIMES[at], DEGREE, "second half", *purpose, at) for at in range(ALL)])
+
+
+def first_half(seed: bytes, number: int) -> Residues:
+    """Of one reply; a seed serves one message."""
+    drawn = Toss(seed)
+    return np.stack([drawn.uniform(PRIMES[at], DEGREE, "first half", number, at) for at in range(SENT)])
+
+
+def fresh_seed() -> bytes:
+    return os.urandom(SEED)
+
 
 Products = Sequence[tuple[seal.Ciphertext, seal.Plaintext]]
 """Of transformed ciphertexts and factors, to be summed up."""
@@ -104,7 +145,7 @@ class BfvPublicKey:
         payload = unwrap("key", owner, NO_KEY, data, ZEROS * packed_size(ALL))
         self.owner, self.toss = owner, toss
         self.fingerprint = fingerprint(owner.encode(), toss.seed, payload)
-        first = [unpack("key", part, ALL) for part in cut(payload, packed_size(ALL))]
+        first = [unpack("key", part, ALL) for part in chunks(payload, packed_size(ALL))]
         for prime in range(ALL):
             # Uniform numbers hardly ever meet. Such a key would harm its owner alone, and is no key of this scheme.
             if np.unique([zero[prime] for zero in first]).size < ZEROS * DEGREE * 0.95:
@@ -154,7 +195,7 @@ def answered(total: seal.Ciphertext, first: Residues) -> tuple[Residues, Ring]:
     return second, rounded(np.where(own >= first, own - first, own + (moduli - first)))
 
 
-def cut(payload: memoryview, size: int) -> list[memoryview]:
+def chunks(payload: memoryview, size: int) -> list[memoryview]:
     return [payload[at : at + size] for at in range(0, len(payload), size)]
 
 

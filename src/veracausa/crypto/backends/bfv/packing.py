@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from veracausa.crypto.backends.bfv.parameters import DEGREE, MOST_TERMS
+from veracausa.crypto.backends.bfv.ciphertexts import DEGREE, MOST_TERMS
 from veracausa.errors import InputError
 
 Indices = NDArray[np.int64]

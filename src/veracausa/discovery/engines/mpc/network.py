@@ -15,7 +15,7 @@ import numpy as np
 from veracausa.arrays import Mask
 from veracausa.crypto.fixed_point import VALUE_BITS
 from veracausa.crypto.ring64.arithmetic import Arithmetic, Masked
-from veracausa.crypto.ring64.words import Stream, Words, word
+from veracausa.crypto.ring64.fixed64 import Stream, Words, word
 
 WEIGHT_BITS = 24
 """Fractional bits of all weights and biases."""
@@ -72,21 +72,21 @@ class SharedNetwork:
         cut = VALUE_BITS + WEIGHT_BITS - UNIT_BITS
         inputs, outputs = [], []
         for layer in range(self.depth):
-            inputs += secret.cut_and_mask((z, cut))
-            outputs += secret.cut_and_mask((self._activation(inputs[-1]), _SLOPE_BITS))
+            inputs += secret.truncate_and_mask((z, cut))
+            outputs += secret.truncate_and_mask((self._activation(inputs[-1]), _SLOPE_BITS))
             z = secret.product(np.matmul, outputs[-1], weights[layer]) + _up(shares[f"bias_{layer}"], UNIT_BITS)
             cut = WEIGHT_BITS
-        inputs += secret.cut_and_mask((z, cut))
+        inputs += secret.truncate_and_mask((z, cut))
         last, back = (self._activation(inputs[-1]), _SLOPE_BITS), None
         if learning:
             slope = self._times_slope(weights[-1].view(_transposed), inputs[-1])
-            output, back = secret.cut_and_mask(last, (slope, WEIGHT_BITS + _SLOPE_BITS - BACK_BITS))
+            output, back = secret.truncate_and_mask(last, (slope, WEIGHT_BITS + _SLOPE_BITS - BACK_BITS))
         else:
-            (output,) = secret.cut_and_mask(last)
+            (output,) = secret.truncate_and_mask(last)
         outputs.append(output)
         mean = secret.product(np.matmul, output, weights[-1]) + _up(shares["offset"], UNIT_BITS)
         values = _up(secret.share(x).T[..., None], UNIT_BITS + WEIGHT_BITS - VALUE_BITS)
-        (residuals,) = secret.cut_and_mask((mean - values, UNIT_BITS + WEIGHT_BITS - RESIDUAL_BITS))
+        (residuals,) = secret.truncate_and_mask((mean - values, UNIT_BITS + WEIGHT_BITS - RESIDUAL_BITS))
         return Pass(x, weights, inputs, outputs, back, residuals)
 
     def squared_residuals(self, there: Pass) -> Words:
@@ -101,26 +101,26 @@ class SharedNetwork:
         secret, increments = self.arithmetic, dict[str, tuple[Words, int]]()
         (weights,) = secret.mask(rates[..., None])
         weighed = secret.product(np.multiply, there.residuals, weights)
-        (steps,) = secret.cut((weighed, RESIDUAL_BITS + RATE_BITS - GRADIENT_BITS))
+        (steps,) = secret.truncate((weighed, RESIDUAL_BITS + RATE_BITS - GRADIENT_BITS))
         self._shift("offset", steps)
         (error,) = secret.mask(steps)
         increments["readout"] = secret.product(np.matmul, there.outputs[-1].view(_transposed), error), UNIT_BITS
-        (gradient,) = secret.cut((secret.product(np.multiply, error, there.back), BACK_BITS))
+        (gradient,) = secret.truncate((secret.product(np.multiply, error, there.back), BACK_BITS))
         (masked,) = secret.mask(gradient)
         for layer in reversed(range(self.depth)):
             self._shift(f"bias_{layer}", gradient)
             product = secret.product(np.matmul, there.outputs[layer].view(_transposed), masked)
             increments[f"weight_{layer}"] = product, UNIT_BITS
             before = secret.product(np.matmul, masked, there.weights[layer].view(_transposed))
-            (before_units,) = secret.cut_and_mask((before, WEIGHT_BITS))
-            (gradient,) = secret.cut((self._times_slope(before_units, there.inputs[layer]), _SLOPE_BITS))
+            (before_units,) = secret.truncate_and_mask((before, WEIGHT_BITS))
+            (gradient,) = secret.truncate((self._times_slope(before_units, there.inputs[layer]), _SLOPE_BITS))
             (masked,) = secret.mask(gradient)
         self._shift("bias", gradient)
         d, n, h = gradient.shape
         by_row = masked.view(lambda words: words.swapaxes(0, 1).reshape(n, d * h))
         encoder = secret.product(np.matmul, there.x.view(_transposed), by_row).reshape(d, d, h)
         increments["encoder"] = encoder * self.allowed[..., None], VALUE_BITS
-        for name, increment in zip(increments, secret.cut(*increments.values()), strict=True):
+        for name, increment in zip(increments, secret.truncate(*increments.values()), strict=True):
             self.shares[name] = self.shares[name] + increment
 
     def squares(self) -> tuple[Masked, Words]:
@@ -131,7 +131,7 @@ class SharedNetwork:
     def scale(self, encoder: Masked, factors: Masked) -> None:
         """Scale every block by a factor that no party knows."""
         scaled = self.arithmetic.product(np.multiply, encoder, factors.view(_in_blocks))
-        (self.shares["encoder"],) = self.arithmetic.cut((scaled, FACTOR_BITS))
+        (self.shares["encoder"],) = self.arithmetic.truncate((scaled, FACTOR_BITS))
 
     def restrict(self, allowed: Mask) -> None:
         """End the blocks whose edge is not allowed any more; this all parties know."""

@@ -12,8 +12,8 @@ import torch
 from veracausa.arrays import Array, Mask
 from veracausa.crypto import fixed_point
 from veracausa.crypto.ring64.arithmetic import Masked, zeros
-from veracausa.crypto.ring64.shared import Shared
-from veracausa.crypto.ring64.words import Stream, Words, fresh_seed
+from veracausa.crypto.ring64.fixed64 import Stream, Words, fresh_seed
+from veracausa.crypto.ring64.shared import SharedArithmetic
 from veracausa.discovery.engines.mpc import protocol as kinds
 from veracausa.discovery.engines.mpc.network import SharedNetwork, draw_share
 from veracausa.discovery.engines.mpc.protocol import DEALT, OPENING, SUMS, as_tensor, as_words
@@ -32,7 +32,7 @@ class StrongParty(MpcSchedule):
     `life`: how often this run was started before. Masks, and the numbers of messages, are never those of another life.
     """
 
-    arithmetic: Shared
+    arithmetic: SharedArithmetic
 
     def __init__(
         self, plan: Plan, name: str, values: Array, allowed: Mask, link: Link, seed: int | None, life: int = 0
@@ -54,7 +54,7 @@ class StrongParty(MpcSchedule):
         self.common = self._agree_on_seeds(plan)
         seeds = link.receive(VALIDATOR, kinds.SEEDS, counter(life, 0)).tensors
         masks, roundings = (Stream(seeds[purpose].numpy().tobytes()) for purpose in ("masks", "roundings"))
-        arithmetic = Shared(self.first, masks, roundings, self._add_up, self._hand_over)
+        arithmetic = SharedArithmetic(self.first, masks, roundings, self._add_up, self._hand_over)
         network = SharedNetwork(arithmetic, first_weights(plan, name, allowed, seed), allowed)
         super().__init__(plan, arithmetic, network, own_columns(plan, name, values))
 
@@ -73,7 +73,7 @@ class StrongParty(MpcSchedule):
 
     def factors(self, squares: Words) -> Masked:
         self._tell(squares)
-        return self.arithmetic.given(self._receive_given()[0])
+        return self.arithmetic.from_dealer(self._receive_given()[0])
 
     def settle(self, squares: Words) -> Mask:
         self._tell(squares)
@@ -86,7 +86,7 @@ class StrongParty(MpcSchedule):
 
     def candidates(self, squares: Words) -> list[Masked]:
         self._tell(squares)
-        return [self.arithmetic.given(graph) for graph in self._receive_given()]
+        return [self.arithmetic.from_dealer(graph) for graph in self._receive_given()]
 
     def score(self, sums: list[tuple[Words, int]]) -> None:
         self.losses.append(self.targets.held_out_loss(sums))

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from veracausa.arrays import Array, Mask
-from veracausa.crypto.ring64.arithmetic import Arithmetic, Masked
-from veracausa.crypto.ring64.plaintext import Floating, Plain, real, whole
-from veracausa.crypto.ring64.words import Stream, Words, added
+from veracausa.crypto.ring64.arithmetic import Arithmetic, Floating, Masked, PlaintextArithmetic, real, whole
+from veracausa.crypto.ring64.fixed64 import Stream, Words, added
 from veracausa.discovery.engines.mpc.network import SharedNetwork
 from veracausa.discovery.engines.mpc.party import first_weights, own_columns, targets_of
 from veracausa.discovery.engines.mpc.schedule import MpcSchedule
@@ -38,7 +37,7 @@ class StrongTwin(MpcSchedule):
         self.judge, self.progress = Judge(plan, allowed, required), progress
         self.targets = {name: targets_of(plan, values) for name, values in columns.items()}
         self.losses: dict[str, list[float]] = {name: [] for name in columns}
-        arithmetic = Plain([Stream(dealer_seeds(seed, name, life)[1]) for name in plan.parties])
+        arithmetic = PlaintextArithmetic([Stream(dealer_seeds(seed, name, life)[1]) for name in plan.parties])
         drawn = [first_weights(plan, name, allowed, seed) for name in plan.parties]
         weights = {part: added([one[part] for one in drawn]) for part in drawn[0]}
         held = [own_columns(plan, name, values) for name, values in columns.items()]

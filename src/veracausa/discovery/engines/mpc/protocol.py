@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from veracausa.crypto.ring64.words import SEED_BYTES, Words
+from veracausa.crypto.ring64.fixed64 import SEED_BYTES, Words
 from veracausa.discovery.engines.shares.plan import Plan
 from veracausa.wire.message import Kind, TensorSpec
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from veracausa.arrays import Mask
 from veracausa.crypto.ring64.arithmetic import Arithmetic, Masked
-from veracausa.crypto.ring64.words import Words
+from veracausa.crypto.ring64.fixed64 import Words
 from veracausa.discovery.engines.mpc.network import SharedNetwork
 from veracausa.discovery.engines.mpc.protocol import as_tensor, as_words
 from veracausa.discovery.engines.shares.plan import Plan

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from veracausa.arrays import Array, Mask
-from veracausa.crypto.ring64.words import Words, decode, encode
+from veracausa.crypto.ring64.fixed64 import Words, decode, encode
 from veracausa.discovery.engines.mpc.network import FACTOR_BITS, WEIGHT_BITS
 from veracausa.discovery.engines.shares.plan import Plan
 from veracausa.discovery.graphs import greedy_cut

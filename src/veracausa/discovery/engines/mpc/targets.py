@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from veracausa.arrays import Array
-from veracausa.crypto.ring64.words import Words, decode, encode
+from veracausa.crypto.ring64.fixed64 import Words, decode, encode
 from veracausa.discovery.engines.mpc.network import RATE_BITS, SQUARE_BITS
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.errors import RunError

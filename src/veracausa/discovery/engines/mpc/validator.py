@@ -11,8 +11,8 @@ import torch
 
 from veracausa.arrays import Mask
 from veracausa.crypto.ring64.arithmetic import Masked, zeros
-from veracausa.crypto.ring64.dealer import Dealer
-from veracausa.crypto.ring64.words import Stream, Words, added, fresh_seed
+from veracausa.crypto.ring64.fixed64 import Stream, Words, added, fresh_seed
+from veracausa.crypto.ring64.shared import Dealer
 from veracausa.discovery.engines.mpc import protocol as kinds
 from veracausa.discovery.engines.mpc.network import SharedNetwork, shapes
 from veracausa.discovery.engines.mpc.protocol import as_tensor, as_words
@@ -114,7 +114,7 @@ class StrongValidator(MpcSchedule):
         self.judge.see(squares, sum(float(message.meta["loss"]) for message in messages))
 
     def _give(self, numbers: Words) -> list[Masked]:
-        pairs = [self.arithmetic.give(number) for number in numbers]
+        pairs = [self.arithmetic.deal_input(number) for number in numbers]
         told = np.stack([opened for opened, _ in pairs]) if pairs else numbers
         for party in self.plan.parties:
             self.link.send(party, self.given_kind, self.looks, {"words": as_tensor(told)})

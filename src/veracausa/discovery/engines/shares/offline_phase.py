@@ -10,8 +10,8 @@ from typing import Protocol
 import numpy as np
 
 from veracausa.crypto.backends.base import Bytes
+from veracausa.crypto.randomness import TossedNonce
 from veracausa.crypto.ring import Ring
-from veracausa.crypto.toss import TossedNonce
 from veracausa.crypto.triples import Needs, OneTimePool, Parts
 from veracausa.discovery.engines.shares import protocol
 from veracausa.discovery.engines.shares.plan import Plan, SearchPlan

@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from veracausa.crypto.randomness import NONCE
 from veracausa.crypto.ring import P, Ring
-from veracausa.crypto.toss import NONCE
 from veracausa.discovery.engines.shares.plan import HELD_OUT_ROWS, Plan
 from veracausa.discovery.privacy.countermeasures import SECRET
 from veracausa.errors import WireError

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from veracausa.crypto import ring
 from veracausa.crypto.backends import make_encryption
 from veracausa.crypto.backends.base import Bytes, EncryptedRows, Encryption
-from veracausa.crypto.randomness import make_draws
+from veracausa.crypto.randomness import Toss, make_draws
 from veracausa.crypto.ring import Ring, Small
-from veracausa.crypto.toss import Toss
 from veracausa.crypto.triples import Needs, Parts, Shape, SourceTriples, TargetTriples, ask, open_asked, part
 
 Indices = NDArray[np.int64]
