@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from veracausa.alignment import exchange
 from veracausa.alignment.embedded import align_embedded
 from veracausa.alignment.program import Aligned, AlignmentProgram
 from veracausa.alignment.settings import AlignmentSettings, OwnOptions
