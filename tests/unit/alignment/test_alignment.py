@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from veracausa.alignment import exchange
 from veracausa.alignment.embedded import align_embedded
 from veracausa.alignment.program import Aligned, AlignmentProgram
 from veracausa.alignment.settings import AlignmentSettings, OwnOptions
@@ -68,7 +69,7 @@ def test_the_agreed_order_is_new_every_time_and_no_partys_own() -> None:
 def test_sets_of_several_messages_and_of_very_different_sizes(
     mode: Literal["all", "active"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "CHUNK", 3)
+    monkeypatch.setattr(exchange, "CHUNK", 3)
     many = [f"m{i}" for i in range(20)]
     ids = {"a": [*many[4:9], "x"], "b": many[::-1], "c": [*many[5:7]]}
     found = align(ids, mode)

@@ -197,7 +197,7 @@ def test_a_list_of_all_people_finds_nobody_in_what_crossed(mode: Literal["all", 
 def test_without_secret_exponents_it_would_find_everyone(
     mode: Literal["all", "active"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(curve, "new_key", lambda: NO_SECRET)
+    monkeypatch.setattr(masking, "new_key", lambda: NO_SECRET)
     assert dictionary_attack(overheard(mode), EVERYBODY, "abc") == {key for ids in IDS.values() for key in ids}
 
 
