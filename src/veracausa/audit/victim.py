@@ -13,9 +13,9 @@ from veracausa.data.vertical import PartyData, Split
 from veracausa.defenses.base import Defense
 from veracausa.defenses.risk_map import Transmit
 from veracausa.errors import RunError
+from veracausa.models.runner import fetch_rows, to_device
 from veracausa.runs.folder import Run
 from veracausa.training.checkpoints import restore_passive
-from veracausa.training.placement import fetch_rows, to_device
 from veracausa.training.split.halves import build_defended, make_defense
 from veracausa.training.split.program import Schema
 

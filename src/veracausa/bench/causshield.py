@@ -17,7 +17,7 @@ from veracausa.data.vertical import VerticalDataset
 from veracausa.defenses import defenses
 from veracausa.defenses.causshield import CausShield
 from veracausa.defenses.causshield.adaptation import Adaptation
-from veracausa.training.placement import choose_device, fetch_rows
+from veracausa.models.runner import choose_device, fetch_rows
 from veracausa.training.split.passive import PassiveParty
 from veracausa.training.split.program import Schema
 

@@ -15,7 +15,7 @@ from veracausa.config import Job, load_job
 from veracausa.data.vertical import PartyData, VerticalDataset
 from veracausa.defenses import defenses
 from veracausa.errors import InputError
-from veracausa.training.placement import fetch_rows
+from veracausa.models.runner import fetch_rows
 from veracausa.training.split.passive import PassiveParty
 from veracausa.training.split.program import Schema
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from veracausa.defenses.risk_map import NotDifferentiable, RiskMap, Transmit
 from veracausa.events import ProgressCallback
-from veracausa.models.dry_pass import eval_mode
+from veracausa.models.runner import eval_mode
 from veracausa.registry import Options
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from veracausa.defenses.base import Context, Defense
 from veracausa.defenses.risk_map import NotDifferentiable
-from veracausa.models.dry_pass import eval_mode
+from veracausa.models.runner import eval_mode
 
 
 @dataclass

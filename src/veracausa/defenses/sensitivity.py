@@ -13,7 +13,7 @@ from torch import Tensor
 from veracausa import seeding
 from veracausa.defenses.base import Defense
 from veracausa.metrics.jacobian import RowJacobian, estimated_row_norms, exact_row_norms
-from veracausa.models.dry_pass import eval_mode
+from veracausa.models.runner import eval_mode
 from veracausa.registry import Options
 
 _ROWS = 1024

@@ -1,7 +1,6 @@
 """Models made of numbered units, and the cut between bottom and top."""
 
-from veracausa.models.options import Convention, ModelOptions, UserModel
-from veracausa.models.user_model import Builder, ModelRegistry, require_allowed
+from veracausa.models.registry import Builder, Convention, ModelOptions, ModelRegistry, UserModel, require_allowed
 
 models = ModelRegistry("model", "veracausa.models.zoo")
 

@@ -25,7 +25,7 @@ from veracausa.defenses import defenses
 from veracausa.defenses.base import Defense
 from veracausa.defenses.risk_map import STRICT, NotDifferentiable, RiskMap, differs, fault
 from veracausa.models.cut import payload_shape
-from veracausa.models.dropout import Dropout, bind_dropout
+from veracausa.models.layers import Dropout, bind_dropout
 from veracausa.registry import Options
 from veracausa.runs.store import deserialize_state, same, serialize_state
 

@@ -18,11 +18,11 @@ from veracausa.data.vertical import PartyData, VerticalDataset
 from veracausa.errors import InputError
 from veracausa.events import Observer
 from veracausa.models import require_allowed
+from veracausa.models.runner import choose_device
 from veracausa.runs.atomic import atomic_write, safe
 from veracausa.runs.folder import Run
 from veracausa.training.checkpoints import check_shape, restore_passive, saved_model
 from veracausa.training.evaluate import evaluate
-from veracausa.training.placement import choose_device
 from veracausa.training.split.active import ActiveParty
 from veracausa.training.split.program import Schema, make_party
 from veracausa.wire.launch import Launch, Program

@@ -13,7 +13,7 @@ from veracausa import seeding
 from veracausa.crypto.randomness import Keystream
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Defense
-from veracausa.defenses.noise_sources import FreshNoise, PerRowNoise
+from veracausa.defenses.noise import FreshNoise, PerRowNoise
 from veracausa.errors import InputError
 
 KEY = bytes(range(32))

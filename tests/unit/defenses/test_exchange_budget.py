@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veracausa import seeding
-from veracausa.defenses.noise_sources import ExchangeBudget, accounted_deviation
+from veracausa.defenses.noise import ExchangeBudget, accounted_deviation
 
 INPUTS, VALUES, EXCHANGES, NOISE, ROWS = 4, 6, 8, 0.5, 4000
 

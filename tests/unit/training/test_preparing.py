@@ -13,8 +13,7 @@ import slow_defense
 import veracausa
 from veracausa.errors import PeerLost, RunError
 from veracausa.runs.store import deserialize_state
-from veracausa.training.split.heartbeat import Heartbeat, await_ready
-from veracausa.training.split.protocol import READY
+from veracausa.training.split.protocol import READY, Heartbeat, await_ready
 from veracausa.wire.threads import Turns, run_threads, thread_links
 
 OWN = "slow_defense:small_network"

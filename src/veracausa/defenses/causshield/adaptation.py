@@ -19,7 +19,7 @@ from veracausa.defenses.causshield.batch_norm import SplitBatchNorm, held_batch
 from veracausa.defenses.causshield.cuda_graph import Captured
 from veracausa.defenses.causshield.masker import build_masker, gumbel, iterative_softmax, top_k, upper_count
 from veracausa.defenses.causshield.options import CausShieldOptions
-from veracausa.models.dropout import bind_dropout
+from veracausa.models.layers import bind_dropout
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from veracausa.models.dropout import Dropout
+from veracausa.models.layers import Dropout
 
 _SPLITTABLE = (nn.BatchNorm1d, nn.BatchNorm2d)
 

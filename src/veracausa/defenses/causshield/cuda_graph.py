@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from veracausa.models.cuda_graph import cudnn_benchmark
+from veracausa.models.runner import cudnn_benchmark
 
 if TYPE_CHECKING:
     from veracausa.defenses.causshield.adaptation import Adaptation

@@ -16,14 +16,14 @@ from veracausa.defenses import defenses
 from veracausa.defenses.base import Context, Defense, unheard
 from veracausa.defenses.causshield.adaptation import Adaptation
 from veracausa.defenses.causshield.batch_norm import drops
-from veracausa.defenses.causshield.diagnostics import diagnostics
+from veracausa.defenses.causshield.losses import diagnostics
 from veracausa.defenses.causshield.options import CausShieldOptions
 from veracausa.defenses.causshield.surrogates import surrogates
 from veracausa.defenses.causshield.surrogates.collect import SurrogateSet, collect, resolve
 from veracausa.defenses.risk_map import NotDifferentiable, RiskMap, Transmit
 from veracausa.errors import InputError
 from veracausa.events import ProgressCallback
-from veracausa.models.dry_pass import eval_mode
+from veracausa.models.runner import eval_mode
 
 ADAPTED_ROWS = 16
 """Fewer rows than this have no statistics to adapt to: at inference they get the last generator of the training."""

@@ -15,11 +15,19 @@ from veracausa import seeding
 from veracausa.data.vertical import Part
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Context, Defense, unheard
-from veracausa.defenses.proxy_adversary import Precision, ProxyAdversary, Strength, device_of, payload_of, precision_of
+from veracausa.defenses.proxy_adversary import (
+    Depth,
+    Precision,
+    ProxyAdversary,
+    Strength,
+    device_of,
+    payload_of,
+    precision_of,
+    score_net,
+)
 from veracausa.defenses.risk_map import RiskMap
-from veracausa.defenses.score_net import Depth, score_net
 from veracausa.events import ProgressCallback
-from veracausa.models.dry_pass import eval_mode
+from veracausa.models.runner import eval_mode
 from veracausa.registry import Options
 
 

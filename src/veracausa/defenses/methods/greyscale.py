@@ -10,7 +10,7 @@ from veracausa.defenses import defenses
 from veracausa.defenses.base import Context, Defense, unheard
 from veracausa.errors import InputError
 from veracausa.events import ProgressCallback
-from veracausa.models.dry_pass import shape_text
+from veracausa.models.units import shape_text
 
 
 @defenses.register("greyscale")

@@ -23,8 +23,7 @@ from veracausa.defenses.causshield.masker import as_matrix
 from veracausa.defenses.causshield.options import SurrogateChoice
 from veracausa.defenses.causshield.surrogates import surrogates
 from veracausa.defenses.causshield.surrogates.collect import SurrogateSet, collect, resolve
-from veracausa.defenses.noise import NoiseDefense
-from veracausa.defenses.noise_sources import ExchangeBudget, NoiseSource, PerRowNoise, accounted_deviation
+from veracausa.defenses.noise import ExchangeBudget, NoiseDefense, NoiseSource, PerRowNoise, accounted_deviation
 from veracausa.errors import InputError
 from veracausa.events import ProgressCallback
 from veracausa.registry import Options

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Context, Defense
 from veracausa.metrics.distance_correlation import distance_correlation
-from veracausa.models.dry_pass import eval_mode
+from veracausa.models.runner import eval_mode
 from veracausa.registry import Options
 
 FEWEST_ROWS = 4

@@ -30,7 +30,8 @@ from veracausa.defenses.proxy_adversary import (
 )
 from veracausa.errors import InputError
 from veracausa.events import ProgressCallback
-from veracausa.models.dry_pass import eval_mode, shape_text
+from veracausa.models.runner import eval_mode
+from veracausa.models.units import shape_text
 from veracausa.registry import Options
 
 

@@ -15,14 +15,13 @@ from veracausa.config import Job
 from veracausa.data.vertical import PartyData, Split
 from veracausa.errors import InputError, RunError, WireError
 from veracausa.models.cut import JoinAxis, build_bottom, build_top, join, payload_shape
+from veracausa.models.runner import Runner, choose_device, fetch_rows, to_device, wire_dtype
 from veracausa.runs.store import Store
 from veracausa.training.evaluate import evaluate, loss_function
 from veracausa.training.hooks import ActivePartyHook, FederationInfo, untouched
 from veracausa.training.optimization import BatchOrder, learning_rate, load_optimizer, make_optimizer, set_learning_rate
-from veracausa.training.placement import Runner, choose_device, fetch_rows, to_device, wire_dtype
 from veracausa.training.split.halves import Adapters, announced
-from veracausa.training.split.heartbeat import await_ready
-from veracausa.training.split.protocol import HELLO, READY, REQUEST, gradient, representation
+from veracausa.training.split.protocol import HELLO, READY, REQUEST, await_ready, gradient, representation
 from veracausa.wire.link import Link
 from veracausa.wire.message import Kind
 

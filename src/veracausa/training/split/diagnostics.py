@@ -16,7 +16,7 @@ from veracausa.data.vertical import Part
 from veracausa.defenses.base import Defense
 from veracausa.defenses.risk_map import ROUGH, NotDifferentiable, RiskMap, fault
 from veracausa.metrics.risk import RiskUnavailable, risk_of, rows_at_once
-from veracausa.training.placement import fetch_rows
+from veracausa.models.runner import fetch_rows
 
 Risk = dict[str, float | str | None]
 _MEAN_ROWS = 4096

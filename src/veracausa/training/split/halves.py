@@ -13,12 +13,11 @@ from veracausa.config import Job
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Defense
 from veracausa.errors import WireError
-from veracausa.models.adapters import build_adapter
-from veracausa.models.cut import build_bottom, payload_shape
-from veracausa.models.dropout import bind_dropout
+from veracausa.models.cut import build_adapter, build_bottom, payload_shape
+from veracausa.models.layers import bind_dropout
+from veracausa.models.runner import Runner, to_device
 from veracausa.seeding import drawing_from
 from veracausa.training.hooks import untouched
-from veracausa.training.placement import Runner, to_device
 from veracausa.wire.message import Message
 
 

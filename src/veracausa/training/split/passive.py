@@ -15,13 +15,12 @@ from veracausa.config import Job
 from veracausa.data.vertical import PartyData, Split
 from veracausa.defenses.base import Context, Defense
 from veracausa.errors import InputError, WireError
+from veracausa.models.runner import Runner, choose_device, fetch_rows, to_device, wire_dtype
 from veracausa.runs.store import Store
 from veracausa.training.optimization import learning_rate, load_optimizer, make_optimizer, set_learning_rate
-from veracausa.training.placement import Runner, choose_device, fetch_rows, to_device, wire_dtype
 from veracausa.training.split.diagnostics import EpochDiagnostics
 from veracausa.training.split.halves import build_defended, make_defense
-from veracausa.training.split.heartbeat import Heartbeat
-from veracausa.training.split.protocol import HELLO, READY, REQUEST, gradient, representation
+from veracausa.training.split.protocol import HELLO, READY, REQUEST, Heartbeat, gradient, representation
 from veracausa.wire.link import Link
 from veracausa.wire.message import Message
 

@@ -12,7 +12,7 @@ from veracausa import seeding
 from veracausa.defenses.causshield import CausShieldOptions
 from veracausa.defenses.causshield.adaptation import Adaptation
 from veracausa.defenses.causshield.batch_norm import SplitBatchNorm
-from veracausa.defenses.causshield.diagnostics import diagnostics, effective_rank, linear_cka
+from veracausa.defenses.causshield.losses import diagnostics, effective_rank, linear_cka
 from veracausa.runs.store import deserialize_state, same, serialize_state
 
 

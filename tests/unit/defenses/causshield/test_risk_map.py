@@ -12,7 +12,7 @@ from veracausa.data.vertical import Part
 from veracausa.defenses.causshield import CausShield
 from veracausa.defenses.risk_map import STRICT, NotDifferentiable, RiskMap, differs, fault
 from veracausa.metrics.jacobian import RowJacobian
-from veracausa.models.dropout import Dropout
+from veracausa.models.layers import Dropout
 
 IDS = torch.arange(32)
 

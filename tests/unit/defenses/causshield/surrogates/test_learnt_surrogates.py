@@ -7,7 +7,7 @@ import torch
 
 from veracausa.data.colour import lab_to_rgb, rgb_to_lab
 from veracausa.defenses.causshield.surrogates import surrogates
-from veracausa.defenses.causshield.surrogates.training import UNet, train
+from veracausa.defenses.causshield.surrogates.cross_channel import UNet, train
 
 pytestmark = pytest.mark.xdist_group("learnt_surrogates")  # what its tests share is made once, not once a worker
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from veracausa.config import Runtime
 from veracausa.data.vertical import Part
 from veracausa.errors import InputError
-from veracausa.models.dropout import Dropout
+from veracausa.models.layers import Dropout
 
 
 def choose_device(name: str) -> torch.device:
@@ -108,3 +108,79 @@ class _InPrecision(nn.Module):
         with self.precision():
             output: Tensor = self.module(x)
         return output
+
+
+@contextmanager
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """Eval mode inside the block; every module gets back the mode it had, not the model's mode."""
+    before = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in before:
+            module.training = training
+
+
+Step = Callable[[], None]
+
+
+def capture(step: Step, device: torch.device, keep: Sequence[Tensor] = (), warm_up: int = 3) -> Step:
+    """The step to call in place of `step`: the replay of its capture on a GPU, the step itself on a CPU.
+
+    A capture needs warm-up steps, which are real steps. `keep` gets its values back afterwards. An optimiser makes its
+    state only in the first warm-up, so that state cannot be in `keep`: see `reset_optimizer_state`. A step that no
+    graph can hold, say because it looks at its own values, runs as it is.
+    """
+    if device.type != "cuda":
+        return step
+    # Detached: a clone that hangs in the autograd graph of a parameter breaks the capture.
+    before = [tensor.detach().clone() for tensor in keep]
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.device(device), cudnn_benchmark():
+        side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(side):
+            for _ in range(warm_up):
+                step()
+        torch.cuda.current_stream(device).wait_stream(side)
+        replay: Step
+        try:
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                step()
+            replay = _Replay(graph, step)
+        except RuntimeError:  # the warm_up went well, so it is the capture that failed
+            replay = step
+    with torch.no_grad():
+        for tensor, value in zip(keep, before, strict=True):
+            tensor.copy_(value)
+    return replay
+
+
+def reset_optimizer_state(optimizer: torch.optim.Optimizer) -> None:
+    """The optimiser as if it had never stepped; in place, because a captured step reads from this memory."""
+    for state in optimizer.state.values():
+        for value in state.values():
+            if isinstance(value, Tensor):
+                value.zero_()
+
+
+class _Replay:
+    """A graph together with the step it was made of, whose buffers it reads and writes."""
+
+    def __init__(self, graph: torch.cuda.CUDAGraph, step: Step) -> None:
+        self.graph, self.step = graph, step
+
+    def __call__(self) -> None:
+        self.graph.replay()
+
+
+@contextmanager
+def cudnn_benchmark() -> Iterator[None]:
+    """Let cuDNN try its algorithms inside the block; what is captured there will be replayed some thousand times."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
