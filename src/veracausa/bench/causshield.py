@@ -146,7 +146,7 @@ def _phases(job: Job, dataset: VerticalDataset, repeats: int) -> list[Row]:
 def floor_of(adaptation: Adaptation, x: torch.Tensor, surrogate: torch.Tensor, precision: str) -> Floor:
     """The floor of one inner iteration on this machine."""
     modules = [adaptation.generator, *([adaptation.masker] if adaptation.masker is not None else [])]
-    with adaptation.borrowed():
+    with adaptation.preserving_state():
         counter = LayerBytes(*modules)
         flops = flops_of(lambda: _eagerly(adaptation, x, surrogate))
         moved = counter.done()

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
+from torch.optim import Optimizer
 
 from veracausa.crypto.randomness import KEY, Keystream, subkey
 from veracausa.defenses.base import Context, Defense
+from veracausa.defenses.protocols import Diagnoses, Stochastic
+from veracausa.defenses.risk_map import Power, independent_noise
 from veracausa.errors import InputError
+from veracausa.models.runner import Runner
 from veracausa.registry import Options
 
 
@@ -24,22 +28,16 @@ class NoiseOptions(Options):
     differences while the bottom trains. At inference a row's noise is always the same: asking again gains nothing."""
 
 
-class NoiseDefense(Defense):
+class NoiseDefense(Defense, Stochastic, Diagnoses):
     """Sends `protect(r)` plus `noise`; the gradient goes straight through to `protect`.
 
-    `backward` and `transmitted` are those of the base: to them there is no noise.
+    `backward` and `deterministic_payload` are those of the base: to them there is no noise.
     """
 
     options: NoiseOptions
     _asked: torch.Generator | None = None
 
-    def bind(
-        self,
-        bottom: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        rng: torch.Generator,
-        runner: Callable[[Tensor], Tensor] | None = None,
-    ) -> None:
+    def bind(self, bottom: nn.Module, optimizer: Optimizer, rng: Generator, runner: Runner | None = None) -> None:
         super().bind(bottom, optimizer, rng, runner)
         key = self.key or _key(rng)
         self._fresh_key, self.row_key = subkey(key, "fresh"), subkey(key, "rows")
@@ -56,6 +54,15 @@ class NoiseDefense(Defense):
         """What is added to the payloads `r` of rows `x`."""
         raise NotImplementedError
 
+    def noise_std(self, r: Tensor, x: Tensor) -> Tensor | None:
+        """The noise's standard deviation in every entry of payloads `r`, or what broadcasts to it; None: no noise."""
+        return None
+
+    def noise_power(self, r: Tensor, x: Tensor) -> Power | None:
+        """By `noise_std`; override it for noise that is not independent in every entry."""
+        deviation = self.noise_std(r, x)
+        return None if deviation is None else independent_noise(deviation, r)
+
     def forward(self, x: Tensor, ids: Tensor, step: int) -> tuple[Tensor, Context]:
         payload, context = super().forward(x, ids, step)
         return self._noisy(payload, x, self._training_draws(x)), context
@@ -64,11 +71,11 @@ class NoiseDefense(Defense):
         return self._noisy(super().infer(x, ids), x, self._inference_draws(x))
 
     @property
-    def random(self) -> bool:
+    def is_stochastic(self) -> bool:
         return self.options.noise == "fresh"
 
     @contextmanager
-    def redrawing(self, rng: torch.Generator) -> Iterator[None]:
+    def resampling(self, rng: torch.Generator) -> Iterator[None]:
         before, self._asked = self._asked, rng
         try:
             yield
@@ -102,7 +109,7 @@ class NoiseDefense(Defense):
             return payload + self.noise(payload, x, draws).to(payload.dtype)
 
     def _training_draws(self, x: Tensor) -> NoiseSource:
-        if not self.random:
+        if not self.is_stochastic:
             return PerRowNoise(self.row_key, x)
         self.drawn += 1
         return FreshNoise(subkey(self._fresh_key, self.drawn), x.device)

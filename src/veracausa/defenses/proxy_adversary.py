@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,20 +16,18 @@ from torch.nn import functional as F
 from veracausa import seeding
 from veracausa.data.images import ImageOptions, Images
 from veracausa.data.sources import datasets
-from veracausa.defenses.base import unheard
+from veracausa.defenses.protocols import no_progress
 from veracausa.errors import InputError
 from veracausa.events import ProgressCallback
 from veracausa.metrics.images import ssim
 from veracausa.models.decoders import LinearResidualBlock, conv_decoder, residual_decoder, table_decoder
-from veracausa.models.runner import eval_mode
+from veracausa.models.runner import Precision, device_of, eval_mode
 from veracausa.models.units import shape_text
 from veracausa.models.zoo.resnet import BasicBlock
 
 Strength = Literal["weak", "medium", "strong"]
 Loss = Callable[[Tensor, Tensor], Tensor]
 """From guess and rows to what the decoder minimises."""
-Precision = Callable[[], AbstractContextManager[Any]]
-"""Makes the context in which networks run."""
 
 _PICTURES = {"weak": (conv_decoder, 0, 16), "medium": (residual_decoder, 2, 32), "strong": (residual_decoder, 4, 64)}
 _TABLES = {"weak": (0, 64), "medium": (1, 128), "strong": (2, 256)}
@@ -48,17 +46,6 @@ def payload_of(bottom: nn.Module, row: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of what the bottom gives for one row."""
     with eval_mode(bottom), torch.no_grad():
         return tuple(bottom(torch.zeros(1, *row, device=device_of(bottom))).shape[1:])
-
-
-def device_of(bottom: nn.Module) -> torch.device:
-    """Where its weights lie."""
-    weight = next(bottom.parameters(), None)
-    return torch.device("cpu") if weight is None else weight.device
-
-
-def precision_of(runner: Callable[[Tensor], Tensor]) -> Precision:
-    """The precision that the job wants its models run in, as the bottom's runner knows it."""
-    return cast(Precision, getattr(runner, "precision", nullcontext))
 
 
 def likeness(guess: Tensor, rows: Tensor) -> Tensor:
@@ -152,7 +139,7 @@ class Expert:
 
     weights: dict[str, Tensor]
     """Of the bottom."""
-    gates: dict[str, float]
+    quality: dict[str, float]
     """`source_accuracy` and `source_ssim` of the last epoch, on the rows it learnt from."""
 
 
@@ -205,7 +192,7 @@ def train_expert(
     lr: float,
     seed: int,
     precision: Precision = nullcontext,
-    progress: ProgressCallback = unheard,
+    progress: ProgressCallback = no_progress,
 ) -> Expert:
     """Train a copy of the bottom with a head of its own on labelled pixels (uint8), against a strong decoder.
 

@@ -1,19 +1,24 @@
-"""Where and in which form a party computes: device, memory format, the type of what it sends."""
+"""How a module is run: device, memory format, precision, mode, and CUDA graphs that replay its launches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
-from veracausa.config import Runtime
-from veracausa.data.vertical import Part
 from veracausa.errors import InputError
 from veracausa.models.layers import Dropout
+
+if TYPE_CHECKING:
+    from veracausa.config import Runtime
+    from veracausa.data.vertical import Part
+
+Precision = Callable[[], AbstractContextManager[Any]]
+"""Makes the context in which models run: mixed precision, or nothing."""
 
 
 def choose_device(name: str) -> torch.device:
@@ -29,6 +34,12 @@ def choose_device(name: str) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise InputError(f"runtime.device: {name!r} is wanted, and there are {torch.cuda.device_count()} GPUs here")
     return device
+
+
+def device_of(module: nn.Module) -> torch.device:
+    """Where its weights lie; the CPU where it has none."""
+    weight = next(module.parameters(), None)
+    return torch.device("cpu") if weight is None else weight.device
 
 
 def wire_dtype(runtime: Runtime) -> torch.dtype:
@@ -49,7 +60,7 @@ def fetch_rows(part: Part, ids: Tensor, runtime: Runtime) -> Tensor:
     return rows.contiguous(memory_format=torch.channels_last) if channels_last else rows
 
 
-def precision_context(runtime: Runtime, device: torch.device) -> Callable[[], AbstractContextManager[Any]]:
+def precision_context(runtime: Runtime, device: torch.device) -> Precision:
     """What makes the context in which models run: mixed precision or nothing."""
     if runtime.precision == "bf16":
         # Without the weight cache: a graph must not depend on copies that an earlier pass left.
@@ -58,22 +69,34 @@ def precision_context(runtime: Runtime, device: torch.device) -> Callable[[], Ab
 
 
 class Runner:
-    """Calls a module as the job wants it run.
+    """Calls a module as the job wants it run; without a `runtime`, as it is.
 
-    An exchange makes three parties launch a few hundred small kernels each from one interpreter; a GPU waits for the
-    interpreter most of the time. The first full training batch is therefore captured, forward and backward, and later
-    ones of its shape replay it. Anything else, a last short batch or evaluation, runs as usual.
+    An exchange makes three parties launch a few hundred small kernels each from one interpreter. A GPU waits for the
+    interpreter most of the time. The runner therefore captures the first full training batch, forward and backward, and
+    replays it for later batches of its shape. Anything else, a last short batch or evaluation, runs as usual.
     """
 
-    def __init__(self, module: nn.Module, runtime: Runtime, device: torch.device, rows: int) -> None:
-        self.module = module
-        self.precision = precision_context(runtime, device)
-        # Our dropout draws its mask on the CPU, from the party's generator: a graph would replay one mask for ever.
-        drawn = any(isinstance(child, Dropout) for child in module.modules())
-        self.graphs, self.compiled = runtime.cuda_graphs, runtime.compile
-        self.rows = rows if device.type == "cuda" and runtime.cuda_graphs and not drawn else 0
+    graphs = True
+    """Whether whoever computes with the module may capture CUDA graphs."""
+    compiled = False
+    """Whether it may compile what it computes."""
+    precision: Precision = staticmethod(nullcontext)
+
+    def __init__(
+        self, module: nn.Module, runtime: Runtime | None = None, device: torch.device | None = None, rows: int = 0
+    ) -> None:
+        self.module, self.rows = module, 0
         self._shape: torch.Size | None = None
         self._graph: Callable[[Tensor], Tensor] | None = None
+        if runtime is None:
+            return
+        device = device or device_of(module)
+        self.precision = precision_context(runtime, device)
+        self.graphs, self.compiled = runtime.cuda_graphs, runtime.compile
+        # Our dropout draws its mask on the CPU, from the party's generator: a graph would replay one mask for ever.
+        drawn = any(isinstance(child, Dropout) for child in module.modules())
+        if device.type == "cuda" and runtime.cuda_graphs and not drawn:
+            self.rows = rows
 
     def __call__(self, x: Tensor) -> Tensor:
         if self.rows and len(x) == self.rows and self.module.training and torch.is_grad_enabled():
@@ -92,7 +115,7 @@ class Runner:
         torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
         captured = torch.cuda.make_graphed_callables(_InPrecision(self.module, self.precision), (sample,))
         self._graph = cast(Callable[[Tensor], Tensor], captured)
-        for buffer, before in kept:  # the warm_up before a capture must not count as training
+        for buffer, before in kept:  # the warm-up before a capture must not count as training
             buffer.copy_(before)
         self._shape = x.shape
 
@@ -100,7 +123,7 @@ class Runner:
 class _InPrecision(nn.Module):
     """The module and its precision as one thing to capture; the module itself stays as it is."""
 
-    def __init__(self, module: nn.Module, precision: Callable[[], AbstractContextManager[Any]]) -> None:
+    def __init__(self, module: nn.Module, precision: Precision) -> None:
         super().__init__()
         self.module, self.precision = module, precision
 
@@ -123,9 +146,28 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
 
 
 Step = Callable[[], None]
+Result = TypeVar("Result")
+WARM_UP = 3
+"""Steps that run as usual before a capture: libraries choose their kernels, an optimiser makes its state."""
 
 
-def capture(step: Step, device: torch.device, keep: Sequence[Tensor] = (), warm_up: int = 3) -> Step:
+@contextmanager
+def side_stream(side: torch.cuda.Stream) -> Iterator[None]:
+    """The block runs on `side`: after the work that was launched before it, and before what is launched after it."""
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        yield
+    torch.cuda.current_stream().wait_stream(side)
+
+
+def record(graph: torch.cuda.CUDAGraph, step: Callable[[], Result], pool: Any = None) -> Result:
+    """Record the launches of `step` into `graph`. What it returns is a buffer that each replay fills."""
+    # Other parties may work in other threads of this process; what they do must not spoil the capture.
+    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+        return step()
+
+
+def capture(step: Step, device: torch.device, keep: Sequence[Tensor] = (), warm_up: int = WARM_UP) -> Step:
     """The step to call in place of `step`: the replay of its capture on a GPU, the step itself on a CPU.
 
     A capture needs warm-up steps, which are real steps. `keep` gets its values back afterwards. An optimiser makes its
@@ -138,18 +180,14 @@ def capture(step: Step, device: torch.device, keep: Sequence[Tensor] = (), warm_
     before = [tensor.detach().clone() for tensor in keep]
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.device(device), cudnn_benchmark():
-        side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(side):
+        with side_stream(torch.cuda.Stream(device)):  # type: ignore[no-untyped-call]
             for _ in range(warm_up):
                 step()
-        torch.cuda.current_stream(device).wait_stream(side)
         replay: Step
         try:
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                step()
+            record(graph, step)
             replay = _Replay(graph, step)
-        except RuntimeError:  # the warm_up went well, so it is the capture that failed
+        except RuntimeError:  # the warm-up went well, so it is the capture that failed
             replay = step
     with torch.no_grad():
         for tensor, value in zip(keep, before, strict=True):

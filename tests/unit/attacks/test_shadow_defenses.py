@@ -46,7 +46,7 @@ UNCHANGED = ("none", "nopeek", "ressfl")
 def make(name: str) -> Defense:
     kind = name.partition("-")[0]
     defense: Defense = defenses.get(kind)(defenses.options(kind)(name=kind, **SETTINGS.get(name, {})))
-    defense.plan(EPOCHS)
+    defense.on_schedule(EPOCHS)
     return defense
 
 
@@ -123,7 +123,7 @@ def shadow_of(name: str, model: nn.Module) -> DefendedShadow:
 
 def change(defense: Defense, x: Tensor) -> float:
     """How far what is sent lies from what the model itself gives, as a share of its size."""
-    with torch.no_grad(), defense.redrawing(toys.rng(3)):
+    with torch.no_grad(), defense.resampling(toys.rng(3)):
         ids = torch.arange(BATCH)
         sent = defense.infer(x[:BATCH], ids)
         # CausShield's generator runs on the batch's statistics: the plain model on the same, or the mode is compared.

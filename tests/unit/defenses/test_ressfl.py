@@ -190,7 +190,7 @@ def test_transfer_starts_from_the_pretrained_bottom_and_goes_on_slowly():
     defense.prepare(Part(ROWS, (x * 255).byte()), shares.append)
     assert shares[-1] == 1
     assert same(defense.bottom.state_dict(), untouched)  # an attacker that only asks keeps its own model
-    assert 0 < defense.gates()["source_accuracy"] <= 1
+    assert 0 < defense.quality_checks()["source_accuracy"] <= 1
     assert not same(defense.prepared()["weights"], untouched)
     payload, context = defense.forward(x, ids, 0)
     before = copy.deepcopy(defense.prepared()["weights"])

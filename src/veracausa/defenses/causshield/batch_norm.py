@@ -30,7 +30,7 @@ class SplitBatchNorm:
             for norm in self.norms:
                 norm.__class__ = _PER_VIEW[type(norm)]
 
-    def apart(self, views: int) -> None:
+    def set_views(self, views: int) -> None:
         """From now on the model takes this many views a batch."""
         for norm in self.norms:
             norm.views = views  # type: ignore[assignment]

@@ -102,7 +102,7 @@ def diagnostics(adaptation: Adaptation, before: Tensor, x: Tensor, surrogate: Te
     }
     if x.ndim == 4 and x.shape[1] == 3:
         for name, without in (("chroma", without_chroma), ("luminance", without_luminance)):
-            changed = adaptation.payload(adaptation.laid_out(without(x))).float()
+            changed = adaptation.payload(adaptation.to_memory_format(without(x))).float()
             numbers[f"{name}_sensitivity"] = _ratio(sent - changed, sent)
     if adaptation.masker is not None:
         with adaptation.precision():

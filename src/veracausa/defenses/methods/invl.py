@@ -17,8 +17,9 @@ from torch import Tensor
 
 from veracausa.data.vertical import Part
 from veracausa.defenses import defenses
-from veracausa.defenses.base import Context, Defense, unheard
+from veracausa.defenses.base import Context, Defense
 from veracausa.defenses.noise import NoiseDefense, NoiseOptions, NoiseSource
+from veracausa.defenses.protocols import Learns, Prepares, no_progress
 from veracausa.defenses.sensitivity import SensitivityOptions, directions, jacobian_of, row_norms
 from veracausa.events import ProgressCallback
 from veracausa.metrics.jacobian import EXTRA, Strongest, truncated_svd
@@ -52,7 +53,7 @@ class InvLOptions(NoiseOptions, SensitivityOptions):
     """Whether n is multiplied by a row's share of what could be read back (InvRE) over the mean of all rows."""
 
 
-class InvL(NoiseDefense):
+class InvL(NoiseDefense, Prepares, Learns):
     """Adds noise whose shape comes from every row's own Jacobian; the gradient goes straight through."""
 
     options: InvLOptions
@@ -70,7 +71,7 @@ class InvL(NoiseDefense):
 
     # Before the first exchange.
 
-    def prepare(self, data: Part, progress: ProgressCallback = unheard) -> None:
+    def prepare(self, data: Part, progress: ProgressCallback = no_progress) -> None:
         if self.options.adaptive == "none":
             return
         held = data.present(torch.arange(len(data))).nonzero().squeeze(1)
@@ -116,7 +117,7 @@ class InvL(NoiseDefense):
         r = x  # nobody looks at it where the directions do not matter
         if self.options.form == "svd" or self.options.adaptive != "none":
             with torch.no_grad():
-                r = self.transmitted(x, torch.arange(len(x)))
+                r = self.deterministic_payload(x, torch.arange(len(x)))
         return x + self._drawn(r, x, draws, learning).view_as(x)
 
     # How strong, and in which directions.

@@ -14,6 +14,7 @@ from veracausa import seeding
 from veracausa.config import Job
 from veracausa.data.vertical import PartyData, Split
 from veracausa.defenses.base import Context, Defense
+from veracausa.defenses.protocols import Prepares
 from veracausa.errors import InputError, WireError
 from veracausa.models.runner import Runner, choose_device, fetch_rows, to_device, wire_dtype
 from veracausa.runs.store import Store
@@ -93,19 +94,20 @@ class PassiveParty:
                     return
 
     def _prepare(self, sign: Heartbeat, store: Store | None) -> None:
-        if not self.ready and len(self.data.train):
+        defense = self.defense
+        if not self.ready and len(self.data.train) and isinstance(defense, Prepares):
             started = time.perf_counter()
             try:
-                self.defense.prepare(self.parts["train"], sign)
+                defense.prepare(self.parts["train"], sign)
             except InputError as error:  # a defense does not know whose it is
                 raise InputError(f"party {self.name!r}: {error}") from error
             seconds = time.perf_counter() - started
             if store is not None:
-                if kept := self.defense.prepared():
+                if kept := defense.prepared():
                     self.prepared = store.keep_prepared(kept)
-                if gates := self.defense.gates():
-                    named = {"event": "prepared", "step": 0, "defense": self.defense.options.name}
-                    store.log({**named, "seconds": seconds, "gates": gates})
+                if checks := defense.quality_checks():
+                    named = {"event": "prepared", "step": 0, "defense": defense.options.name}
+                    store.log({**named, "seconds": seconds, "gates": checks})
         self.ready = True
         sign.done()
 
@@ -194,8 +196,9 @@ class PassiveParty:
 
     def take_prepared(self, store: Store, digest: str) -> None:
         """Let the defense have what it once prepared, in place of preparing again."""
-        kept = store.prepared(digest) if digest else {}
-        self.defense.load_prepared(kept, self.parts["train"] if len(self.data.train) else None)
+        if isinstance(self.defense, Prepares):
+            kept = store.prepared(digest) if digest else {}
+            self.defense.load_prepared(kept, self.parts["train"] if len(self.data.train) else None)
         self.prepared, self.ready = digest, True
 
     def load_state(self, state: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from veracausa.data.colour import rgb_to_lab
-from veracausa.defenses.base import unheard
+from veracausa.defenses.protocols import no_progress
 from veracausa.errors import InputError
 from veracausa.events import ProgressCallback
 from veracausa.metrics.images import ssim
@@ -57,7 +57,7 @@ class Surrogate:
             )
 
     def fit(
-        self, rows: Tensor, rng: torch.Generator, progress: ProgressCallback = unheard, groups: Groups | None = None
+        self, rows: Tensor, rng: torch.Generator, progress: ProgressCallback = no_progress, groups: Groups | None = None
     ) -> None:
         """Learn from the party's own training rows, (n, *shape) uint8 pixels or float values."""
         self.check(rows.shape[1:])
@@ -77,7 +77,7 @@ class Surrogate:
         made = self.unclipped(x.detach(), rng)
         return made.clamp(0, 1) if x.ndim == 4 else made
 
-    def gates(self, x: Tensor, surrogate: Tensor) -> dict[str, float | bool]:
+    def quality_checks(self, x: Tensor, surrogate: Tensor) -> dict[str, float | bool]:
         """How far surrogates are from their rows, in what should be kept and in what should change.
 
         `surrogate` as `unclipped` gives it: what was clipped cannot be seen in a surrogate any more.

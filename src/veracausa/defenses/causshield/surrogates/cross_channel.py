@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from veracausa import seeding
-from veracausa.defenses.base import unheard
 from veracausa.defenses.causshield.surrogates import bins
 from veracausa.defenses.causshield.surrogates.base import (
     Groups,
@@ -29,7 +28,9 @@ from veracausa.defenses.causshield.surrogates.base import (
     batches,
     on_device,
 )
+from veracausa.defenses.protocols import no_progress
 from veracausa.events import ProgressCallback
+from veracausa.models.runner import WARM_UP, record, side_stream
 
 # A million pixels and more tell how common each bin is.
 _COUNTED_ROWS = 4096
@@ -77,16 +78,16 @@ class CrossChannel(Surrogate):
         self.a2: UNet | None = None
         self.terms: dict[str, float] = {}
 
-    def apart(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def decompose(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The structure (n, 1, H, W), in the networks' units, and the values (n, d, H, W)."""
         raise NotImplementedError
 
-    def together(self, structure: Tensor, values: Tensor) -> Tensor:
+    def recompose(self, structure: Tensor, values: Tensor) -> Tensor:
         """The image of this structure and these values, not clipped."""
         raise NotImplementedError
 
     def fit(
-        self, rows: Tensor, rng: torch.Generator, progress: ProgressCallback = unheard, groups: Groups | None = None
+        self, rows: Tensor, rng: torch.Generator, progress: ProgressCallback = no_progress, groups: Groups | None = None
     ) -> None:
         self.check(rows.shape[1:])
         options, both = self.options, self.structure_from_a2 > 0
@@ -99,7 +100,7 @@ class CrossChannel(Surrogate):
         schedule = (options.epochs, options.batch_size, options.lr)
 
         def a1_loss(x: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-            structure, values = self.apart(x)
+            structure, values = self.decompose(x)
             log_p = torch.log_softmax(predict(a1, structure), dim=1)
             entropy = bins.cross_entropy(log_p, self._target(values), weights)
             decoded = bins.expected_value(log_p.exp(), self.centres) / self.scale
@@ -112,23 +113,23 @@ class CrossChannel(Surrogate):
         a2 = self._placed(self.a2, rows)
 
         def a2_loss(x: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-            structure, values = self.apart(x)
+            structure, values = self.decompose(x)
             error = (predict(a2, values / self.scale) - structure).square().mean()
             return error, {"a2_squared_error": error}
 
         self.terms |= train(a2, a2_loss, rows, rng, *schedule, progress=second)
 
     def draw(self, x: Tensor, rng: torch.Generator) -> Tensor:
-        structure, values = self.apart(x)
+        structure, values = self.decompose(x)
         self.centres = self.centres.to(x.device)
         drawn = self._decoded(predict(self._placed(self.a1, x), structure), rng)
         if self.structure_from_a2:
             guess = predict(self._placed(self.a2, x), values / self.scale)
             structure = structure + self.structure_from_a2 * (guess - structure)
-        return self.together(structure, drawn)
+        return self.recompose(structure, drawn)
 
-    def gates(self, x: Tensor, surrogate: Tensor) -> dict[str, float | bool]:
-        return super().gates(x, surrogate) | self.terms
+    def quality_checks(self, x: Tensor, surrogate: Tensor) -> dict[str, float | bool]:
+        return super().quality_checks(x, surrogate) | self.terms
 
     def state(self) -> dict[str, Any]:
         named = {"a1": self.a1, "a2": self.a2}
@@ -165,7 +166,7 @@ class CrossChannel(Surrogate):
         some = rows[:: -(-len(rows) // _COUNTED_ROWS)]
         counts = torch.zeros(len(self.centres), dtype=torch.int64, device=rows.device)
         for batch in batches(some):
-            nearest = bins.hard_encode(self.apart(as_float(some[batch]))[1], self.centres).indices
+            nearest = bins.hard_encode(self.decompose(as_float(some[batch]))[1], self.centres).indices
             counts += bins.bin_counts(nearest, len(self.centres))
             heard(0.0)
         return bins.rebalancing(counts)
@@ -221,8 +222,6 @@ def _doubled(x: Tensor) -> Tensor:
 
 
 LAST_LR = 1e-5
-# Steps that run as usual before a capture: libraries choose their kernels, the optimiser makes its state.
-_REHEARSALS = 3
 # A GPU works behind the interpreter; without waiting now and then, progress would say what is asked, not what is done.
 _STEPS_AHEAD = 16
 
@@ -250,7 +249,7 @@ def train(
     epochs: int = 20,
     batch_size: int = 256,
     lr: float = 1e-3,
-    progress: ProgressCallback = unheard,
+    progress: ProgressCallback = no_progress,
 ) -> dict[str, float]:
     """Fit the network with Adam, its rate falling as a cosine to 1e-5; gives the mean terms of the last epoch.
 
@@ -304,13 +303,13 @@ class _Step:
             self._run(self.rows[chosen], heard)
             return
         self.rate.fill_(rate)
-        if self.graph is None and self.done > _REHEARSALS:
+        if self.graph is None and self.done > WARM_UP:
             self._capture(chosen)
         if self.graph is not None and self.batch is not None:
             self.batch.copy_(self.rows[chosen])
             self.graph.replay()
         else:
-            self._rehearse(chosen)
+            self._warm_up(chosen)
         if self.done % _STEPS_AHEAD == 0:
             torch.cuda.current_stream().synchronize()
         heard(1.0)
@@ -330,19 +329,15 @@ class _Step:
             heard(min(1.0, piece.stop / len(batch)))
         self.optimizer.step()
 
-    def _rehearse(self, chosen: Tensor) -> None:
-        self.aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.aside):
-            self._run(self.rows[chosen], unheard)
-        torch.cuda.current_stream().wait_stream(self.aside)
+    def _warm_up(self, chosen: Tensor) -> None:
+        with side_stream(self.aside):
+            self._run(self.rows[chosen], no_progress)
 
     def _capture(self, chosen: Tensor) -> None:
         # A capture runs on a stream of its own; that its gradients then meet weights of the usual one is meant.
         torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
-        self.batch = self.rows[chosen].clone()
+        batch = self.batch = self.rows[chosen].clone()
         self.optimizer.zero_grad(set_to_none=True)
         graph = torch.cuda.CUDAGraph()
-        # Other parties may work in other threads of this process; what they do must not spoil the capture.
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            self._run(self.batch, unheard)
+        record(graph, lambda: self._run(batch, no_progress))
         self.graph = graph
