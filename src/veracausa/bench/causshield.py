@@ -123,7 +123,7 @@ def _phases(job: Job, dataset: VerticalDataset, repeats: int) -> list[Row]:
     inner = time_of(lambda: adaptation.iterate(x, surrogate))
     phases = {
         "phase: surrogates of a batch": time_of(lambda: shield.surrogate_of(x, ids, 0)),
-        "phase: copy of the bottom": time_of(adaptation.restart),
+        "phase: copy of the bottom": time_of(adaptation.reset_to_bottom),
         "phase: inner iteration": inner,
         "phase: payload": time_of(lambda: adaptation.payload(x)),
     }

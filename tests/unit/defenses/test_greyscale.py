@@ -31,7 +31,7 @@ def two_colourings(rows: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
     return lab_to_rgb(first), lab_to_rgb(second)
 
 
-@pytest.mark.parametrize("how", ["forward", "infer", "transmitted"])
+@pytest.mark.parametrize("how", ["forward", "infer", "deterministic_payload"])
 def test_colour_does_not_reach_the_wire(how, defense):
     first, second = two_colourings()
     ids = torch.arange(4)

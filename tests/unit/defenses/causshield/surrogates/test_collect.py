@@ -67,16 +67,16 @@ def test_taken_rows_are_what_models_see(tmp_path):
     assert made.seconds > 0
 
 
-def test_tables_have_no_examples_and_their_own_gates(tmp_path):
+def test_tables_have_no_examples_and_their_own_quality_checks(tmp_path):
     made = collect(Part(20, torch.randn(20, 4, generator=generator())), settings("neighbours"), cache=tmp_path)
     assert made.examples is None
     assert 0 < made.quality["changed_share"] <= 1
     assert made.quality["mean_standardised_change"] > 0
 
 
-def test_gates_of_grey_images(tmp_path):
-    gates = collect(strips(shape=(1, 8, 8)), settings("photometric"), cache=tmp_path).quality
-    assert set(gates) == {"intensity_ssim", "mean_absolute_change", "structure_lost", "out_of_gamut"}
+def test_quality_checks_of_grey_images(tmp_path):
+    quality = collect(strips(shape=(1, 8, 8)), settings("photometric"), cache=tmp_path).quality
+    assert set(quality) == {"intensity_ssim", "mean_absolute_change", "structure_lost", "out_of_gamut"}
 
 
 def test_nothing_changes_without_a_surrogate(tmp_path):
