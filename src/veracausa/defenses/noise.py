@@ -1,4 +1,10 @@
-"""The base of defenses that add noise to what is sent."""
+"""The base of defenses that add noise to what is sent, and where that noise comes from.
+
+Noise is drawn anew at each exchange or once for each row, and always from a secret key. Its words come from ChaCha20 on
+the CPU, whatever device the payload is on: whoever sees noise, and even knows much of it, cannot go on to the rest of
+it. What is made of the words is floating point of 32 bits. Its lowest bits are not those of an ideal normal number
+(Mironov, 2012). That matters to a guarantee of differential privacy, and none is claimed here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The attacker that a party trains against itself: a decoder from its own payloads to its own rows."""
+"""Networks that a party trains against itself: a decoder from its own payloads to its rows, and small scoring nets."""
 
 from __future__ import annotations
 

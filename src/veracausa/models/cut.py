@@ -1,4 +1,4 @@
-"""The cut between bottom and top, the join of payloads, and both halves built from a party's own generator."""
+"""The two halves of a cut model, each built from a party's own generator; the join of payloads, and adapters to it."""
 
 from __future__ import annotations
 

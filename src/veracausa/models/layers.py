@@ -1,4 +1,4 @@
-"""Dropout that draws from a party's own generator, so that a resumed run drops what the unbroken run dropped."""
+"""Layers of our own: dropout from a party's own generator, input centring, and a scaling for heavy-tailed payloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""What a job may say about the model it trains."""
+"""Models by name: what a job may say about its model, the zoo's builders, and the user's own `package.module:factory`.
+
+A job, a run folder and a part of a federation are files, and files come from other people. A name with a colon in
+one of them is therefore no reason to import anything. It runs only if this user allows the very same name: by an
+option of the command, an argument in Python, or in a federation by the party's own `party.toml`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model as an ordered list of units, and what the number of a cut means."""
+"""A model as an ordered list of units: what the number of a cut means, and what shape each unit gives."""
 
 from __future__ import annotations
 

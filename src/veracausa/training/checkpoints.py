@@ -1,4 +1,4 @@
-"""A party of a finished run, as it was at the end of its training or at a moment of it."""
+"""Going back in a run: a party as it was when it was saved, and a run set back to what all parties hold."""
 
 from __future__ import annotations
 

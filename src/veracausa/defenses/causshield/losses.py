@@ -1,4 +1,7 @@
-"""The losses of causal representation learning: decomposition (Eqs. 11-14), masker (Eqs. 17-18), generator (Eq. 19)."""
+"""The losses of causal representation learning, and numbers that say what an adaptation did to a batch.
+
+Decomposition: Eqs. 11-14. Masker: Eqs. 17-18. Generator: Eq. 19.
+"""
 
 from __future__ import annotations
 

@@ -33,6 +33,9 @@ EXPLODED = 100.0
 class ActiveParty:
     """A straight program: draw ids, gather representations, learn, return gradients; evaluate, keep checkpoints."""
 
+    role = "active"
+    defense_name = ""
+
     def __init__(
         self,
         job: Job,
@@ -106,6 +109,10 @@ class ActiveParty:
     def modules(self) -> list[nn.Module]:
         """All that it trains: its own bottom where it has one, the top, the adapters."""
         return [*([self.bottom] if self.bottom is not None else []), self.top, *self.adapters.modules.values()]
+
+    def summary(self) -> dict[str, Any]:
+        """Nothing: it sends no payloads."""
+        return {}
 
     def _plan(self) -> None:
         """Which positions are trained on, and how many steps there are, by the policy for missing ids."""

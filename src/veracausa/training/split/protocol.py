@@ -1,4 +1,8 @@
-"""What crosses in split training, kind by kind. Labels and raw features have no kind: they cannot be sent."""
+"""What is sent in split training, kind by kind, and how parties get ready together.
+
+Labels and raw features have no kind: they cannot be sent. A defense may prepare for many minutes, and nobody must take
+that for silence: see `Heartbeat`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What makes surrogates: the interface of every kind, and what several kinds share."""
+"""What makes surrogates: the interface of every kind, what several kinds share, and how good a surrogate is."""
 
 from __future__ import annotations
 
