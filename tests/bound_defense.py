@@ -39,6 +39,6 @@ def covariance(defense: Defense, x: Tensor, draws: int) -> Tensor:
     many = x.expand(draws, *x.shape[1:]).contiguous()
     with torch.no_grad():
         payload, _ = defense.forward(many, torch.arange(draws), 0)
-        clean = defense.transmitted(many[:1], torch.arange(1))
+        clean = defense.deterministic_payload(many[:1], torch.arange(1))
     noise = (payload - clean).flatten(1).double()
     return noise.T @ noise / draws

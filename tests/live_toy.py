@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from veracausa.attacks.base import Exchange, Grant
 from veracausa.attacks.live.view import LiveAttack, LiveView
 from veracausa.metrics.leakage import blind_guesses, blind_mse, leakage
-from veracausa.models.dry_pass import eval_mode
+from veracausa.models.runner import eval_mode
 from veracausa.seeding import drawing_from
 
 CLASSES, ROW, BATCH = 3, (1, 8, 4), 32

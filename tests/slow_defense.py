@@ -52,7 +52,7 @@ class Slow(Defense):
     def load_prepared(self, kept, data=None):
         self.offset = kept["offset"]
 
-    def gates(self):
+    def quality_checks(self):
         return {"offset": float(self.offset), "structure_lost": False}
 
     def protect(self, r, x, ids):

@@ -11,7 +11,8 @@ from torch import nn
 
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Context, Defense
-from veracausa.defenses.risk_map import NotDifferentiable, RiskMap
+from veracausa.defenses.protocols import PROTOCOLS, RENAMED, Prepares, Stochastic, members
+from veracausa.defenses.risk_map import NotDifferentiable, RiskMap, independent_noise
 from veracausa.registry import Options
 from veracausa.testing.defense import check_defense
 
@@ -24,7 +25,7 @@ def test_every_registered_defense(name):
     check_defense(name, toys=SUITS.get(name, ("vectors", "maps")))
 
 
-class Noise(Defense):
+class Noise(Defense, Stochastic):
     """Honest noise: from its own generator in training, and from a copy of it for a question; its size is stated."""
 
     asked = None
@@ -47,17 +48,17 @@ class Noise(Defense):
     def drawn(self, r, rng):
         return self.options.scale * torch.randn(r.shape, generator=rng)
 
-    def noise_std(self, r, x):
-        return torch.tensor(self.options.scale) if self.options.scale else None
+    def noise_power(self, r, x):
+        return independent_noise(torch.tensor(self.options.scale), r) if self.options.scale else None
 
     @contextmanager
-    def redrawing(self, rng):
+    def resampling(self, rng):
         self.asked = rng
         yield
         self.asked = None
 
 
-class Masked(Defense):
+class Masked(Defense, Prepares):
     """Learns a mask of its own, prepares a mean, adds a penalty."""
 
     def bind(self, bottom, optimizer, rng, runner=None):
@@ -84,7 +85,7 @@ class Masked(Defense):
         self.mean, self.count = state["mean"], state["count"]
 
 
-class Prepares(Defense):
+class KeepsMean(Defense, Prepares):
     """Keeps what it prepared once, apart from its state."""
 
     mean = None
@@ -102,7 +103,7 @@ class Prepares(Defense):
         return r + self.mean
 
 
-@pytest.mark.parametrize("defense", [Defense, Noise, Masked, Prepares])
+@pytest.mark.parametrize("defense", [Defense, Noise, Masked, KeepsMean])
 def test_a_good_defense_passes(defense):
     check_defense(defense)
 
@@ -140,7 +141,7 @@ class GlobalNoise(Defense):
         return r + torch.randn_like(r)
 
 
-class GlobalPrepare(Defense):
+class GlobalPrepare(Defense, Prepares):
     def prepare(self, data, progress=None):
         torch.rand(1)
 
@@ -186,7 +187,7 @@ class ForgetsToLoad(Forgets):
         return {"count": self.count}
 
 
-class PreparesOnly(Defense):
+class PreparesOnly(Defense, Prepares):
     """What it prepared is not in its state: a resumed party, which does not prepare again, answers otherwise."""
 
     mean = 0.0
@@ -198,12 +199,12 @@ class PreparesOnly(Defense):
         return r + self.mean
 
 
-class DoesNotLoadPrepared(Prepares):
+class DoesNotLoadPrepared(KeepsMean):
     def load_prepared(self, kept, data=None):
         self.mean = torch.zeros(())
 
 
-class ChangesPrepared(Prepares):
+class ChangesPrepared(KeepsMean):
     def backward(self, context, grad, local_steps=1):
         super().backward(context, grad, local_steps)
         self.mean = self.mean + 1
@@ -302,14 +303,14 @@ class AnotherMap(Defense):
     """States a map that hides half of what is sent."""
 
     def risk_map(self, x, ids):
-        return RiskMap(lambda rows, ids: 0.5 * self.transmitted(rows, ids))
+        return RiskMap(lambda rows, ids: 0.5 * self.deterministic_payload(rows, ids))
 
 
 class ClaimsNoise(Noise):
     """States ten times the noise that it sends."""
 
-    def noise_std(self, r, x):
-        return torch.tensor(10 * self.options.scale)
+    def noise_power(self, r, x):
+        return independent_noise(torch.tensor(10 * self.options.scale), r)
 
 
 class HidesOnlyAtInference(Defense):
@@ -318,8 +319,8 @@ class HidesOnlyAtInference(Defense):
     def infer(self, x, ids):
         return torch.zeros_like(super().infer(x, ids))
 
-    def transmitted(self, x, ids):
-        return 0 * super().transmitted(x, ids)
+    def deterministic_payload(self, x, ids):
+        return 0 * super().deterministic_payload(x, ids)
 
 
 class RiskMapDraws(Defense):
@@ -338,7 +339,7 @@ class NoAnswer(Defense):
         return None
 
 
-class SeesLabels(Defense):
+class SeesLabels(Defense, Prepares):
     def prepare(self, data, progress=None, labels=None):
         pass
 
@@ -394,6 +395,28 @@ class Coarse(StraightThrough):
 
 def test_a_defense_may_answer_that_it_has_no_jacobian():
     check_defense(Coarse)
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED.items())
+def test_a_method_of_the_earlier_contract_is_named_with_its_new_name(old, new):
+    defense = type("Earlier", (Defense,), {old: lambda self: None})
+    with pytest.raises(AssertionError, match=f"Earlier has '{old}', which is called '{new}' now: rename it"):
+        check_defense(defense)
+
+
+def test_noise_stated_the_earlier_way_is_refused():
+    defense = type("Earlier", (Defense,), {"noise_std": lambda self, r, x: None})
+    with pytest.raises(AssertionError, match="state it by 'noise_power'"):
+        check_defense(defense)
+
+
+@pytest.mark.parametrize("protocol", [p for p in PROTOCOLS if len(members(p)) > 1])
+def test_a_part_of_a_protocol_is_refused(protocol):
+    """Nobody would call it: a caller asks for the whole protocol."""
+    first, second = members(protocol)[:2]
+    defense = type("Part", (Defense,), {first: lambda self: None})
+    with pytest.raises(AssertionError, match=f"Part has '{first}' and lacks '{second}'.*inherit {protocol.__name__}"):
+        check_defense(defense)
 
 
 class FlatMaps(Defense):

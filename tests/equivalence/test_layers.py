@@ -9,8 +9,7 @@ from trained_steps import image_data, job_for, table_data, train_all
 import layered_defense
 from veracausa import seeding
 from veracausa.config import Job
-from veracausa.models.adapters import build_adapter
-from veracausa.models.cut import build_top, join
+from veracausa.models.cut import build_adapter, build_top, join
 from veracausa.training.optimization import BatchOrder, make_optimizer
 from veracausa.training.split.halves import build_defended
 

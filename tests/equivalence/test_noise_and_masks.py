@@ -10,7 +10,7 @@ import torch
 
 import veracausa
 from resumed import JOB, assert_resumes
-from veracausa.defenses.noise_sources import PerRowNoise
+from veracausa.defenses.noise import PerRowNoise
 from veracausa.testing.defense import check_defense
 
 pytestmark = pytest.mark.xdist_group("noise_and_masks")  # what its tests share is made once, not once a worker

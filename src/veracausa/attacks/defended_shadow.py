@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from veracausa.attacks.base import AdversaryView
 from veracausa.data.vertical import Part
+from veracausa.defenses.protocols import Advances, Learns, Prepares, resampling
 from veracausa.errors import InputError
 from veracausa.seeding import drawing_from
 
@@ -38,10 +39,12 @@ class DefendedShadow:
         # The model is what the attacker believes the victim's to be: only the defense learns, not the model.
         optimizer = torch.optim.SGD(shadow.parameters(), lr=0.0)
         self.defense = view.defense(shadow, optimizer, view.rng)
-        self.defense.prepare(Part(len(self.rows), self.rows))
-        if self.defense.learns:
+        if isinstance(self.defense, Prepares):
+            self.defense.prepare(Part(len(self.rows), self.rows))
+        if isinstance(self.defense, Learns) and self.defense.learns:
             self._rehearse(view, shadow)
-        self.defense.stand_at(view.epochs, self.batch)
+        if isinstance(self.defense, Advances):
+            self.defense.advance_to(view.epochs, self.batch)
 
     def _rehearse(self, view: AdversaryView, shadow: nn.Module) -> None:
         """As many exchanges as the victim had, with the gradient of a classifier of the attacker's own."""
@@ -100,7 +103,7 @@ class DefendedShadow:
         return drawn[order.argsort().to(drawn.device)]
 
     def _sent(self, chosen: Tensor) -> Tensor:
-        with torch.no_grad(), self.defense.redrawing(self.rng):
+        with torch.no_grad(), resampling(self.defense, self.rng):
             return self.defense.infer(self.rows[chosen.to(self.rows.device)], chosen).float()
 
 

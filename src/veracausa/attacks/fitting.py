@@ -21,8 +21,8 @@ from veracausa.errors import RunError
 from veracausa.events import ProgressCallback
 from veracausa.metrics.images import ssim
 from veracausa.metrics.ridge import PENALTIES, Ridge, best_penalty, fit_ridge
-from veracausa.models.cuda_graph import capture, reset_optimizer_state
-from veracausa.models.input_scaling import RobustInputScaling
+from veracausa.models.layers import RobustInputScaling
+from veracausa.models.runner import capture, reset_optimizer_state
 from veracausa.registry import Options
 
 _SSIM_WEIGHT = 0.1

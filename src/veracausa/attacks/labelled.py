@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from veracausa.models.decoders import strong_decoder
-from veracausa.models.input_scaling import RobustInputScaling
+from veracausa.models.layers import RobustInputScaling
 
 _MOST_PLANES = 8
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from veracausa.attacks.base import AdversaryView
 from veracausa.errors import InputError, RunError
-from veracausa.models.dry_pass import shape_text
+from veracausa.models.units import shape_text
 
 _MOST_VALUES = 2**26
 _PULSE = 0.5

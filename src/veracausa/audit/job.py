@@ -15,9 +15,9 @@ from veracausa.config import Job, load_job
 from veracausa.errors import InputError
 from veracausa.events import Event, Observer
 from veracausa.models import require_allowed
+from veracausa.models.runner import choose_device
 from veracausa.report.audit_twin import FOLDER
 from veracausa.runs.folder import Run
-from veracausa.training.placement import choose_device
 from veracausa.training.train import train
 
 _WIDTH = 256

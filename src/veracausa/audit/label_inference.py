@@ -22,11 +22,10 @@ from veracausa.data.load import load
 from veracausa.data.vertical import VerticalDataset
 from veracausa.errors import InputError
 from veracausa.events import Event, Observer
-from veracausa.models.dry_pass import eval_mode
+from veracausa.models.runner import eval_mode, fetch_rows
 from veracausa.registry import Options
 from veracausa.runs.folder import Run
 from veracausa.training.checkpoints import restore_passive
-from veracausa.training.placement import fetch_rows
 from veracausa.training.split.passive import PassiveParty
 from veracausa.training.split.program import Schema
 

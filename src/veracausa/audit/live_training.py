@@ -21,7 +21,8 @@ from veracausa.models import require_allowed
 from veracausa.registry import Options
 from veracausa.runs import folder
 from veracausa.runs.folder import Run, write_json
-from veracausa.training.train import check_models, first_difference, train
+from veracausa.training.checkpoints import first_difference
+from veracausa.training.train import check_models, train
 
 _SETTINGS, _PREPARED, _STATE = "live.json", "prepared.safetensors", "state.safetensors"
 

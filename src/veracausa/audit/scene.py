@@ -22,6 +22,7 @@ from veracausa.audit.table_rows import example_rows
 from veracausa.audit.victim import Pool, Victim
 from veracausa.config import Job
 from veracausa.data.vertical import PartyData, Split, VerticalDataset
+from veracausa.defenses.protocols import Stochastic
 from veracausa.events import Event, Observer
 from veracausa.metrics.leakage import blind_guesses, blind_mse
 from veracausa.registry import Options
@@ -202,7 +203,8 @@ class AttackEvaluation:
             return 1
         most = MOST_DRAWS_BY_BATCH if self.victim.by_batch else MOST_DRAWS
         exchanges = round(self.moment * self.job.training.epochs)
-        seen = max(1, self.victim.party.defense.observations(exchanges))
+        defense = self.victim.party.defense
+        seen = max(1, defense.distinct_payloads(exchanges) if isinstance(defense, Stochastic) else exchanges)
         return getattr(options, "average", None) or min(most, seen)
 
     def _blind(self, split: Split, positions: Tensor) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ from veracausa.errors import InputError
 from veracausa.registry import Options
 from veracausa.report.audit_twin import twin_folder
 from veracausa.runs.folder import Run
-from veracausa.training.train import first_difference
+from veracausa.training.checkpoints import first_difference
 
 _FREE: dict[str, Any] = {
     "name": True,

@@ -13,10 +13,9 @@ from veracausa.audit.victim import Victim
 from veracausa.data.vertical import VerticalDataset
 from veracausa.metrics.causal_proxy import NEIGHBOURS, causal_cosine, pooled
 from veracausa.models.cut import build_bottom, build_top, join, payload_shape
-from veracausa.models.dry_pass import eval_mode
+from veracausa.models.runner import eval_mode, fetch_rows, precision_context, to_device
 from veracausa.runs.folder import Run, write_json
 from veracausa.training.checkpoints import saved_model
-from veracausa.training.placement import fetch_rows, precision_context, to_device
 from veracausa.training.split.halves import Adapters
 from veracausa.training.split.program import Schema
 

@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from veracausa.attacks.transcript import Transcript
 from veracausa.data.vertical import PartyData, Split
 from veracausa.defenses.base import Defense
+from veracausa.defenses.protocols import BatchDependent, is_stochastic, resampling
 from veracausa.defenses.risk_map import Transmit
 from veracausa.errors import RunError
+from veracausa.models.runner import fetch_rows, to_device
 from veracausa.runs.folder import Run
 from veracausa.training.checkpoints import restore_passive
-from veracausa.training.placement import fetch_rows, to_device
 from veracausa.training.split.halves import build_defended, make_defense
 from veracausa.training.split.program import Schema
 
@@ -65,7 +66,7 @@ class Victim:
         Noise that is new at every exchange is new at every call; noise that belongs to a row, only where it is
         `redrawn`: for rows that an attacker learns from, so that no decoder knows their noise by heart.
         """
-        anew = self.party.defense.redrawing(rng) if redrawn or self.party.defense.random else nullcontext()
+        anew = resampling(self.party.defense, rng) if redrawn or is_stochastic(self.party.defense) else nullcontext()
         with anew:
             total = self._drawn(split, positions, rng, as_sent)
             for _ in range(draws - 1):
@@ -100,17 +101,20 @@ class Victim:
     def _map(self) -> Transmit:
         split, held = self._some()
         ids = held[: self.batch]
-        return self.party.defense.white_box(fetch_rows(self.party.parts[split], ids, self.party.job.runtime), ids)
+        defense = self.party.defense
+        if not isinstance(defense, BatchDependent):
+            return defense.deterministic_payload
+        return defense.frozen_map(fetch_rows(self.party.parts[split], ids, self.party.job.runtime), ids)
 
     @cached_property
     def random(self) -> bool:
         """Whether two payloads of one row in the same batch differ by more than a GPU's rounding."""
-        return self.party.defense.random or self._differs()
+        return is_stochastic(self.party.defense) or self._differs()
 
     @cached_property
     def noisy(self) -> bool:
         """Whether it is random, or adds noise that belongs to a row and can be drawn anew for others."""
-        return self.random or self._differs(self.party.defense.redrawing(torch.Generator().manual_seed(0)))
+        return self.random or self._differs(resampling(self.party.defense, torch.Generator().manual_seed(0)))
 
     def _differs(self, drawing: AbstractContextManager[None] | None = None) -> bool:
         split, held = self._some()

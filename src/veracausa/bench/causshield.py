@@ -17,7 +17,7 @@ from veracausa.data.vertical import VerticalDataset
 from veracausa.defenses import defenses
 from veracausa.defenses.causshield import CausShield
 from veracausa.defenses.causshield.adaptation import Adaptation
-from veracausa.training.placement import choose_device, fetch_rows
+from veracausa.models.runner import choose_device, fetch_rows
 from veracausa.training.split.passive import PassiveParty
 from veracausa.training.split.program import Schema
 
@@ -123,7 +123,7 @@ def _phases(job: Job, dataset: VerticalDataset, repeats: int) -> list[Row]:
     inner = time_of(lambda: adaptation.iterate(x, surrogate))
     phases = {
         "phase: surrogates of a batch": time_of(lambda: shield.surrogate_of(x, ids, 0)),
-        "phase: copy of the bottom": time_of(adaptation.restart),
+        "phase: copy of the bottom": time_of(adaptation.reset_to_bottom),
         "phase: inner iteration": inner,
         "phase: payload": time_of(lambda: adaptation.payload(x)),
     }
@@ -146,7 +146,7 @@ def _phases(job: Job, dataset: VerticalDataset, repeats: int) -> list[Row]:
 def floor_of(adaptation: Adaptation, x: torch.Tensor, surrogate: torch.Tensor, precision: str) -> Floor:
     """The floor of one inner iteration on this machine."""
     modules = [adaptation.generator, *([adaptation.masker] if adaptation.masker is not None else [])]
-    with adaptation.borrowed():
+    with adaptation.preserving_state():
         counter = LayerBytes(*modules)
         flops = flops_of(lambda: _eagerly(adaptation, x, surrogate))
         moved = counter.done()

@@ -14,8 +14,9 @@ from veracausa.bench.rows import Row, median
 from veracausa.config import Job, load_job
 from veracausa.data.vertical import PartyData, VerticalDataset
 from veracausa.defenses import defenses
+from veracausa.defenses.protocols import Prepares
 from veracausa.errors import InputError
-from veracausa.training.placement import fetch_rows
+from veracausa.models.runner import fetch_rows
 from veracausa.training.split.passive import PassiveParty
 from veracausa.training.split.program import Schema
 
@@ -199,7 +200,8 @@ class _Bench:
             tree["source"] = {**tree["source"], "train": rows}
         made = self._made(tree, self.batch, rows)
         # What was made before is kept on disk; it says what it took then.
-        return float(made.defense.gates().get("seconds", made.prepared))
+        checks = made.defense.quality_checks() if isinstance(made.defense, Prepares) else {}
+        return float(checks.get("seconds", made.prepared))
 
     def _made(self, defense: Mapping[str, Any], batch: int, rows: int | None = None) -> _Exchange:
         tree = self.job.model_dump(mode="json", exclude_none=True)
@@ -220,7 +222,8 @@ class _Exchange:
         self.defense, self.device = party.defense, party.device
         party.bottom.train()
         started = time.perf_counter()
-        self.defense.prepare(party.parts["train"])
+        if isinstance(self.defense, Prepares):
+            self.defense.prepare(party.parts["train"])
         settle(self.device)
         self.prepared = time.perf_counter() - started
         self.ids = torch.arange(min(batch, len(data.train)))

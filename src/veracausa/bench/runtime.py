@@ -18,9 +18,9 @@ from veracausa.data.load import load
 from veracausa.data.vertical import Part, PartyData, VerticalDataset
 from veracausa.errors import InputError
 from veracausa.events import Observer
+from veracausa.models.runner import choose_device
 from veracausa.registry import did_you_mean
 from veracausa.training.baselines import joint
-from veracausa.training.placement import choose_device
 from veracausa.training.split.active import ActiveParty
 from veracausa.training.split.passive import PassiveParty
 from veracausa.training.split.program import Schema, make_party, share, unshare

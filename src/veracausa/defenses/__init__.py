@@ -1,4 +1,8 @@
-"""Defenses: what a passive party does to a representation before anything leaves it."""
+"""Defenses: what a passive party does to a representation before anything leaves it.
+
+`base` is the contract, `protocols` what a defense may add to it, `methods/` holds one file a defense and `causshield/`
+the defense that is larger than a file. `noise`, `mask`, `sensitivity` and `proxy_adversary` are what several share.
+"""
 
 from __future__ import annotations
 

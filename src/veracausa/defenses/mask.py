@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from veracausa.defenses.base import Context, Defense
+from veracausa.defenses.protocols import Diagnoses
 from veracausa.defenses.risk_map import NotDifferentiable
-from veracausa.models.dry_pass import eval_mode
+from veracausa.models.runner import eval_mode
 
 
 @dataclass
@@ -19,7 +20,7 @@ class _Masked(Context):
     mask: Tensor
 
 
-class MaskDefense(Defense):
+class MaskDefense(Defense, Diagnoses):
     """Sends `r` times a mask of zeros and ones; the gradient reaches only what was sent."""
 
     def mask(self, r: Tensor, x: Tensor) -> Tensor:

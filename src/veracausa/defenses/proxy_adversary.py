@@ -1,13 +1,13 @@
-"""The attacker that a party trains against itself: a decoder from its own payloads to its own rows."""
+"""Networks that a party trains against itself: a decoder from its own payloads to its rows, and small scoring nets."""
 
 from __future__ import annotations
 
 import copy
 import math
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,19 +16,18 @@ from torch.nn import functional as F
 from veracausa import seeding
 from veracausa.data.images import ImageOptions, Images
 from veracausa.data.sources import datasets
-from veracausa.defenses.base import unheard
-from veracausa.defenses.score_net import score_net
+from veracausa.defenses.protocols import no_progress
 from veracausa.errors import InputError
 from veracausa.events import ProgressCallback
 from veracausa.metrics.images import ssim
-from veracausa.models.decoders import conv_decoder, residual_decoder, table_decoder
-from veracausa.models.dry_pass import eval_mode, shape_text
+from veracausa.models.decoders import LinearResidualBlock, conv_decoder, residual_decoder, table_decoder
+from veracausa.models.runner import Precision, device_of, eval_mode
+from veracausa.models.units import shape_text
+from veracausa.models.zoo.resnet import BasicBlock
 
 Strength = Literal["weak", "medium", "strong"]
 Loss = Callable[[Tensor, Tensor], Tensor]
 """From guess and rows to what the decoder minimises."""
-Precision = Callable[[], AbstractContextManager[Any]]
-"""Makes the context in which networks run."""
 
 _PICTURES = {"weak": (conv_decoder, 0, 16), "medium": (residual_decoder, 2, 32), "strong": (residual_decoder, 4, 64)}
 _TABLES = {"weak": (0, 64), "medium": (1, 128), "strong": (2, 256)}
@@ -47,17 +46,6 @@ def payload_of(bottom: nn.Module, row: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of what the bottom gives for one row."""
     with eval_mode(bottom), torch.no_grad():
         return tuple(bottom(torch.zeros(1, *row, device=device_of(bottom))).shape[1:])
-
-
-def device_of(bottom: nn.Module) -> torch.device:
-    """Where its weights lie."""
-    weight = next(bottom.parameters(), None)
-    return torch.device("cpu") if weight is None else weight.device
-
-
-def precision_of(runner: Callable[[Tensor], Tensor]) -> Precision:
-    """The precision that the job wants its models run in, as the bottom's runner knows it."""
-    return cast(Precision, getattr(runner, "precision", nullcontext))
 
 
 def likeness(guess: Tensor, rows: Tensor) -> Tensor:
@@ -151,7 +139,7 @@ class Expert:
 
     weights: dict[str, Tensor]
     """Of the bottom."""
-    gates: dict[str, float]
+    quality: dict[str, float]
     """`source_accuracy` and `source_ssim` of the last epoch, on the rows it learnt from."""
 
 
@@ -205,7 +193,7 @@ def train_expert(
     lr: float,
     seed: int,
     precision: Precision = nullcontext,
-    progress: ProgressCallback = unheard,
+    progress: ProgressCallback = no_progress,
 ) -> Expert:
     """Train a copy of the bottom with a head of its own on labelled pixels (uint8), against a strong decoder.
 
@@ -251,3 +239,60 @@ def train_expert(
     if not all(value.isfinite().all() for value in weights.values()):
         raise InputError(f"defense.source_lr = {lr}: the pretraining on the source diverged; lower it")
     return Expert(weights, {"source_accuracy": float(right), "source_ssim": float(read)})
+
+
+Depth = Literal["lite", "deep"]
+
+_LITE_CONVOLUTIONS, _LITE_WIDTH = 3, 64
+_WIDEST, _BLOCKS = 512, 2
+_MLP_WIDTH, _MLP_BLOCKS = 128, 4
+
+
+def score_net(shape: tuple[int, ...], outputs: int, depth: Depth = "lite") -> nn.Sequential:
+    """From one representation of `shape` to `outputs` scores.
+
+    For maps, `lite` is three strided convolutions and `deep` what is left of a ResNet-18 behind a map of that many
+    channels; for vectors both are MLPs.
+    """
+    if len(shape) != 3:
+        return _mlp(math.prod(shape), outputs, depth)
+    build = _lite if depth == "lite" else _deep
+    layers, channels = build(shape[0], min(shape[1:]))
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, outputs))
+
+
+def _stride(side: int) -> int:
+    # No step of two over a side of one pixel: on a CPU, bf16 leaves the unused weights' gradients unset there.
+    return 2 if side > 1 else 1
+
+
+def _lite(channels: int, side: int) -> tuple[list[nn.Module], int]:
+    layers: list[nn.Module] = []
+    for _ in range(_LITE_CONVOLUTIONS):
+        convolution = nn.Conv2d(channels, _LITE_WIDTH, 3, _stride(side), padding=1, bias=False)
+        layers += [convolution, nn.BatchNorm2d(_LITE_WIDTH), nn.ReLU()]
+        channels, side = _LITE_WIDTH, -(-side // 2)
+    return layers, channels
+
+
+def _deep(channels: int, side: int) -> tuple[list[nn.Module], int]:
+    """Stages of two blocks, each of twice the channels at half the size, to 512 channels or one pixel; one at least."""
+    layers: list[nn.Module] = []
+    while not layers or (channels < _WIDEST and side > 1):
+        wider = min(2 * channels, max(_WIDEST, channels))
+        layers += [BasicBlock(channels, wider, _stride(side))]
+        layers += [BasicBlock(wider, wider, 1) for _ in range(_BLOCKS - 1)]
+        channels, side = wider, -(-side // 2)
+    return layers, channels
+
+
+def _mlp(features: int, outputs: int, depth: Depth) -> nn.Sequential:
+    blocks = _MLP_BLOCKS if depth == "deep" else 1
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(features, _MLP_WIDTH),
+        *(LinearResidualBlock(_MLP_WIDTH) for _ in range(blocks)),
+        nn.BatchNorm1d(_MLP_WIDTH),
+        nn.ReLU(),
+        nn.Linear(_MLP_WIDTH, outputs),
+    )

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from veracausa import seeding
+from veracausa.defenses.protocols import resampling
 from veracausa.metrics.jacobian import RiskUnavailable, RowJacobian
 
 if TYPE_CHECKING:
@@ -57,6 +58,15 @@ class RiskMapProof:
     """The largest factor between the noise that is stated and the noise that is sent."""
 
 
+def independent_noise(deviation: Tensor, r: Tensor) -> Power:
+    """The power of noise that is independent in every entry of payloads `r`, of this standard deviation.
+
+    `deviation` has the shape of `r`, or broadcasts to it.
+    """
+    variance = deviation.detach().double().square().expand_as(r).flatten(1)
+    return lambda u: (u.double().square() * variance).sum(-1)
+
+
 STRICT = RiskMapProof(values=1e-3, slope=0.05, steps=(1e-3, 3e-4), draws=64)
 """For a small model on a CPU: what `check_defense` asks for."""
 ROUGH = RiskMapProof(values=0.05, slope=0.3, steps=(3e-2, 1e-2, 3e-3), draws=16, directions=3, noise=3.0)
@@ -95,13 +105,13 @@ def _values_fault(
             return "its risk map gives other values than what is sent, and states no noise that would explain it"
         return ""
     rng = seeding.generator(0, "risk map", "noise")
-    with defense.redrawing(rng):
+    with resampling(defense, rng):
         sent = torch.stack([defense.infer(x, ids).float() for _ in range(proof.draws)])
     drawn = (sent - payload).flatten(2).double()
     spread = drawn.var(0).mean()
     # The mean of the draws is off by their deviation over √draws; a map that leaves something out, by more.
     if float(drawn.mean(0).square().mean()) > 4 * float(spread) / proof.draws + 1e-10:
-        return "its risk map is not the mean of what is sent over the noise (is noise redrawn inside `redrawing`?)"
+        return "its risk map is not the mean of what is sent over the noise (is noise redrawn inside `resampling`?)"
     u = torch.randn(8, *drawn.shape[1:], generator=rng).to(drawn)
     stated = float(noise(u).double().mean())
     seen = float(torch.stack([(u * one).sum(-1).square().mean() for one in drawn - drawn.mean(0)]).mean())

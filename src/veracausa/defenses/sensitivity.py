@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Literal
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 from veracausa import seeding
 from veracausa.defenses.base import Defense
 from veracausa.metrics.jacobian import RowJacobian, estimated_row_norms, exact_row_norms
-from veracausa.models.dry_pass import eval_mode
+from veracausa.models.runner import eval_mode
 from veracausa.registry import Options
 
 _ROWS = 1024
@@ -33,8 +33,7 @@ class SensitivityOptions(Options):
 @contextmanager
 def jacobian_of(defense: Defense, x: Tensor, r: Tensor) -> Iterator[RowJacobian]:
     """The Jacobians of the bottom at rows `x`, whose output is like `r`; in eval mode, so that rows stay apart."""
-    precision = getattr(defense.run_bottom, "precision", nullcontext)
-    with eval_mode(defense.bottom), precision():
+    with eval_mode(defense.bottom), defense.run_bottom.precision():
         yield RowJacobian(defense.bottom, x, _ROWS, like=r)
 
 

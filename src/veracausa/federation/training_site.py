@@ -25,12 +25,13 @@ from veracausa.federation.row_matching import declared as declared_alignment
 from veracausa.federation.rows import FoundRows, SiteTable
 from veracausa.federation.site_program import OPEN_ORDER, SEED, SEED_BYTES, SiteProgram, order_key, own_secret
 from veracausa.models import require_allowed
+from veracausa.models.runner import wire_dtype
 from veracausa.runs import folder as folders
 from veracausa.runs.folder import Run
-from veracausa.training.placement import wire_dtype
+from veracausa.training.checkpoints import other_settings, rewind_to
 from veracausa.training.split.halves import build_defended, make_defense
 from veracausa.training.split.program import PartyProgram, Schema
-from veracausa.training.train import other_settings, rewind_to, summarise
+from veracausa.training.train import summarise
 from veracausa.wire.link import Link
 from veracausa.wire.message import MESSAGE, Declared
 

@@ -1,7 +1,10 @@
-"""Models made of numbered units, and the cut between bottom and top."""
+"""Models made of numbered units, and the cut between bottom and top.
 
-from veracausa.models.options import Convention, ModelOptions, UserModel
-from veracausa.models.user_model import Builder, ModelRegistry, require_allowed
+`zoo/` holds one file a model. `cut` builds the halves, `runner` runs a module as the job wants it, `decoders` holds the
+networks that attacks and defenses read payloads with. Others may import those modules and what is named here.
+"""
+
+from veracausa.models.registry import Builder, Convention, ModelOptions, ModelRegistry, UserModel, require_allowed
 
 models = ModelRegistry("model", "veracausa.models.zoo")
 

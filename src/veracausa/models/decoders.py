@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from veracausa.models.input_scaling import RobustInputScaling
+from veracausa.models.layers import RobustInputScaling
 
 _VECTOR_CHANNELS = 128
 

@@ -23,6 +23,7 @@ from veracausa.config import Job
 from veracausa.data.vertical import VerticalDataset
 from veracausa.defenses import defenses
 from veracausa.defenses.causshield.surrogates import surrogates
+from veracausa.defenses.protocols import Prepares
 from veracausa.errors import InputError, VeracausaError
 from veracausa.runs.store import deserialize_state, serialize_state
 from veracausa.testing.synthetic import BATCH, CLASSES, KINDS, SHAPES, Kind, toy_data, toy_job
@@ -169,12 +170,15 @@ def _broken_off(job: Job, data: VerticalDataset) -> None:
 
     old, fresh = made(), made()
     old.bottom.train()
-    old.defense.prepare(old.parts["train"])
+    if isinstance(old.defense, Prepares):
+        old.defense.prepare(old.parts["train"])
     ids = torch.arange(job.training.batch_size)
     rows = old.parts["train"].take(ids)
     payload, context = old.defense.forward(rows, ids, 0)
     old.defense.backward(context, torch.full_like(payload, 0.01))
-    fresh.defense.load_prepared(deserialize_state(serialize_state(old.defense.prepared())), fresh.parts["train"])
+    if isinstance(old.defense, Prepares) and isinstance(fresh.defense, Prepares):
+        kept = deserialize_state(serialize_state(old.defense.prepared()))
+        fresh.defense.load_prepared(kept, fresh.parts["train"])
     fresh.load_state(deserialize_state(serialize_state(old.state())))
     fresh.bottom.train()
     first, second = (party.defense.forward(rows, ids, 1)[0] for party in (old, fresh))
@@ -196,7 +200,8 @@ def _compiled(job: Job, data: VerticalDataset) -> None:
     handed: list[object] = []
     party = PassiveParty(job, data.parties["passive_1"], Schema.of(data).outputs)
     party.bottom.train()
-    party.defense.prepare(party.parts["train"])
+    if isinstance(party.defense, Prepares):
+        party.defense.prepare(party.parts["train"])
     ids = torch.arange(job.training.batch_size)
     with _compiler(handed):
         party.defense.forward(party.parts["train"].take(ids), ids, 0)

@@ -23,9 +23,10 @@ from veracausa import seeding
 from veracausa.data.vertical import Part
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Defense
+from veracausa.defenses.protocols import PROTOCOLS, HasLayers, Prepares, Scheduled, contract_fault, members
 from veracausa.defenses.risk_map import STRICT, NotDifferentiable, RiskMap, differs, fault
 from veracausa.models.cut import payload_shape
-from veracausa.models.dropout import Dropout, bind_dropout
+from veracausa.models.layers import Dropout, bind_dropout
 from veracausa.registry import Options
 from veracausa.runs.store import deserialize_state, same, serialize_state
 
@@ -110,16 +111,18 @@ class _Bound:
             self.bottom = toy.build()
         self.bottom.insert(2, Dropout(0.3, self.model_rng))
         with seeding.drawing_from(self.model_rng):
-            layers = make().layers(toy.payload)  # of another object than the one bound, as for an attacker's copy
+            other = make()  # of another object than the one bound, as for an attacker's copy
+            layers = other.layers(toy.payload) if isinstance(other, HasLayers) else None
         if layers is not None:
             self.bottom.append(bind_dropout(layers, self.model_rng))
         self.payload = payload_shape(self.bottom, tuple(toy.rows.shape[1:]))
         self.optimizer = torch.optim.Adam(self.bottom.parameters(), lr=0.01)
         self.defense = make()
-        self.defense.plan(2 * STEPS)
+        if isinstance(self.defense, Scheduled):
+            self.defense.on_schedule(2 * STEPS)
         self.defense.key = seeding.derive_key(0, "noise")  # a party has the same one when it goes on
         self.defense.bind(self.bottom, self.optimizer, self.rng)
-        if prepared:
+        if prepared and isinstance(self.defense, Prepares):
             self.defense.prepare(Part(ROWS, toy.rows))
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
@@ -134,13 +137,17 @@ class _Bound:
         self.defense.backward(context, gradient)
         return sent
 
+    def prepared(self) -> dict[str, Any]:
+        """What the defense prepared, if it does."""
+        return self.defense.prepared() if isinstance(self.defense, Prepares) else {}
+
     def kept(self) -> dict[str, Any]:
         """All that a checkpoint keeps of the party."""
         return {
             "bottom": self.bottom.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "rng": [self.rng.get_state(), self.model_rng.get_state()],
-            "prepared": self.defense.prepared(),
+            "prepared": self.prepared(),
             "defense": self.defense.state(),
         }
 
@@ -149,7 +156,8 @@ class _Bound:
         self.optimizer.load_state_dict(kept["optimizer"])
         for rng, state in zip((self.rng, self.model_rng), kept["rng"], strict=True):
             rng.set_state(state)
-        self.defense.load_prepared(kept["prepared"], Part(ROWS, self.toy.rows))
+        if isinstance(self.defense, Prepares):
+            self.defense.load_prepared(kept["prepared"], Part(ROWS, self.toy.rows))
         self.defense.load_state(kept["defense"])
 
 
@@ -159,15 +167,20 @@ def _copied(state: Any) -> Any:
 
 
 _METHODS = (
-    *("plan", "layers", "bind", "prepare", "prepared", "load_prepared", "gates", "forward", "backward", "infer"),
-    *("transmitted", "white_box", "risk_map", "diagnose", "state", "load_state"),
+    *("check", "bind", "forward", "backward", "infer", "state", "load_state"),
+    *("protect", "deterministic_payload", "risk_map"),
 )
 
 
 def _check_interface(defense: type) -> None:
     for name in _METHODS:
+        assert callable(getattr(defense, name, None)), f"{defense.__name__} has no method {name!r}"
+    fault = contract_fault(defense)
+    assert not fault, fault
+    for name in (*_METHODS, *(name for protocol in PROTOCOLS for name in members(protocol))):
         method = getattr(defense, name, None)
-        assert callable(method), f"{defense.__name__} has no method {name!r}"
+        if not callable(method):
+            continue  # a property, or a protocol that it does not have
         for parameter in inspect.signature(method).parameters:
             labels = "label" in parameter or parameter in ("y", "target", "targets")
             assert not labels, f"{defense.__name__}.{name} takes {parameter!r}: a defense never sees labels"
@@ -176,7 +189,7 @@ def _check_interface(defense: type) -> None:
 def _check_exchanges(make: Callable[[], Defense], toy: _Toy) -> None:
     untouched = torch.get_rng_state()
     party = _Bound(make, toy)
-    prepared = _copied(party.defense.prepared())
+    prepared = _copied(party.prepared())
     for step in range(STEPS):
         before = _copied(party.bottom.state_dict())
         x, ids = party.batch(step)
@@ -193,7 +206,7 @@ def _check_exchanges(make: Callable[[], Defense], toy: _Toy) -> None:
         party.defense.backward(context, torch.ones_like(payload))
         assert torch.equal(payload, sent), "backward changes the payload that was sent"
         assert _weights_differ(party.bottom, before), "backward leaves the bottom model as it was"
-        assert same(party.defense.prepared(), prepared), (
+        assert same(party.prepared(), prepared), (
             "an exchange changes what prepare made: it is kept once, what changes belongs into state"
         )
     assert torch.equal(torch.get_rng_state(), untouched), "it draws from the global random state; use the rng of bind"
@@ -220,9 +233,7 @@ def _check_state(make: Callable[[], Defense], toy: _Toy) -> None:
         old.exchange(step)
     fresh = _Bound(make, toy, seed=2, prepared=False)
     fresh.take_over(_copied(old.kept()))
-    assert same(fresh.defense.prepared(), old.defense.prepared()), (
-        "load_prepared does not bring back what prepared gave"
-    )
+    assert same(fresh.prepared(), old.prepared()), "load_prepared does not bring back what prepared gave"
     assert same(fresh.defense.state(), old.defense.state()), "load_state does not bring back what state gave"
     rows = old.batch(0)
     assert torch.equal(old.defense.infer(*rows), fresh.defense.infer(*rows)), (

@@ -16,9 +16,9 @@ from veracausa.data.vertical import PartyData, Split, VerticalDataset
 from veracausa.errors import InputError
 from veracausa.events import Observer
 from veracausa.models.cut import build_bottom, build_top, build_whole, join, payload_shape
+from veracausa.models.runner import choose_device, fetch_rows, precision_context, to_device
 from veracausa.training.evaluate import evaluate, loss_function
 from veracausa.training.optimization import BatchOrder, learning_rate, make_optimizer, set_learning_rate
-from veracausa.training.placement import choose_device, fetch_rows, precision_context, to_device
 from veracausa.training.split.active import EVALUATION_ROWS
 from veracausa.training.split.program import Schema
 

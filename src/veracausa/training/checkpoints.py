@@ -1,13 +1,17 @@
-"""A party of a finished run, as it was at the end of its training or at a moment of it."""
+"""Going back in a run: a party as it was when it was saved, and a run set back to what all parties hold."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from veracausa.config import Job
 from veracausa.data.vertical import PartyData
 from veracausa.errors import InputError
+from veracausa.runs import folder
 from veracausa.runs.folder import Run
-from veracausa.runs.store import Store, read_tree
+from veracausa.runs.store import Store, common_step, read_tree
 from veracausa.training.split.passive import PassiveParty
 from veracausa.training.split.program import Schema
 
@@ -44,3 +48,44 @@ def check_shape(name: str, data: PartyData, model: dict[str, Any]) -> None:
     """Refuse rows of another shape than the model was trained on."""
     if list(data.shape) != model["shape"]:
         raise InputError(f"{name}: the rows have shape {list(data.shape)}, its model was trained on {model['shape']}")
+
+
+def rewind(path: Path, job: Job, parties: Sequence[str]) -> int | None:
+    """Set the run back to the newest checkpoint that all parties hold; None: to the beginning."""
+    stores = [Store(path, name, job.checkpoints.keep) for name in parties]
+    step = common_step(stores)
+    rewind_to(path, stores, step)
+    return step
+
+
+def rewind_to(path: Path, stores: Sequence[Store], step: int | None) -> None:
+    """Let these parties forget what came after `step`; None: everything."""
+    for torn in path.rglob("*.tmp"):  # what a kill left half-written
+        torn.unlink(missing_ok=True)
+    for store in stores:
+        store.forget_after(step or 0)
+        if step is None:
+            store.ledger.resume(0, 0)
+    # From the beginning nothing stays, not even what was said before the first step: it will be said again.
+    folder.keep_metrics_until(path, -1 if step is None else step)
+
+
+def other_settings(path: Path, job: Job) -> str | None:
+    """How the job differs from the one a run was started with; a longer time-out or another link does not count."""
+    before, now = Run(path).job.model_dump(mode="json"), job.model_dump(mode="json")
+    for tree in (before, now):
+        for free in ("timeout", "link", "max_message_mib"):
+            tree["runtime"].pop(free)
+        tree["checkpoints"] = None
+    return first_difference(before, now)
+
+
+def first_difference(before: Any, now: Any, place: str = "") -> str | None:
+    """Where two settings trees differ first, in words."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in {**before, **now}:
+            found = first_difference(before.get(key), now.get(key), f"{place}.{key}" if place else key)
+            if found:
+                return found
+        return None
+    return None if before == now else f"{place} was {before!r}, is {now!r}"

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from veracausa.errors import InputError
-from veracausa.models.dry_pass import eval_mode
+from veracausa.models.runner import eval_mode
 
 Predict = Callable[[Mapping[str, Tensor], Tensor | None], Tensor]
 """From every passive party's payload, and the active party's own rows where it holds any, to the top's outputs."""

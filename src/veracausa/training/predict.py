@@ -18,13 +18,13 @@ from veracausa.data.vertical import PartyData, VerticalDataset
 from veracausa.errors import InputError
 from veracausa.events import Observer
 from veracausa.models import require_allowed
+from veracausa.models.runner import choose_device
 from veracausa.runs.atomic import atomic_write, safe
 from veracausa.runs.folder import Run
 from veracausa.training.checkpoints import check_shape, restore_passive, saved_model
 from veracausa.training.evaluate import evaluate
-from veracausa.training.placement import choose_device
 from veracausa.training.split.active import ActiveParty
-from veracausa.training.split.program import Schema, make_party
+from veracausa.training.split.program import Schema
 from veracausa.wire.launch import Launch, Program
 from veracausa.wire.link import Link
 
@@ -79,11 +79,7 @@ class Serving:
         if data.name != self.job.parties.active:
             restore_passive(self.run, data.name, data, self.schema).run(link)
             return
-        party = make_party(self.job, data, self.schema)
-        assert isinstance(party, ActiveParty)
-        self._lead(party, link)
-
-    def _lead(self, party: ActiveParty, link: Link) -> None:
+        party = ActiveParty(self.job, data, self.schema.task, self.schema.outputs, self.schema.join)
         party.meet(link)
         party.load_weights(self.model)
         self.results["outputs"] = party.outputs_of(link, "test").cpu()

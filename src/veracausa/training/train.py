@@ -17,12 +17,11 @@ from veracausa.data.vertical import PartyData, VerticalDataset
 from veracausa.errors import InputError, RunError, of_system
 from veracausa.events import Event, Observer
 from veracausa.models import require_allowed
-from veracausa.models.adapters import build_adapter
-from veracausa.models.cut import build_bottom, build_top, payload_shape
+from veracausa.models.cut import build_adapter, build_bottom, build_top, payload_shape
+from veracausa.models.runner import choose_device
 from veracausa.runs import folder
 from veracausa.runs.folder import Run
-from veracausa.runs.store import Store, common_step
-from veracausa.training.placement import choose_device
+from veracausa.training.checkpoints import other_settings, rewind
 from veracausa.training.split.halves import build_defended, make_defense
 from veracausa.training.split.program import MakeWatcher, PartyProgram, Schema, share, unshare
 from veracausa.wire.launch import Launch
@@ -144,26 +143,6 @@ def recorders(job: Job, dataset: VerticalDataset) -> Sequence[MakeWatcher]:
     return (Recording(job, shapes, len(dataset.classes)),)
 
 
-def rewind(path: Path, job: Job, parties: Sequence[str]) -> int | None:
-    """Set the run back to the newest checkpoint that all parties hold; None: to the beginning."""
-    stores = [Store(path, name, job.checkpoints.keep) for name in parties]
-    step = common_step(stores)
-    rewind_to(path, stores, step)
-    return step
-
-
-def rewind_to(path: Path, stores: Sequence[Store], step: int | None) -> None:
-    """Let these parties forget what came after `step`; None: everything."""
-    for torn in path.rglob("*.tmp"):  # what a kill left half-written
-        torn.unlink(missing_ok=True)
-    for store in stores:
-        store.forget_after(step or 0)
-        if step is None:
-            store.ledger.resume(0, 0)
-    # From the beginning nothing stays, not even what was said before the first step: it will be said again.
-    folder.keep_metrics_until(path, -1 if step is None else step)
-
-
 def summarise(run: Run, job: Job, dataset: VerticalDataset, parties: Mapping[str, Any]) -> dict[str, Any]:
     """The numbers that other programs may rely on."""
     epochs = [record for record in run.metrics if record.get("event") == "epoch"]
@@ -235,27 +214,6 @@ def cpu_threads(job: Job, top: nn.Module) -> dict[str, int]:
         **dict.fromkeys(job.parties.passive, fixed or share),
         job.parties.active: fixed or (cores if convolutional else share),
     }
-
-
-def other_settings(path: Path, job: Job) -> str | None:
-    """How the job differs from the one a run was started with; a longer time-out or another link does not count."""
-    before, now = Run(path).job.model_dump(mode="json"), job.model_dump(mode="json")
-    for tree in (before, now):
-        for free in ("timeout", "link", "max_message_mib"):
-            tree["runtime"].pop(free)
-        tree["checkpoints"] = None
-    return first_difference(before, now)
-
-
-def first_difference(before: Any, now: Any, place: str = "") -> str | None:
-    """Where two settings trees differ first, in words."""
-    if isinstance(before, dict) and isinstance(now, dict):
-        for key in {**before, **now}:
-            found = first_difference(before.get(key), now.get(key), f"{place}.{key}" if place else key)
-            if found:
-                return found
-        return None
-    return None if before == now else f"{place} was {before!r}, is {now!r}"
 
 
 def _default_folder(job: Job, resume: bool) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from veracausa.models.cuda_graph import capture, reset_optimizer_state
+from veracausa.models.runner import capture, reset_optimizer_state
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

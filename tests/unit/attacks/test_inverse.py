@@ -15,7 +15,7 @@ from veracausa.attacks.fitting import batch_size, kept_as, one_cycle, reconstruc
 from veracausa.attacks.methods.features.inverse import InverseNetwork, InverseOptions, linear_is_affordable
 from veracausa.errors import InputError, RunError
 from veracausa.metrics.leakage import blind_guesses, blind_mse, leakage, table_leakage
-from veracausa.models.input_scaling import RobustInputScaling
+from veracausa.models.layers import RobustInputScaling
 
 
 def rng(seed: int = 0) -> torch.Generator:
@@ -66,7 +66,7 @@ def test_a_few_huge_rows_do_not_hide_the_others(monkeypatch) -> None:
     payloads[torch.rand(400, generator=rng(7)) < 0.04] *= 1e5
     leaks = {}
     for heavy in (0.75, 2.0):  # at 2 nothing is ever levelled
-        monkeypatch.setattr("veracausa.models.input_scaling.HEAVY", heavy)
+        monkeypatch.setattr("veracausa.models.layers.HEAVY", heavy)
         network = InverseNetwork(options()).fit(payloads[:300], rows[:300], rng())
         leaks[heavy] = leaked(network, payloads, rows)
     assert leaks[0.75] > 0.6

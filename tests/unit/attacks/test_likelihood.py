@@ -103,7 +103,7 @@ def test_the_victims_model_keeps_its_mode_its_weights_and_has_no_gradients() -> 
     before = {name: value.clone() for name, value in bottom.state_dict().items()}
 
     def transmit(rows: Tensor) -> Tensor:
-        return defense.transmitted(rows, torch.arange(len(rows)))
+        return defense.deterministic_payload(rows, torch.arange(len(rows)))
 
     payloads = transmit(ROWS).detach()
     guess, _ = attacked(transmit, payloads, view(transmit, payload=(4, 4, 4)), iterations=300)

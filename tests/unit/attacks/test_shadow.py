@@ -12,6 +12,7 @@ from veracausa.attacks.defended_shadow import DefendedShadow, standardised
 from veracausa.attacks.methods.features.shadow import Shadow, ShadowOptions
 from veracausa.audit.live_training import restored, run_live
 from veracausa.defenses.base import Defense
+from veracausa.defenses.protocols import Prepares
 from veracausa.errors import InputError
 from veracausa.registry import Options
 
@@ -19,7 +20,7 @@ SMALL = {"channels": 8, "blocks": 1, "lr_simulator": 1e-2, "lr_decoder": 3e-3, "
 READER = {"epochs": 15, "batch_size": 32, "reader_blocks": 1, "reader_channels": 8}
 
 
-class Squared(Defense):
+class Squared(Defense, Prepares):
     """Sends every other value's sign away: no decoder of plain outputs knows that."""
 
     def protect(self, r: Tensor, x: Tensor, ids: Tensor) -> Tensor:

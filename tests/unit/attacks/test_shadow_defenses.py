@@ -19,6 +19,7 @@ from veracausa.data.vertical import Part
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Defense
 from veracausa.defenses.causshield import CausShield
+from veracausa.defenses.protocols import HasLayers, Prepares, Scheduled, resampling
 from veracausa.models.cut import payload_shape
 
 ROWS, BATCH, EPOCHS, CLASSES = 64, 32, 4, 3
@@ -46,7 +47,8 @@ UNCHANGED = ("none", "nopeek", "ressfl")
 def make(name: str) -> Defense:
     kind = name.partition("-")[0]
     defense: Defense = defenses.get(kind)(defenses.options(kind)(name=kind, **SETTINGS.get(name, {})))
-    defense.plan(EPOCHS)
+    if isinstance(defense, Scheduled):
+        defense.on_schedule(EPOCHS)
     return defense
 
 
@@ -63,7 +65,7 @@ def labels(x: Tensor) -> Tensor:
 def bottom(defense: Defense) -> nn.Sequential:
     with seeding.drawing_from(seeding.generator(0, "model")):
         model = nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(), nn.MaxPool2d(2))
-        layers = defense.layers((6, 4, 4))
+        layers = defense.layers((6, 4, 4)) if isinstance(defense, HasLayers) else None
     if layers is not None:
         model.append(layers)
     return model
@@ -74,7 +76,8 @@ def trained(name: str) -> tuple[Defense, nn.Sequential, list[int]]:
     defense, x = make(name), rows(1)
     model = bottom(defense)
     defense.bind(model, torch.optim.SGD(model.parameters(), lr=1e-3), seeding.generator(1, "training"))
-    defense.prepare(Part(ROWS, x))
+    if isinstance(defense, Prepares):
+        defense.prepare(Part(ROWS, x))
     size = payload_shape(model, (3, 8, 8))
     with seeding.drawing_from(seeding.generator(2, "top")):
         top = nn.Linear(int(torch.tensor(size).prod()), CLASSES)
@@ -123,7 +126,7 @@ def shadow_of(name: str, model: nn.Module) -> DefendedShadow:
 
 def change(defense: Defense, x: Tensor) -> float:
     """How far what is sent lies from what the model itself gives, as a share of its size."""
-    with torch.no_grad(), defense.redrawing(toys.rng(3)):
+    with torch.no_grad(), resampling(defense, toys.rng(3)):
         ids = torch.arange(BATCH)
         sent = defense.infer(x[:BATCH], ids)
         # CausShield's generator runs on the batch's statistics: the plain model on the same, or the mode is compared.

@@ -14,6 +14,7 @@ from veracausa.bench.defenses import OFFLINE, VARIANTS, Effort, Variant, defense
 from veracausa.bench.rows import Row, print_rows, write_rows
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Context, Defense
+from veracausa.defenses.protocols import Prepares
 from veracausa.errors import InputError
 from veracausa.registry import Options
 from veracausa.testing.synthetic import BATCH, toy_data, toy_job
@@ -54,7 +55,7 @@ class Adapts(Defense):
         return r
 
 
-class Prepares(Defense):
+class PreparesSlowly(Defense, Prepares):
     def prepare(self, data: Any, progress: Any = None) -> None:
         Clock.now += 5 + 0.5 * len(data)
 
@@ -71,7 +72,7 @@ def sleepy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(Defense, "forward", forward)
     defenses.names()
     defenses.register("sleeps", Options)(Sleeps)
-    defenses.register("prepares", Options)(Prepares)
+    defenses.register("prepares", Options)(PreparesSlowly)
     defenses.register("adapts", Options)(Adapts)
     yield
     for name in ("sleeps", "prepares", "adapts"):

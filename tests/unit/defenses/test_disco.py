@@ -13,8 +13,8 @@ from torch import nn
 
 from resumed import assert_resumes
 from veracausa.defenses.methods.disco import Disco, DiscoOptions, soft_gate
+from veracausa.defenses.proxy_adversary import score_net
 from veracausa.defenses.risk_map import STRICT, fault
-from veracausa.defenses.score_net import score_net
 from veracausa.metrics.jacobian import RowJacobian
 from veracausa.models.zoo.resnet import BasicBlock
 from veracausa.runs.store import same

@@ -31,7 +31,7 @@ def two_colourings(rows: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
     return lab_to_rgb(first), lab_to_rgb(second)
 
 
-@pytest.mark.parametrize("how", ["forward", "infer", "transmitted"])
+@pytest.mark.parametrize("how", ["forward", "infer", "deterministic_payload"])
 def test_colour_does_not_reach_the_wire(how, defense):
     first, second = two_colourings()
     ids = torch.arange(4)
@@ -46,7 +46,7 @@ def test_colour_does_not_reach_the_wire(how, defense):
 
 def test_the_map_can_be_differentiated(defense):
     x = two_colourings()[0].requires_grad_()
-    defense.transmitted(x, torch.arange(4)).sum().backward()
+    defense.deterministic_payload(x, torch.arange(4)).sum().backward()
     assert x.grad.isfinite().all()
     assert x.grad.abs().sum() > 0
 

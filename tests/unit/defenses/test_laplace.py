@@ -50,8 +50,8 @@ def test_training_noise_is_fresh_or_fixed_and_inference_noise_is_always_fixed():
     assert torch.equal(sent(fixed), sent(fixed))
     assert torch.equal(fixed.infer(X, IDS), fixed.forward(X, IDS, 0)[0])
     assert torch.equal(fresh.infer(X, IDS)[5:9], fresh.infer(X[5:9], IDS[5:9]))
-    assert fresh.random
-    assert not fixed.random
+    assert fresh.is_stochastic
+    assert not fixed.is_stochastic
 
 
 def test_an_audit_gets_other_draws_and_averages_them_away():
@@ -60,9 +60,9 @@ def test_an_audit_gets_other_draws_and_averages_them_away():
         defense = bound("laplace", linear(4, 6), noise=noise)
         before = defense.rng.get_state()
         asked = defense.infer(X, IDS)
-        with defense.redrawing(rng):
+        with defense.resampling(rng):
             mean = torch.stack([defense.infer(X, IDS) for _ in range(100)]).mean(0)
-        error = (mean - defense.transmitted(X, IDS).detach()).std() / math.sqrt(2)
+        error = (mean - defense.deterministic_payload(X, IDS).detach()).std() / math.sqrt(2)
         assert float(error) == pytest.approx(0.1, rel=0.15)
         assert torch.equal(defense.infer(X, IDS), asked)
         assert torch.equal(defense.rng.get_state(), before)

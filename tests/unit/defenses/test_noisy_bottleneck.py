@@ -34,7 +34,7 @@ def bound(shape=(3, 6, 5), rows=32, **settings) -> tuple[NoisyBottleneck, torch.
     """A defense on a small bottom of its own, prepared, told of three exchanges; and rows."""
     x = torch.rand(rows, *shape, generator=seeding.generator(0, "rows"))
     defense = NoisyBottleneck(NoisyBottleneckOptions(**settings))
-    defense.plan(3)
+    defense.on_schedule(3)
     with seeding.drawing_from(seeding.generator(0)):
         own = nn.Conv2d(shape[0], 6, 3, padding=1) if len(shape) == 3 else nn.Linear(shape[0], 6)
         expected = MAPS if len(shape) == 3 else (6,)
@@ -118,7 +118,7 @@ def test_noise_has_the_stated_deviation(mode):
     noise = payload - context.payload.detach()
     assert noise.std().item() == pytest.approx(wanted, rel=0.03)
     assert defense.noise_std(payload, x).item() == pytest.approx(wanted)
-    asked = defense.infer(x, torch.arange(128)) - defense.transmitted(x, torch.arange(128))
+    asked = defense.infer(x, torch.arange(128)) - defense.deterministic_payload(x, torch.arange(128))
     assert asked.std().item() == pytest.approx(wanted, rel=0.03)
 
 
@@ -128,23 +128,23 @@ def test_which_noise_is_new_and_which_is_not():
         defense, x = bound(noise_mode=mode)
         sent = [payload - context.payload.detach() for payload, context in (defense.forward(x, ids, i) for i in (0, 1))]
         assert torch.allclose(sent[0], sent[1], atol=1e-5) != new
-        assert defense.random == new
-        first = defense.infer(x, ids) - defense.transmitted(x, ids)
+        assert defense.is_stochastic == new
+        first = defense.infer(x, ids) - defense.deterministic_payload(x, ids)
         if mode == "fixed":  # in training as at inference
             torch.testing.assert_close(first, sent[0], atol=1e-5, rtol=1e-5)
         payload, context = defense.forward(x, ids, 2)
         defense.backward(context, torch.ones_like(payload))
-        second = defense.infer(x, ids) - defense.transmitted(x, ids)
+        second = defense.infer(x, ids) - defense.deterministic_payload(x, ids)
         # The bottom has moved: accounted noise is new at every state of it.
         assert torch.allclose(first, second, atol=1e-5) == (mode != "accounted")
-        with defense.redrawing(seeding.generator(3)):
+        with defense.resampling(seeding.generator(3)):
             again = [defense.infer(x, ids) for _ in range(2)]
         assert not torch.equal(*again), "an attacker that learns from rows of its own could know their noise by heart"
 
 
 def test_a_row_that_has_crossed_as_planned_says_nothing_and_learns_nothing():
     defense, x = bound(noise_mode="accounted", exchanges=3)
-    defense.plan(2)
+    defense.on_schedule(2)
     few = torch.tensor([4, 4, 9, 4])
     payload, context = defense.forward(x[few], few, 0)
     assert (payload.flatten(1) != 0).any(1).tolist() == [True, True, True, False]
@@ -161,7 +161,7 @@ def test_a_row_that_has_crossed_as_planned_says_nothing_and_learns_nothing():
 
 def test_with_fewer_exchanges_a_rows_last_payload_is_repeated_and_still_teaches():
     defense, x = bound(noise_mode="accounted", exchanges=3)
-    defense.plan(4)
+    defense.on_schedule(4)
     assert defense.deviation == pytest.approx(3**0.5)
     ids, sent = torch.arange(32), []
     for step in range(5):

@@ -139,7 +139,7 @@ def test_without_strength_it_is_an_undefended_party_to_the_last_bit():
             payload, context = defense.forward(x, ids, step)
             defense.backward(context, torch.randn(payload.shape, generator=generator(step)), 2)
         bottoms.append([defense.bottom.state_dict(), defense.rng.get_state()])
-        assert defense.diagnose(x, ids) == {}
+    assert bound(strength=0.0).diagnose(x, ids) == {}
     assert same(*bottoms)
 
 
@@ -190,7 +190,7 @@ def test_transfer_starts_from_the_pretrained_bottom_and_goes_on_slowly():
     defense.prepare(Part(ROWS, (x * 255).byte()), shares.append)
     assert shares[-1] == 1
     assert same(defense.bottom.state_dict(), untouched)  # an attacker that only asks keeps its own model
-    assert 0 < defense.gates()["source_accuracy"] <= 1
+    assert 0 < defense.quality_checks()["source_accuracy"] <= 1
     assert not same(defense.prepared()["weights"], untouched)
     payload, context = defense.forward(x, ids, 0)
     before = copy.deepcopy(defense.prepared()["weights"])

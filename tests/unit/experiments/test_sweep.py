@@ -12,6 +12,7 @@ from pydantic import Field
 from veracausa.config import load_job
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Defense
+from veracausa.defenses.protocols import Stochastic
 from veracausa.errors import InputError, RunError
 from veracausa.experiments.frontier import sweep as sweeping
 from veracausa.experiments.frontier.budget import Budget, OutOfTime, seconds_of, written_budget
@@ -38,8 +39,8 @@ class WeakOptions(Options):
     depth: int = 1
 
 
-class Random(Defense):
-    random = True  # type: ignore[assignment]
+class Random(Defense, Stochastic):
+    pass
 
 
 class Slow(Defense):

@@ -12,7 +12,7 @@ from veracausa import seeding
 from veracausa.attacks.live.knowledge import AdversaryKnowledge
 from veracausa.config import Job
 from veracausa.errors import InputError, WireError
-from veracausa.models.adapters import build_adapter
+from veracausa.models.cut import build_adapter
 from veracausa.registry import Options
 from veracausa.runs.store import same
 from veracausa.testing.defense import check_defense

@@ -12,7 +12,7 @@ import torch
 
 import veracausa
 from veracausa.errors import InputError, RunError
-from veracausa.training.placement import choose_device
+from veracausa.models.runner import choose_device
 from veracausa.training.split.active import diverged
 
 JOB: dict[str, Any] = {

@@ -13,8 +13,7 @@ import slow_defense
 import veracausa
 from veracausa.errors import PeerLost, RunError
 from veracausa.runs.store import deserialize_state
-from veracausa.training.split.heartbeat import Heartbeat, await_ready
-from veracausa.training.split.protocol import READY
+from veracausa.training.split.protocol import READY, Heartbeat, await_ready
 from veracausa.wire.threads import Turns, run_threads, thread_links
 
 OWN = "slow_defense:small_network"
@@ -204,9 +203,9 @@ class Rounds(slow_defense.Slow):
     def infer(self, x, ids):
         return super().infer(x, ids).round()
 
-    def transmitted(self, x, ids):
+    def deterministic_payload(self, x, ids):
         with torch.no_grad():
-            return super().transmitted(x, ids).round()
+            return super().deterministic_payload(x, ids).round()
 
 
 class Thousandths(slow_defense.Slow):
@@ -215,8 +214,8 @@ class Thousandths(slow_defense.Slow):
     def infer(self, x, ids):
         return (1000 * super().infer(x, ids)).round() / 1000
 
-    def transmitted(self, x, ids):
-        return (1000 * super().transmitted(x, ids)).round() / 1000
+    def deterministic_payload(self, x, ids):
+        return (1000 * super().deterministic_payload(x, ids)).round() / 1000
 
 
 class Zeros(slow_defense.Slow):
@@ -225,14 +224,14 @@ class Zeros(slow_defense.Slow):
     def infer(self, x, ids):
         return 0 * super().infer(x, ids)
 
-    def transmitted(self, x, ids):
-        r = super().transmitted(x, ids)
+    def deterministic_payload(self, x, ids):
+        r = super().deterministic_payload(x, ids)
         return r - r.detach()
 
 
 class Diverged(slow_defense.Slow):
-    def transmitted(self, x, ids):
-        return super().transmitted(x, ids) / 0
+    def deterministic_payload(self, x, ids):
+        return super().deterministic_payload(x, ids) / 0
 
 
 @pytest.mark.parametrize(

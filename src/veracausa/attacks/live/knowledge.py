@@ -17,9 +17,9 @@ from veracausa.data.vertical import VerticalDataset
 from veracausa.defenses.base import Defense
 from veracausa.errors import InputError
 from veracausa.events import ProgressCallback
+from veracausa.models.runner import choose_device, to_device
 from veracausa.registry import Options, did_you_mean
 from veracausa.training.hooks import Predict as Top
-from veracausa.training.placement import choose_device, to_device
 from veracausa.training.split.halves import DefendedBottom, build_defended, make_defense
 from veracausa.training.split.program import Schema
 

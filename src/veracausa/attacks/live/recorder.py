@@ -11,9 +11,9 @@ from torch import Tensor
 from veracausa.attacks.base import Exchange
 from veracausa.attacks.transcript import Head, TranscriptWriter
 from veracausa.config import Job
+from veracausa.models.runner import wire_dtype
 from veracausa.runs.store import Store
 from veracausa.training.hooks import ActivePartyHook, FederationInfo
-from veracausa.training.placement import wire_dtype
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -16,10 +16,10 @@ from veracausa import seeding
 from veracausa.defenses.causshield import losses
 from veracausa.defenses.causshield import masker as dimensions
 from veracausa.defenses.causshield.batch_norm import SplitBatchNorm, held_batch
-from veracausa.defenses.causshield.cuda_graph import Captured
 from veracausa.defenses.causshield.masker import build_masker, gumbel, iterative_softmax, top_k, upper_count
 from veracausa.defenses.causshield.options import CausShieldOptions
-from veracausa.models.dropout import bind_dropout
+from veracausa.models.layers import bind_dropout
+from veracausa.models.runner import WARM_UP, Precision, cudnn_benchmark, device_of, record, side_stream
 
 log = logging.getLogger(__name__)
 
@@ -46,15 +46,14 @@ class Adaptation:
         rows: int,
         options: CausShieldOptions,
         seed: int,
-        precision: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        precision: Precision = nullcontext,
         graphs: bool = False,
         compiled: bool = False,
     ) -> None:
         self.bottom, self.options, self.shape, self.rows, self.precision = bottom, options, shape, rows, precision
         self.reading = dimensions.choose_reading(options.dimensions, shape, rows)
         self.count = dimensions.count(shape, self.reading, options.patch)
-        weight = next(bottom.parameters(), None)
-        self.device = weight.device if weight is not None else torch.device("cpu")
+        self.device = device_of(bottom)
         wide = any(p.ndim == 4 and not p.is_contiguous() for p in bottom.parameters())
         self.layout = torch.channels_last if wide else torch.preserve_format
         self.draws = torch.Generator(self.device)
@@ -86,7 +85,7 @@ class Adaptation:
         self.masker_momenta = [self._momentum(parameter) for parameter in scoring]
         self._statistics = _has_batch_statistics(self.generator)
         self._views: SplitBatchNorm | None = None
-        self._apart = False
+        self._views_split = False
         self.objective: Objective = self.plain_objective
         self._simpler: list[Objective] = []
         # Compiled, the products of a reading with more dimensions than samples end at a misaligned address (H200).
@@ -95,7 +94,7 @@ class Adaptation:
             self._compile()
         self.loss = torch.zeros((), device=self.device)
         self._graphs = graphs and self.device.type == "cuda"
-        self._captured: dict[int, Captured] = {}
+        self._captured: dict[int, _Captured] = {}
 
     def _compile(self) -> None:
         """Fuse what lies between the convolutions; both views pass at once where their statistics can be kept apart."""
@@ -112,7 +111,7 @@ class Adaptation:
 
     # Where the generator starts.
 
-    def restart(self) -> None:
+    def reset_to_bottom(self) -> None:
         """Make G the bottom model again, in place, with fresh momentum."""
         with torch.no_grad():
             for mine, others in self._copies:
@@ -120,7 +119,7 @@ class Adaptation:
         if self.momenta:
             torch._foreach_zero_(self.momenta)
 
-    def pull(self, share: float) -> None:
+    def pull_towards_bottom(self, share: float) -> None:
         """Move G's weights this share of the way to the bottom's."""
         with torch.no_grad():
             torch._foreach_lerp_(list(self.generator.parameters()), list(self.bottom.parameters()), share)
@@ -157,7 +156,7 @@ class Adaptation:
     def iterate(self, x: Tensor, surrogate: Tensor) -> None:
         """One inner iteration; `loss` is the generator's before it."""
         if self._graphs and len(x) not in self._captured and len(self._captured) < SIZES:
-            self._captured[len(x)] = Captured(self, x, surrogate, next(iter(self._captured.values()), None))
+            self._captured[len(x)] = _Captured(self, x, surrogate, next(iter(self._captured.values()), None))
         if len(x) in self._captured:
             self._captured[len(x)].iterate(x, surrogate)
         else:
@@ -194,13 +193,13 @@ class Adaptation:
         if self._views is None or objective == self.plain_objective:
             yield
             return
-        self._views.apart(2)
-        self._apart = True
+        self._views.set_views(2)
+        self._views_split = True
         try:
             yield
         finally:
-            self._views.apart(1)
-            self._apart = False
+            self._views.set_views(1)
+            self._views_split = False
 
     def plain_objective(self, x: Tensor, surrogate: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
         """The generator's loss (Eq. 19), and its sum with the masker's (Eqs. 17-18).
@@ -232,7 +231,7 @@ class Adaptation:
 
     def _both(self, x: Tensor, surrogate: Tensor) -> tuple[Tensor, Tensor]:
         """G of the rows and of their surrogates; batch statistics are each view's own unless the reading joins them."""
-        if self.options.batch_norm == "train_separate" and self._statistics and not self._apart:
+        if self.options.batch_norm == "train_separate" and self._statistics and not self._views_split:
             return self.generator(x), self.generator(surrogate)
         r, other = self.generator(torch.cat([x, surrogate])).chunk(2)
         return r, other
@@ -259,7 +258,7 @@ class Adaptation:
         with torch.no_grad(), self.precision():
             return self.generator(x)  # type: ignore[no-any-return]
 
-    def frozen(self, x: Tensor) -> Tensor:
+    def payload_eval(self, x: Tensor) -> Tensor:
         """G's output with the statistics it gathered, not the batch's; differentiable."""
         self._set_mode(False)
         try:
@@ -267,7 +266,7 @@ class Adaptation:
         finally:
             self._set_mode(True)
 
-    def held(self, x: Tensor, adapting: bool) -> tuple[nn.Module, nn.Module | None]:
+    def frozen_modules(self, x: Tensor, adapting: bool) -> tuple[nn.Module, nn.Module | None]:
         """Copies of G and, where a mask is sent, of ω, that give for these rows what is sent; their statistics held."""
         self._set_mode(adapting)
         generator = held_batch(self.generator, x)
@@ -300,7 +299,7 @@ class Adaptation:
         """The representations as (samples, dimensions)."""
         return dimensions.as_matrix(r, self.reading, self.options.patch)
 
-    def laid_out(self, x: Tensor) -> Tensor:
+    def to_memory_format(self, x: Tensor) -> Tensor:
         """Rows in the memory format of the bottom's weights."""
         if x.ndim == 4 and self.layout is torch.channels_last:
             return x.contiguous(memory_format=torch.channels_last)
@@ -309,7 +308,7 @@ class Adaptation:
     # State.
 
     @contextmanager
-    def borrowed(self) -> Iterator[None]:
+    def preserving_state(self) -> Iterator[None]:
         """Whatever happens to G and ω inside the block is undone afterwards: for inference and diagnostics."""
         held = self._tensors()
         # Detached: a clone with a graph would tie the weights' gradients to this stream, and break a capture.
@@ -349,6 +348,45 @@ class Adaptation:
         training = training and self.options.batch_norm != "eval"
         if self.generator.training != training:
             self.generator.train(training)
+
+
+class _Captured:
+    """One inner iteration and one pass of G as CUDA graphs over buffers of their own.
+
+    Graphs of further sizes take their memory from the first one's pool: nothing of a replay is needed after it but
+    what was copied out. They are replayed too rarely to pay for a trial of convolution algorithms.
+    """
+
+    def __init__(self, owner: Adaptation, x: Tensor, surrogate: Tensor, first: _Captured | None = None) -> None:
+        self.x, self.surrogate, self.owner = x.clone(), surrogate.clone(), owner
+        self.side: torch.cuda.Stream = first.side if first else torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self.iteration, self.passing = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        with owner.preserving_state(), nullcontext() if first else cudnn_benchmark():
+            with side_stream(self.side):
+                for _ in range(WARM_UP):
+                    owner.iteration(self.x, self.surrogate)
+                    self._pass()
+            self.iteration.register_generator_state(owner.draws)
+            self.passing.register_generator_state(owner.draws)
+            pool = first.iteration.pool() if first else None
+            record(self.iteration, lambda: owner.loss.copy_(owner.iteration(self.x, self.surrogate)), pool)
+            self.output = record(self.passing, self._pass, self.iteration.pool())
+
+    def iterate(self, x: Tensor, surrogate: Tensor) -> None:
+        if x.data_ptr() != self.x.data_ptr():
+            self.x.copy_(x)
+            self.surrogate.copy_(surrogate)
+        self.iteration.replay()
+
+    def payload(self, x: Tensor) -> Tensor:
+        if x.data_ptr() != self.x.data_ptr():
+            self.x.copy_(x)
+        self.passing.replay()
+        return self.output.clone()
+
+    def _pass(self) -> Tensor:
+        with torch.no_grad(), self.owner.precision():
+            return self.owner.generator(self.x)  # type: ignore[no-any-return]
 
 
 def _of_the_compiler(error: Exception) -> bool:

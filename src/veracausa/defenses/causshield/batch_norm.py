@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from veracausa.models.dropout import Dropout
+from veracausa.models.layers import Dropout
 
 _SPLITTABLE = (nn.BatchNorm1d, nn.BatchNorm2d)
 
@@ -30,7 +30,7 @@ class SplitBatchNorm:
             for norm in self.norms:
                 norm.__class__ = _PER_VIEW[type(norm)]
 
-    def apart(self, views: int) -> None:
+    def set_views(self, views: int) -> None:
         """From now on the model takes this many views a batch."""
         for norm in self.norms:
             norm.views = views  # type: ignore[assignment]

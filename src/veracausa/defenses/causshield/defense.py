@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
+from torch.optim import Optimizer
 
 from veracausa import seeding
 from veracausa.data.vertical import Part
 from veracausa.defenses import defenses
-from veracausa.defenses.base import Context, Defense, unheard
+from veracausa.defenses.base import Context, Defense
 from veracausa.defenses.causshield.adaptation import Adaptation
 from veracausa.defenses.causshield.batch_norm import drops
-from veracausa.defenses.causshield.diagnostics import diagnostics
+from veracausa.defenses.causshield.losses import diagnostics
 from veracausa.defenses.causshield.options import CausShieldOptions
 from veracausa.defenses.causshield.surrogates import surrogates
 from veracausa.defenses.causshield.surrogates.collect import SurrogateSet, collect, resolve
+from veracausa.defenses.protocols import Advances, BatchDependent, Diagnoses, Prepares, no_progress
 from veracausa.defenses.risk_map import NotDifferentiable, RiskMap, Transmit
 from veracausa.errors import InputError
 from veracausa.events import ProgressCallback
-from veracausa.models.dry_pass import eval_mode
+from veracausa.models.runner import Runner, device_of, eval_mode
 
 ADAPTED_ROWS = 16
 """Fewer rows than this have no statistics to adapt to: at inference they get the last generator of the training."""
 
 REHEARSED = 10
 """Exchanges after which a masker, and a generator that is pulled, stand about where a long training leaves them."""
-
-_HOW = {"graphs": True, "compiled": False}
-"""How to run, where whoever binds the defense does not say."""
 
 
 @dataclass
@@ -43,7 +41,7 @@ class _Shielded(Context):
 
 
 @defenses.register("causshield", CausShieldOptions)
-class CausShield(Defense):
+class CausShield(Defense, Prepares, BatchDependent, Advances, Diagnoses):
     """Sends what a copy of the bottom gives that has learnt, without labels, to answer a row and its surrogate alike.
 
     That copy, the generator G, is adapted for `iterations` steps to make a row and its surrogate agree in every
@@ -71,13 +69,7 @@ class CausShield(Defense):
         self.done = self.options.iterations
         """How many inner iterations the last exchange had."""
 
-    def bind(
-        self,
-        bottom: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        rng: torch.Generator,
-        runner: Callable[[Tensor], Tensor] | None = None,
-    ) -> None:
+    def bind(self, bottom: nn.Module, optimizer: Optimizer, rng: Generator, runner: Runner | None = None) -> None:
         super().bind(bottom, optimizer, rng, runner)
         # Without iterations nothing is drawn: the party is then to the last bit an undefended one.
         self.seed = self._draw() if self.options.iterations else 0
@@ -90,7 +82,7 @@ class CausShield(Defense):
             settings = resolve(self.options.surrogate, shape)
             surrogates.get(settings.name)(settings).check(torch.Size(shape))
 
-    def prepare(self, data: Part | Tensor, progress: ProgressCallback = unheard) -> None:
+    def prepare(self, data: Part | Tensor, progress: ProgressCallback = no_progress) -> None:
         """Make a surrogate of every training row; a plain tensor of rows will do."""
         self.data = data if isinstance(data, Part) else Part(len(data), data)
         if self.options.iterations:
@@ -105,15 +97,15 @@ class CausShield(Defense):
     def load_prepared(self, kept: Mapping[str, Any], data: Part | None = None) -> None:
         self.data = data
         if kept:
-            device = next(self.bottom.parameters()).device
+            device = device_of(self.bottom)
             self.surrogates = SurrogateSet.from_state(kept["surrogates"], self.options.surrogate, device)
             self.index = kept["index"]
 
-    def gates(self) -> dict[str, float | bool | str]:
+    def quality_checks(self) -> dict[str, float | bool | str]:
         """How good the surrogates are, and what they took."""
         if self.surrogates is None:
             return {}
-        return {**self.surrogates.gates, "seconds": self.surrogates.seconds, "cached": self.surrogates.cached}
+        return {**self.surrogates.quality, "seconds": self.surrogates.seconds, "cached": self.surrogates.cached}
 
     # Training.
 
@@ -135,7 +127,7 @@ class CausShield(Defense):
             r = self.run_bottom(sent_for)
             payload = r.detach()
         else:
-            payload = adaptation.payload(sent_for) if len(x) > 1 else adaptation.frozen(sent_for).detach()
+            payload = adaptation.payload(sent_for) if len(x) > 1 else adaptation.payload_eval(sent_for).detach()
         mask = adaptation.mask(payload) if self.options.mask == "hard_topk" else None
         if mask is not None:
             payload = payload * mask
@@ -189,16 +181,16 @@ class CausShield(Defense):
         """Put the generator where this exchange's adaptation begins."""
         scope = self.options.scope
         if scope == "batch":
-            adaptation.restart()
+            adaptation.reset_to_bottom()
         elif scope == "persistent":
-            adaptation.pull(self.options.pull)
+            adaptation.pull_towards_bottom(self.options.pull)
         elif learning and self.adapted_epoch != self.epoch:
-            adaptation.restart()
+            adaptation.reset_to_bottom()
             self._adapt_for_epoch(adaptation)
             self.adapted_epoch = self.epoch
             self.offset = adaptation.offset() if scope == "offset" else None
         elif self.offset is not None:
-            adaptation.restart()
+            adaptation.reset_to_bottom()
             adaptation.add(self.offset)
 
     def _adapt(self, adaptation: Adaptation, x: Tensor, surrogate: Tensor) -> int:
@@ -213,10 +205,10 @@ class CausShield(Defense):
         chosen = seeding.generator(self._draw())
         for i in range(self.iterations()):
             ids = held[torch.randint(len(held), (min(adaptation.rows, len(held)),), generator=chosen)]
-            x = adaptation.laid_out(self.data.take(ids))
+            x = adaptation.to_memory_format(self.data.take(ids))
             adaptation.adapt(x, self.surrogate_of(x, ids, i), 1)
 
-    def stand_at(self, epochs: int, batch: int) -> None:
+    def advance_to(self, epochs: int, batch: int) -> None:
         """M of that moment, and what is learnt once an epoch or from exchange to exchange, on the rows of `prepare`."""
         if not self.options.iterations or self.surrogates is None or self.data is None:
             return
@@ -229,7 +221,7 @@ class CausShield(Defense):
         by_epoch = self.options.scope in ("epoch", "offset")
         for step in range(1 if by_epoch else REHEARSED):
             ids = held[torch.randint(len(held), (min(adaptation.rows, len(held)),), generator=chosen)]
-            x = adaptation.laid_out(self.data.take(ids))
+            x = adaptation.to_memory_format(self.data.take(ids))
             self._start(adaptation)
             self._adapt(adaptation, x, self.surrogate_of(x, ids, step))
         self.seen = epochs * an_epoch
@@ -242,7 +234,7 @@ class CausShield(Defense):
             return super().infer(x, ids)
         adaptation = self._adaptation_for(x)
         pieces = x.chunk(max(1, -(-len(x) // adaptation.rows)))
-        with torch.no_grad(), adaptation.borrowed():
+        with torch.no_grad(), adaptation.preserving_state():
             return torch.cat([self._inferred(adaptation, piece) for piece in pieces])
 
     def _inferred(self, adaptation: Adaptation, x: Tensor) -> Tensor:
@@ -251,7 +243,7 @@ class CausShield(Defense):
             payload = adaptation.payload(sent_for)
         else:
             with adaptation.precision():
-                payload = adaptation.frozen(sent_for)
+                payload = adaptation.payload_eval(sent_for)
         return payload * adaptation.mask(payload, adapting) if self.options.mask == "hard_topk" else payload
 
     def _ready(self, adaptation: Adaptation, x: Tensor) -> tuple[Tensor, bool]:
@@ -261,21 +253,21 @@ class CausShield(Defense):
         surrogate = x
         if adapting or self.options.transmit == "surrogate":
             assert self.surrogates is not None
-            surrogate = adaptation.laid_out(self.surrogates.maker.make(x, seeding.generator(0, "inference")))
+            surrogate = adaptation.to_memory_format(self.surrogates.maker.make(x, seeding.generator(0, "inference")))
         if adapting:
             self._start(adaptation, learning=False)
             self._adapt(adaptation, x, surrogate)
         return surrogate if self.options.transmit == "surrogate" else x, adapting
 
-    def white_box(self, x: Tensor, ids: Tensor) -> Transmit:
+    def frozen_map(self, x: Tensor, ids: Tensor) -> Transmit:
         """The generator that sends these rows together, adapted to them; it and the batch's statistics are held."""
         if not self.options.iterations or self.options.infer == "bottom":
-            return super().white_box(x, ids)
+            return super().deterministic_payload
         adaptation = self._adaptation_for(x)
-        x = adaptation.laid_out(x[: adaptation.rows])
-        with torch.no_grad(), adaptation.borrowed():
+        x = adaptation.to_memory_format(x[: adaptation.rows])
+        with torch.no_grad(), adaptation.preserving_state():
             sent_for, adapting = self._ready(adaptation, x)
-            generator, masker = adaptation.held(sent_for, adapting)
+            generator, masker = adaptation.frozen_modules(sent_for, adapting)
 
         def transmit(rows: Tensor, ids: Tensor) -> Tensor:
             r: Tensor = generator(rows)
@@ -283,8 +275,8 @@ class CausShield(Defense):
 
         return transmit
 
-    def transmitted(self, x: Tensor, ids: Tensor) -> Tensor:
-        return self.white_box(x, ids)(x, ids)
+    def deterministic_payload(self, x: Tensor, ids: Tensor) -> Tensor:
+        return self.frozen_map(x, ids)(x, ids)
 
     def risk_map(self, x: Tensor, ids: Tensor) -> RiskMap | NotDifferentiable:
         """The map while these rows are sent together: a payload depends on its batch, and so does its risk."""
@@ -303,19 +295,19 @@ class CausShield(Defense):
         given = f"the generator as it is adapted to {sent} rows that are sent together"
         if not adapting:
             given = "the generator as the last training exchange left it"
-        return RiskMap(self.white_box(x, ids), self.noise_power, given)
+        return RiskMap(self.frozen_map(x, ids), given=given)
 
     def diagnose(self, x: Tensor, ids: Tensor) -> dict[str, float]:
         """How far these rows' payloads move and in which way, after an adaptation that leaves no trace."""
         if not self.options.iterations or len(x) < ADAPTED_ROWS:
             return {}
         adaptation = self._adaptation_for(x)
-        with adaptation.borrowed():
+        with adaptation.preserving_state():
             adaptation.draws.manual_seed(0)
-            x = adaptation.laid_out(x)
+            x = adaptation.to_memory_format(x)
             surrogate = self.surrogate_of(x, ids, 0)
-            with adaptation.borrowed():  # a copy of the bottom, so that the bottom's statistics and dropout stay
-                adaptation.restart()
+            with adaptation.preserving_state():  # of a copy: the bottom's statistics and dropout stay
+                adaptation.reset_to_bottom()
                 before = adaptation.payload(x)
             self._start(adaptation, learning=False)
             done = self._adapt(adaptation, x, surrogate) or self.iterations()
@@ -347,11 +339,12 @@ class CausShield(Defense):
         return self.adaptation
 
     def _build(self, shape: tuple[int, ...], rows: int) -> None:
-        precision = getattr(self.run_bottom, "precision", nullcontext)
-        graphs, compiled = (getattr(self.run_bottom, name, default) for name, default in _HOW.items())
+        runner = self.run_bottom
         # Compiled is one size of a batch, and a party that lacks some ids has another size in every batch.
-        compiled = compiled and (self.data is None or self.data.present_count() == len(self.data))
-        self.adaptation = Adaptation(self.bottom, shape, rows, self.options, self.seed, precision, graphs, compiled)
+        compiled = runner.compiled and (self.data is None or self.data.present_count() == len(self.data))
+        self.adaptation = Adaptation(
+            *(self.bottom, shape, rows, self.options, self.seed, runner.precision, runner.graphs, compiled)
+        )
 
     def _draw(self) -> int:
         return int(torch.randint(2**62, (), generator=self.rng))
@@ -378,5 +371,5 @@ class CausShield(Defense):
             self._build(tuple(kept["shape"]), kept["rows"])
             assert self.adaptation is not None
             self.adaptation.load_state(kept)
-        device = next(self.bottom.parameters()).device
+        device = device_of(self.bottom)
         self.offset = None if state["offset"] is None else [tensor.to(device) for tensor in state["offset"]]

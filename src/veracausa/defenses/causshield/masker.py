@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from veracausa.models.dropout import Dropout
+from veracausa.models.layers import Dropout
 
 
 def build_masker(

@@ -1,0 +1,1 @@
+"""One file a defense. `causshield` is a package of its own."""

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 from torch.nn import functional as F
+from torch.optim import Optimizer
 
 from veracausa import seeding
 from veracausa.data.vertical import Part
 from veracausa.defenses import defenses
-from veracausa.defenses.base import Context, Defense, unheard
-from veracausa.defenses.proxy_adversary import Precision, ProxyAdversary, Strength, device_of, payload_of, precision_of
+from veracausa.defenses.base import Context, Defense
+from veracausa.defenses.protocols import Diagnoses, Learns, Prepares, no_progress
+from veracausa.defenses.proxy_adversary import Depth, ProxyAdversary, Strength, payload_of, score_net
 from veracausa.defenses.risk_map import RiskMap
-from veracausa.defenses.score_net import Depth, score_net
 from veracausa.events import ProgressCallback
-from veracausa.models.dry_pass import eval_mode
+from veracausa.models.runner import Precision, Runner, device_of, eval_mode
 from veracausa.registry import Options
 
 
@@ -88,7 +89,7 @@ class _Filter:
 
 
 @defenses.register("disco", DiscoOptions)
-class Disco(Defense):
+class Disco(Defense, Prepares, Learns, Diagnoses):
     """Sends gate ⊙ representation; a pruner chooses the gate of every row against a decoder trained on what is sent.
 
     Every exchange is three steps: the adversary learns to read the payload, the bottom follows the partners' gradient
@@ -107,17 +108,11 @@ class Disco(Defense):
     def learns(self) -> bool:
         return True
 
-    def bind(
-        self,
-        bottom: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        rng: torch.Generator,
-        runner: Callable[[Tensor], Tensor] | None = None,
-    ) -> None:
+    def bind(self, bottom: nn.Module, optimizer: Optimizer, rng: Generator, runner: Runner | None = None) -> None:
         super().bind(bottom, optimizer, rng, runner)
         self.seed = int(torch.randint(2**62, (), generator=rng))
 
-    def prepare(self, data: Part, progress: ProgressCallback = unheard) -> None:
+    def prepare(self, data: Part, progress: ProgressCallback = no_progress) -> None:
         """Build pruner and adversary for the party's rows; they learn with the exchanges."""
         if data.features is not None:
             row = tuple(data.features.shape[1:])
@@ -160,7 +155,7 @@ class Disco(Defense):
     def protect(self, r: Tensor, x: Tensor, ids: Tensor) -> Tensor:
         return r * _over_maps(self._held_gate(r, x), r)
 
-    def transmitted(self, x: Tensor, ids: Tensor) -> Tensor:
+    def deterministic_payload(self, x: Tensor, ids: Tensor) -> Tensor:
         """With the gate's own dependence on the row: a gate that opens for some rows tells about them, too."""
         with eval_mode(self.bottom):
             r: Tensor = self.bottom(x)
@@ -170,7 +165,8 @@ class Disco(Defense):
         return r * _over_maps(soft_gate(scores.float(), self.options.ratio, self.options.sharpness), r)
 
     def risk_map(self, x: Tensor, ids: Tensor) -> RiskMap:
-        return RiskMap(self.transmitted, given="the pruner as it is at inference; in training it looks at the batch")
+        given = "the pruner as it is at inference; in training it looks at the batch"
+        return RiskMap(self.deterministic_payload, given=given)
 
     def diagnose(self, x: Tensor, ids: Tensor) -> dict[str, float]:
         """How many channels are kept, what closed gates let through, and how well the adversary reads the payload."""
@@ -186,7 +182,7 @@ class Disco(Defense):
     # Parts.
 
     def _gate(self, r: Tensor, x: Tensor) -> Tensor:
-        with precision_of(self.run_bottom)():
+        with self.run_bottom.precision():
             scores = self._parts(r, x).pruner(r.detach())
         return soft_gate(scores.float(), self.options.ratio, self.options.sharpness)
 
@@ -205,7 +201,7 @@ class Disco(Defense):
         return self.filter
 
     def _build(self, payload: tuple[int, ...], row: tuple[int, ...]) -> None:
-        device, precision = device_of(self.bottom), precision_of(self.run_bottom)
+        device, precision = device_of(self.bottom), self.run_bottom.precision
         self.filter = _Filter(self.options, payload, row, self.seed, device, precision)
 
     def state(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ n² J Jᵀ: along each direction that could be read back, the row is then read w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from pydantic import Field
@@ -17,16 +17,9 @@ from torch import Tensor
 
 from veracausa.data.vertical import Part
 from veracausa.defenses import defenses
-from veracausa.defenses.base import Context, Defense, unheard
-from veracausa.defenses.noise import NoiseDefense, NoiseOptions
-from veracausa.defenses.noise_sources import (
-    Diagonal,
-    FactoredCovariance,
-    NoiseCovariance,
-    NoiseSource,
-    ProductCovariance,
-    SignedCovariance,
-)
+from veracausa.defenses.base import Context, Defense
+from veracausa.defenses.noise import NoiseDefense, NoiseOptions, NoiseSource
+from veracausa.defenses.protocols import Learns, Prepares, no_progress
 from veracausa.defenses.sensitivity import SensitivityOptions, directions, jacobian_of, row_norms
 from veracausa.events import ProgressCallback
 from veracausa.metrics.jacobian import EXTRA, Strongest, truncated_svd
@@ -60,7 +53,7 @@ class InvLOptions(NoiseOptions, SensitivityOptions):
     """Whether n is multiplied by a row's share of what could be read back (InvRE) over the mean of all rows."""
 
 
-class InvL(NoiseDefense):
+class InvL(NoiseDefense, Prepares, Learns):
     """Adds noise whose shape comes from every row's own Jacobian; the gradient goes straight through."""
 
     options: InvLOptions
@@ -78,7 +71,7 @@ class InvL(NoiseDefense):
 
     # Before the first exchange.
 
-    def prepare(self, data: Part, progress: ProgressCallback = unheard) -> None:
+    def prepare(self, data: Part, progress: ProgressCallback = no_progress) -> None:
         if self.options.adaptive == "none":
             return
         held = data.present(torch.arange(len(data))).nonzero().squeeze(1)
@@ -124,7 +117,7 @@ class InvL(NoiseDefense):
         r = x  # nobody looks at it where the directions do not matter
         if self.options.form == "svd" or self.options.adaptive != "none":
             with torch.no_grad():
-                r = self.transmitted(x, torch.arange(len(x)))
+                r = self.deterministic_payload(x, torch.arange(len(x)))
         return x + self._drawn(r, x, draws, learning).view_as(x)
 
     # How strong, and in which directions.
@@ -242,3 +235,72 @@ class InvLENP(InvL):
     """
 
     options: InvLENPOptions
+
+
+class NoiseCovariance(Protocol):
+    """Noise ε with mean 0 for n rows of m values."""
+
+    def draw(self, draws: NoiseSource) -> Tensor:
+        """(n, m) ε."""
+
+    def power(self, u: Tensor) -> Tensor:
+        """(c, n) E[(uᵀε)²] for c vectors u a row, (c, n, m)."""
+
+
+class Diagonal:
+    """Independent in every value, with these standard deviations (n, m)."""
+
+    def __init__(self, deviations: Tensor) -> None:
+        self.deviations = deviations
+
+    def draw(self, draws: NoiseSource) -> Tensor:
+        return self.deviations * draws.normal(*self.deviations.shape)
+
+    def power(self, u: Tensor) -> Tensor:
+        return (u * self.deviations.to(u.dtype)).square().sum(-1)
+
+
+class FactoredCovariance:
+    """Covariance F Fᵀ, F (n, m, k)."""
+
+    def __init__(self, factors: Tensor) -> None:
+        self.factors = factors
+
+    def draw(self, draws: NoiseSource) -> Tensor:
+        w = draws.normal(len(self.factors), self.factors.shape[2])
+        return torch.einsum("nmk,nk->nm", self.factors, w)
+
+    def power(self, u: Tensor) -> Tensor:
+        return torch.einsum("cnm,nmk->cnk", u, self.factors.to(u.dtype)).square().sum(-1)
+
+
+class ProductCovariance:
+    """Covariance J Jᵀ, of a defense's bottom at the rows `x`, by one product with J or Jᵀ."""
+
+    def __init__(self, defense: Defense, x: Tensor, r: Tensor) -> None:
+        self.defense, self.x, self.r = defense, x, r
+
+    def draw(self, draws: NoiseSource) -> Tensor:
+        w = draws.normal(*self.x.shape).flatten(1).to(self.x.dtype)
+        with jacobian_of(self.defense, self.x, self.r) as jacobian:
+            return jacobian.jv(w.unsqueeze(0))[0].float()
+
+    def power(self, u: Tensor) -> Tensor:
+        with jacobian_of(self.defense, self.x, self.r) as jacobian:
+            return jacobian.jtu(u.to(self.r.dtype)).to(u.dtype).square().sum(-1)
+
+
+class SignedCovariance(ProductCovariance):
+    """The diagonal of J Jᵀ by one product: each value of J w is normal with its own variance, and a sign of its own
+    takes the correlations away. Not independent, since all magnitudes come from one w; `deviations` are for `power`."""
+
+    def __init__(self, defense: Defense, x: Tensor, r: Tensor, deviations: Callable[[], Tensor]) -> None:
+        super().__init__(defense, x, r)
+        self.deviations = deviations
+
+    def draw(self, draws: NoiseSource) -> Tensor:
+        along = super().draw(draws)
+        return along * draws.normal(*along.shape).sign()
+
+    def power(self, u: Tensor) -> Tensor:
+        return Diagonal(self.deviations()).power(u)

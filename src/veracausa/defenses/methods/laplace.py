@@ -10,8 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from veracausa.defenses import defenses
-from veracausa.defenses.noise import NoiseDefense, NoiseOptions
-from veracausa.defenses.noise_sources import NoiseSource
+from veracausa.defenses.noise import NoiseDefense, NoiseOptions, NoiseSource
 
 
 class LaplaceOptions(NoiseOptions):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -17,14 +16,14 @@ from torch.func import functional_call
 from veracausa.crypto.randomness import subkey
 from veracausa.data.vertical import Part
 from veracausa.defenses import defenses
-from veracausa.defenses.base import Context, unheard
+from veracausa.defenses.base import Context
 from veracausa.defenses.causshield.losses import decomposition, off_diagonal_weight
 from veracausa.defenses.causshield.masker import as_matrix
 from veracausa.defenses.causshield.options import SurrogateChoice
 from veracausa.defenses.causshield.surrogates import surrogates
 from veracausa.defenses.causshield.surrogates.collect import SurrogateSet, collect, resolve
-from veracausa.defenses.noise import NoiseDefense
-from veracausa.defenses.noise_sources import ExchangeBudget, NoiseSource, PerRowNoise, accounted_deviation
+from veracausa.defenses.noise import ExchangeBudget, NoiseDefense, NoiseSource, PerRowNoise, accounted_deviation
+from veracausa.defenses.protocols import HasLayers, Penalizes, Prepares, Scheduled, no_progress
 from veracausa.errors import InputError
 from veracausa.events import ProgressCallback
 from veracausa.registry import Options
@@ -127,7 +126,7 @@ class _Partly(Context):
 
 
 @defenses.register("noisy_bottleneck", NoisyBottleneckOptions)
-class NoisyBottleneck(NoiseDefense):
+class NoisyBottleneck(NoiseDefense, Scheduled, HasLayers, Prepares, Penalizes):
     """Sends few channels, each of unit variance, plus Gaussian noise; bottom and top learn to live with the noise.
 
     What a payload can carry is limited by its power and the noise, whatever the bottom learns; see `capacity_bits`. It
@@ -155,7 +154,7 @@ class NoisyBottleneck(NoiseDefense):
             settings = resolve(self.options.surrogate, shape)
             surrogates.get(settings.name)(settings).check(torch.Size(shape))
 
-    def plan(self, exchanges: int) -> None:
+    def on_schedule(self, exchanges: int) -> None:
         self.exchanges = self.options.exchanges or exchanges + 1
         self.budget = ExchangeBudget(self.exchanges - 1, exchanges)  # the last is for inference
 
@@ -163,7 +162,7 @@ class NoisyBottleneck(NoiseDefense):
         options = self.options
         return build_bottleneck(shape, options.channels, options.stride, options.kernel)
 
-    def prepare(self, data: Part, progress: ProgressCallback = unheard) -> None:
+    def prepare(self, data: Part, progress: ProgressCallback = no_progress) -> None:
         """Make a surrogate of every training row, where there is a decomposition loss."""
         if self.options.decomposition:
             self.surrogates, self.index = collect(data, self.options.surrogate, progress), data.index
@@ -177,10 +176,10 @@ class NoisyBottleneck(NoiseDefense):
             self.surrogates = SurrogateSet.from_state(kept["surrogates"], self.options.surrogate, device)
             self.index = kept["index"]
 
-    def gates(self) -> dict[str, float | bool | str]:
+    def quality_checks(self) -> dict[str, float | bool | str]:
         if self.surrogates is None:
             return {}
-        return {**self.surrogates.gates, "seconds": self.surrogates.seconds, "cached": self.surrogates.cached}
+        return {**self.surrogates.quality, "seconds": self.surrogates.seconds, "cached": self.surrogates.cached}
 
     # What is sent.
 
@@ -191,10 +190,10 @@ class NoisyBottleneck(NoiseDefense):
         return accounted_deviation(self.options.noise, self.exchanges) if accounted else self.options.noise
 
     @property
-    def random(self) -> bool:
+    def is_stochastic(self) -> bool:
         return self.options.noise_mode != "fixed" and self.options.noise > 0
 
-    def observations(self, exchanges: int) -> int:
+    def distinct_payloads(self, exchanges: int) -> int:
         return min(exchanges, self.exchanges) if self.options.noise_mode == "accounted" else exchanges
 
     def protect(self, r: Tensor, x: Tensor, ids: Tensor) -> Tensor:
@@ -242,7 +241,7 @@ class NoisyBottleneck(NoiseDefense):
         # Not by the runner: a CUDA graph holds one pass, and that of the rows waits for its gradient. And with copies
         # of the statistics: they are to be those of rows, not of surrogates.
         statistics = {name: buffer.clone() for name, buffer in self.bottom.named_buffers()}
-        with getattr(self.run_bottom, "precision", nullcontext)():
+        with self.run_bottom.precision():
             other = functional_call(self.bottom, statistics, (self._surrogate_of(x),))
         a, b = as_matrix(r, "channel"), as_matrix(other, "channel")
         return self.options.decomposition * decomposition(a, b, off_diagonal_weight("auto", *a.shape))
@@ -265,7 +264,7 @@ class NoisyBottleneck(NoiseDefense):
     def diagnose(self, x: Tensor, ids: Tensor) -> dict[str, float]:
         """Signal and noise, how even the channels are, and the most bits that one payload of these rows can carry."""
         with torch.no_grad():
-            r = self.transmitted(x, ids).float()
+            r = self.deterministic_payload(x, ids).float()
         power, deviations = float(r.square().mean()), channel_deviations(r)
         found = {
             **super().diagnose(x, ids),

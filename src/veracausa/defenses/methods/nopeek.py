@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, model_validator
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
+from torch.optim import Optimizer
 
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Context, Defense
+from veracausa.defenses.protocols import Diagnoses
 from veracausa.metrics.distance_correlation import distance_correlation
-from veracausa.models.dry_pass import eval_mode
+from veracausa.models.runner import Runner, device_of, eval_mode
 from veracausa.registry import Options
 
 FEWEST_ROWS = 4
@@ -39,7 +41,7 @@ class NoPeekOptions(Options):
 
 
 @defenses.register("nopeek", NoPeekOptions)
-class NoPeek(Defense):
+class NoPeek(Defense, Diagnoses):
     """Teaches the bottom to lower the distance correlation of rows and payloads; the payload itself is not changed.
 
     The penalty's gradient is taken, clipped and added at the representation, so one backward pass serves both. Batches
@@ -48,16 +50,9 @@ class NoPeek(Defense):
 
     options: NoPeekOptions
 
-    def bind(
-        self,
-        bottom: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        rng: torch.Generator,
-        runner: Callable[[Tensor], Tensor] | None = None,
-    ) -> None:
+    def bind(self, bottom: nn.Module, optimizer: Optimizer, rng: Generator, runner: Runner | None = None) -> None:
         super().bind(bottom, optimizer, rng, runner)
-        weight = next(bottom.parameters(), None)
-        self.skipped = torch.zeros((), device=weight.device if weight is not None else None)
+        self.skipped = torch.zeros((), device=device_of(bottom))
         """Steps whose penalty was not finite and was left out."""
 
     def backward(self, context: Context, grad: Tensor, local_steps: int = 1) -> None:

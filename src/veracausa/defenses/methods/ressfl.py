@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
+from torch.optim import Optimizer
 
 from veracausa.data.images import ImageOptions
 from veracausa.data.sources import datasets
 from veracausa.data.vertical import Part
 from veracausa.defenses import defenses
-from veracausa.defenses.base import Context, Defense, unheard
+from veracausa.defenses.base import Context, Defense
+from veracausa.defenses.protocols import Diagnoses, HasLayers, Penalizes, Prepares, no_progress
 from veracausa.defenses.proxy_adversary import (
     DecoderReading,
     Expert,
     ProxyAdversary,
     Strength,
     check_fits,
-    device_of,
     likeness,
     load_strips,
     payload_of,
-    precision_of,
     train_expert,
 )
 from veracausa.errors import InputError
 from veracausa.events import ProgressCallback
-from veracausa.models.dry_pass import eval_mode, shape_text
+from veracausa.models.runner import Runner, device_of, eval_mode
+from veracausa.models.units import shape_text
 from veracausa.registry import Options
 
 
@@ -88,7 +89,7 @@ class ResSFLOptions(Options):
 
 
 @defenses.register("ressfl", ResSFLOptions)
-class ResSFL(Defense):
+class ResSFL(Defense, HasLayers, Prepares, Penalizes, Diagnoses):
     """Teaches the bottom that a decoder of the party's own cannot read its output; the payload itself is not changed.
 
     The bottom's loss gets + δ·max(0, SSIM(decoder(r), x) − ½). For a table, which has no SSIM, R² stands in its place.
@@ -132,13 +133,7 @@ class ResSFL(Defense):
             )
         return nn.Conv2d(shape[0], kept, 3, padding=1) if len(shape) == 3 else nn.Linear(shape[0], kept)
 
-    def bind(
-        self,
-        bottom: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        rng: torch.Generator,
-        runner: Callable[[Tensor], Tensor] | None = None,
-    ) -> None:
+    def bind(self, bottom: nn.Module, optimizer: Optimizer, rng: Generator, runner: Runner | None = None) -> None:
         super().bind(bottom, optimizer, rng, runner)
         # At strength 0 nothing is drawn: the party is then to the last bit an undefended one.
         self.seed = int(torch.randint(2**62, (), generator=rng)) if self._learns or self.options.source else 0
@@ -150,7 +145,7 @@ class ResSFL(Defense):
 
     # Before the first exchange.
 
-    def prepare(self, data: Part, progress: ProgressCallback = unheard) -> None:
+    def prepare(self, data: Part, progress: ProgressCallback = no_progress) -> None:
         """Build the decoder; with `transfer`, train a copy of the bottom on the source."""
         if data.features is None:
             return
@@ -167,19 +162,19 @@ class ResSFL(Defense):
                 batch_size=self.options.source_batch,
                 lr=self.options.source_lr,
                 seed=self.seed,
-                precision=precision_of(self.run_bottom),
+                precision=self.run_bottom.precision,
                 progress=progress,
             )
 
     def prepared(self) -> dict[str, Any]:
-        return {} if self.expert is None else {"weights": self.expert.weights, "gates": self.expert.gates}
+        return {} if self.expert is None else {"weights": self.expert.weights, "gates": self.expert.quality}
 
     def load_prepared(self, kept: Mapping[str, Any], data: Part | None = None) -> None:
         self.expert = Expert(dict(kept["weights"]), dict(kept["gates"])) if kept else None
 
-    def gates(self) -> dict[str, float | bool | str]:
+    def quality_checks(self) -> dict[str, float | bool | str]:
         """How well the pretrained bottom served the source's task, and how well the decoder read it."""
-        return {} if self.expert is None else dict(self.expert.gates)
+        return {} if self.expert is None else dict(self.expert.quality)
 
     # Training.
 
@@ -241,7 +236,7 @@ class ResSFL(Defense):
         return self.adversary
 
     def _build(self, payload: tuple[int, ...], row: tuple[int, ...]) -> None:
-        options, precision = self.options, precision_of(self.run_bottom)
+        options, precision = self.options, self.run_bottom.precision
         self.adversary = ProxyAdversary(payload, row, options.decoder, options.lr, self.seed, self.device, precision)
 
     def state(self) -> dict[str, Any]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
+from torch.optim import Optimizer
 
 from veracausa.defenses import defenses
 from veracausa.defenses.mask import MaskDefense, largest
 from veracausa.defenses.sensitivity import SensitivityOptions, row_norms
+from veracausa.models.runner import Runner
 
 
 class SoteriaOptions(SensitivityOptions):
@@ -36,13 +38,7 @@ class Soteria(MaskDefense):
 
     options: SoteriaOptions
 
-    def bind(
-        self,
-        bottom: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        rng: torch.Generator,
-        runner: Callable[[Tensor], Tensor] | None = None,
-    ) -> None:
+    def bind(self, bottom: nn.Module, optimizer: Optimizer, rng: Generator, runner: Runner | None = None) -> None:
         super().bind(bottom, optimizer, rng, runner)
         self.seed = int(torch.randint(2**62, (), generator=rng))
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from scipy.special import log_ndtr
 
-from veracausa.defenses.noise_sources import accounted_deviation
+from veracausa.defenses.noise import accounted_deviation
 
 REPLACED = 2.0
 """Another row in place of one: what it added goes, and as much may come."""

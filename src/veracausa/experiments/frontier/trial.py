@@ -14,6 +14,7 @@ from typing import Any
 from veracausa.audit.run import audit_run
 from veracausa.audit.settings import SNAPSHOTS
 from veracausa.config import Job
+from veracausa.defenses.protocols import is_stochastic
 from veracausa.events import Observer
 from veracausa.experiments.frontier.pareto import Trial
 from veracausa.experiments.frontier.plan import Setting
@@ -158,7 +159,7 @@ def plan_trial(setting: Setting, seed: int, base: Job, out: Path, attackers: Att
     told: dict[str, Any] = {"job": job.model_dump(mode="json", exclude=free), "snapshots": attackers.snapshots}
     kept = job.checkpoints.model_copy(update={"moments": attackers.snapshots})
     job = job.model_copy(update={"checkpoints": kept})
-    if make_defense(job, job.parties.passive[0]).random:
+    if is_stochastic(make_defense(job, job.parties.passive[0])):
         attacks.append("averaging")
         record = {"record": True, "victims": attackers.parties}
         job = job.model_copy(update={"transcript": job.transcript.model_copy(update=record)})

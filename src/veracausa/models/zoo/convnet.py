@@ -6,7 +6,7 @@ from pydantic import Field
 from torch import nn
 
 from veracausa.models import ModelOptions, models
-from veracausa.models.input_scaling import centred
+from veracausa.models.layers import centred
 
 
 class ConvNetOptions(ModelOptions):

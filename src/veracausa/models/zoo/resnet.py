@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from veracausa.models import ModelOptions, models
-from veracausa.models.input_scaling import centred
+from veracausa.models.layers import centred
 
 STEM_UNITS = 4
 

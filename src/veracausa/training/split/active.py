@@ -16,14 +16,13 @@ from veracausa.data.vertical import PartyData, Split
 from veracausa.errors import InputError, RunError, WireError
 from veracausa.events import Event, Observer
 from veracausa.models.cut import JoinAxis, build_bottom, build_top, join, payload_shape
+from veracausa.models.runner import Runner, choose_device, fetch_rows, to_device, wire_dtype
 from veracausa.runs.store import Store
 from veracausa.training.evaluate import evaluate, loss_function
 from veracausa.training.hooks import ActivePartyHook, FederationInfo, untouched
 from veracausa.training.optimization import BatchOrder, learning_rate, load_optimizer, make_optimizer, set_learning_rate
-from veracausa.training.placement import Runner, choose_device, fetch_rows, to_device, wire_dtype
 from veracausa.training.split.halves import Adapters, announced
-from veracausa.training.split.heartbeat import await_ready
-from veracausa.training.split.protocol import HELLO, READY, REQUEST, gradient, representation
+from veracausa.training.split.protocol import HELLO, READY, REQUEST, await_ready, gradient, representation
 from veracausa.wire.link import Link
 from veracausa.wire.message import Kind
 
@@ -34,6 +33,9 @@ EXPLODED = 100.0
 
 class ActiveParty:
     """A straight program: draw ids, gather representations, learn, return gradients; evaluate, keep checkpoints."""
+
+    role = "active"
+    defense_name = ""
 
     def __init__(
         self,
@@ -108,6 +110,10 @@ class ActiveParty:
     def modules(self) -> list[nn.Module]:
         """All that it trains: its own bottom where it has one, the top, the adapters."""
         return [*([self.bottom] if self.bottom is not None else []), self.top, *self.adapters.modules.values()]
+
+    def summary(self) -> dict[str, Any]:
+        """Nothing: it sends no payloads."""
+        return {}
 
     def _plan(self) -> None:
         """Which positions are trained on, and how many steps there are, by the policy for missing ids."""

@@ -14,9 +14,10 @@ from veracausa import seeding
 from veracausa.config import Job
 from veracausa.data.vertical import Part
 from veracausa.defenses.base import Defense
+from veracausa.defenses.protocols import Diagnoses
 from veracausa.defenses.risk_map import ROUGH, NotDifferentiable, RiskMap, fault
 from veracausa.metrics.risk import RiskUnavailable, risk_of, rows_at_once
-from veracausa.training.placement import fetch_rows
+from veracausa.models.runner import fetch_rows
 
 Risk = dict[str, float | str | None]
 _MEAN_ROWS = 4096
@@ -65,7 +66,7 @@ class EpochDiagnostics:
         return {**self.last, **took}
 
     def _diagnostics(self) -> dict[str, float | None]:
-        if type(self.defense).diagnose is Defense.diagnose:
+        if not isinstance(self.defense, Diagnoses):
             return {}
         ids = self._sample("diagnostics", self.job.training.batch_size)
         if not len(ids):

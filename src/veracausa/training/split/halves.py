@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from veracausa.config import Job
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Defense
-from veracausa.errors import WireError
-from veracausa.models.adapters import build_adapter
-from veracausa.models.cut import build_bottom, payload_shape
-from veracausa.models.dropout import bind_dropout
+from veracausa.defenses.protocols import HasLayers, Scheduled, contract_fault
+from veracausa.errors import InputError, WireError
+from veracausa.models.cut import build_adapter, build_bottom, payload_shape
+from veracausa.models.layers import bind_dropout
+from veracausa.models.runner import Runner, to_device
 from veracausa.seeding import drawing_from
 from veracausa.training.hooks import untouched
-from veracausa.training.placement import Runner, to_device
 from veracausa.wire.message import Message
 
 
@@ -34,10 +34,13 @@ class DefendedBottom:
 
 
 def make_defense(job: Job, party: str) -> Defense:
-    """The party's defense as the job sets it, told how often a row will cross; not yet bound."""
+    """The party's defense as the job sets it, told how often a row will be sent; not yet bound."""
     options = job.defense_of(party)
     defense: Defense = defenses.get(options.name)(options)
-    defense.plan(job.training.epochs)
+    if fault := contract_fault(type(defense)):
+        raise InputError(f"defense {options.name!r}: {fault}")
+    if isinstance(defense, Scheduled):
+        defense.on_schedule(job.training.epochs)
     return defense
 
 
@@ -57,8 +60,9 @@ def build_defended(
     """
     bottom = build_bottom(job.model, shape, outputs, rng, columns)
     expected = payload_shape(bottom, shape)
+    defense = defense or make_defense(job, party)
     with drawing_from(rng):
-        layers = (defense or make_defense(job, party)).layers(expected)
+        layers = defense.layers(expected) if isinstance(defense, HasLayers) else None
     if layers is None:
         return DefendedBottom(bottom, expected, expected)
     bottom.append(bind_dropout(layers, rng))

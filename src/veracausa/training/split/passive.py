@@ -14,20 +14,22 @@ from veracausa import seeding
 from veracausa.config import Job
 from veracausa.data.vertical import PartyData, Split
 from veracausa.defenses.base import Context, Defense
+from veracausa.defenses.protocols import Prepares
 from veracausa.errors import InputError, WireError
+from veracausa.models.runner import Runner, choose_device, fetch_rows, to_device, wire_dtype
 from veracausa.runs.store import Store
 from veracausa.training.optimization import learning_rate, load_optimizer, make_optimizer, set_learning_rate
-from veracausa.training.placement import Runner, choose_device, fetch_rows, to_device, wire_dtype
 from veracausa.training.split.diagnostics import EpochDiagnostics
 from veracausa.training.split.halves import build_defended, make_defense
-from veracausa.training.split.heartbeat import Heartbeat
-from veracausa.training.split.protocol import HELLO, READY, REQUEST, gradient, representation
+from veracausa.training.split.protocol import HELLO, READY, REQUEST, Heartbeat, gradient, representation
 from veracausa.wire.link import Link
 from veracausa.wire.message import Message
 
 
 class PassiveParty:
     """A straight program: wait for a request, answer it, learn from the gradient that comes back."""
+
+    role = "passive"
 
     def __init__(self, job: Job, data: PartyData, outputs: int) -> None:
         self.job, self.data = job, data
@@ -44,7 +46,7 @@ class PassiveParty:
         self.defense.key = seeding.derive_key(job.seed, self.name, "noise")
         self.defense.bind(self.bottom, self.optimizer, self.rng, runner)
         self.parts = {split: data.part(split).to(self.device) for split in ("train", "validation", "test")}
-        self.meters = EpochDiagnostics(job, self.name, self.parts["train"], self.defense)
+        self.diagnostics = EpochDiagnostics(job, self.name, self.parts["train"], self.defense)
         self.dtype = wire_dtype(job.runtime)
         self.payload_kind = representation(self.shape, self.dtype)
         self.gradient_kind = gradient(self.shape, self.dtype)
@@ -54,6 +56,17 @@ class PassiveParty:
         """Whether the defense has prepared, or has taken over what an earlier one prepared."""
         self.prepared = ""
         """The digest of what the defense prepared, as the party's store keeps it; empty where there is nothing."""
+
+    @property
+    def defense_name(self) -> str:
+        return self.defense.options.name
+
+    def modules(self) -> list[nn.Module]:
+        return [self.bottom]
+
+    def summary(self) -> dict[str, Any]:
+        """The shape of its payloads, and what it measured of its defense."""
+        return {"payload": list(self.shape), **self.diagnostics.summary()}
 
     def run(self, link: Link, store: Store | None = None) -> None:
         """Take part in a federation until the active party says it is done."""
@@ -89,24 +102,26 @@ class PassiveParty:
                     if store is not None:
                         store.save(self.step, self.state())
                 case _:
-                    if store is not None and (risk := self.meters.end()):
-                        store.log({"event": "risk", "step": self.step, "seconds": self.meters.seconds, "risk": risk})
+                    if store is not None and (risk := self.diagnostics.end()):
+                        took = self.diagnostics.seconds
+                        store.log({"event": "risk", "step": self.step, "seconds": took, "risk": risk})
                     return
 
     def _prepare(self, sign: Heartbeat, store: Store | None) -> None:
-        if not self.ready and len(self.data.train):
+        defense = self.defense
+        if not self.ready and len(self.data.train) and isinstance(defense, Prepares):
             started = time.perf_counter()
             try:
-                self.defense.prepare(self.parts["train"], sign)
+                defense.prepare(self.parts["train"], sign)
             except InputError as error:  # a defense does not know whose it is
                 raise InputError(f"party {self.name!r}: {error}") from error
             seconds = time.perf_counter() - started
             if store is not None:
-                if kept := self.defense.prepared():
+                if kept := defense.prepared():
                     self.prepared = store.keep_prepared(kept)
-                if gates := self.defense.gates():
-                    named = {"event": "prepared", "step": 0, "defense": self.defense.options.name}
-                    store.log({**named, "seconds": seconds, "gates": gates})
+                if checks := defense.quality_checks():
+                    named = {"event": "prepared", "step": 0, "defense": defense.options.name}
+                    store.log({**named, "seconds": seconds, "gates": checks})
         self.ready = True
         sign.done()
 
@@ -115,9 +130,9 @@ class PassiveParty:
             return
         step, steps = int(request.meta["at"]), int(request.meta["of"])
         epoch = step * self.job.training.epochs // steps
-        if found := self.meters.epoch(epoch):
+        if found := self.diagnostics.epoch(epoch):
             named = {"event": "defense", "epoch": epoch, "step": step, "defense": self.defense.options.name}
-            took = {"seconds": self.meters.seconds} if "risk" in found else {}
+            took = {"seconds": self.diagnostics.seconds} if "risk" in found else {}
             store.log({**named, **took, **found})
 
     def _asked_for(self, request: Message, split: Split) -> Tensor:
@@ -141,7 +156,7 @@ class PassiveParty:
             self.bottom.train()
         context: Context | None = None
         if len(own):
-            payload, context = self.defense.forward(self._rows("train", own), own, step)
+            payload, context = self.defense.forward(fetch_rows(self.parts["train"], own, self.job.runtime), own, step)
         else:
             payload = torch.zeros(0, *self.shape, device=self.device)
         if held is not None:
@@ -159,11 +174,8 @@ class PassiveParty:
         if split not in self.parts:
             raise WireError("request.split", f"{self.active!r} asks for rows of a split that there is not")
         ids = self._asked_for(request, split)
-        payload = self.defense.infer(self._rows(split, ids), ids)
+        payload = self.defense.infer(fetch_rows(self.parts[split], ids, self.job.runtime), ids)
         link.send(self.active, self.payload_kind, self.exchange, {"payload": payload.to(self.dtype)})
-
-    def _rows(self, split: Split, ids: Tensor) -> Tensor:
-        return fetch_rows(self.parts[split], ids, self.job.runtime)
 
     def _with_dummies(self, payload: Tensor, held: Tensor) -> Tensor:
         """The payload of the whole batch: for ids this party lacks, zeros or a genuine payload of somebody else."""
@@ -184,7 +196,7 @@ class PassiveParty:
             "optimizer": self.optimizer.state_dict(),
             "defense": self.defense.state(),
             "prepared": self.prepared,
-            "meters": self.meters.last,
+            "meters": self.diagnostics.last,
             "rng": [self.rng.get_state(), self.model_rng.get_state()],
         }
 
@@ -195,8 +207,9 @@ class PassiveParty:
 
     def take_prepared(self, store: Store, digest: str) -> None:
         """Let the defense have what it once prepared, in place of preparing again."""
-        kept = store.prepared(digest) if digest else {}
-        self.defense.load_prepared(kept, self.parts["train"] if len(self.data.train) else None)
+        if isinstance(self.defense, Prepares):
+            kept = store.prepared(digest) if digest else {}
+            self.defense.load_prepared(kept, self.parts["train"] if len(self.data.train) else None)
         self.prepared, self.ready = digest, True
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -204,7 +217,7 @@ class PassiveParty:
         self.bottom.load_state_dict(state["bottom"])
         load_optimizer(self.optimizer, state["optimizer"])
         self.defense.load_state(state["defense"])
-        self.meters.last = dict(state.get("meters", {}))
+        self.diagnostics.last = dict(state.get("meters", {}))
         for rng, kept in zip((self.rng, self.model_rng), state["rng"], strict=True):
             rng.set_state(kept)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+from torch import nn
 
 from veracausa.config import Job
 from veracausa.data.vertical import PartyData, Split, VerticalDataset
@@ -41,13 +43,38 @@ class Schema:
         return cls(dataset.task, dataset.classes, dataset.join)
 
 
+class Party(Protocol):
+    """What every party of split training is to the program that runs it."""
+
+    role: str
+    data: PartyData
+    step: int
+    """How many exchanges it has trained."""
+
+    @property
+    def defense_name(self) -> str:
+        """The name of its defense; empty where it sends nothing that needs one."""
+
+    def run(self, link: Link, store: Store | None = None) -> None:
+        """Take part in the federation until it is over."""
+
+    def model(self) -> dict[str, Any]:
+        """What it keeps to serve predictions later."""
+
+    def modules(self) -> list[nn.Module]:
+        """All that it trains."""
+
+    def summary(self) -> dict[str, Any]:
+        """What the run's summary says of this party beyond what it says of every party."""
+
+
 def make_party(
     job: Job,
     data: PartyData,
     schema: Schema,
     notify: Observer = lambda event: None,
     watcher: ActivePartyHook | None = None,
-) -> ActiveParty | PassiveParty:
+) -> Party:
     """The party that holds `data`; `watcher` sits with the active one."""
     if data.name == job.parties.active:
         return ActiveParty(job, data, schema.task, schema.outputs, schema.join, notify, watcher)
@@ -87,23 +114,21 @@ class PartyProgram:
         atomic_write(store.folder / "model.safetensors", serialize_state(model))
         notify(event_of("finished", self._description(party, store)))
 
-    def _description(self, party: ActiveParty | PassiveParty, store: Store) -> dict[str, Any]:
-        active = isinstance(party, ActiveParty)
-        modules = party.modules() if isinstance(party, ActiveParty) else [party.bottom]
+    def _description(self, party: Party, store: Store) -> dict[str, Any]:
         return {
             "party": self.data.name,
-            "role": "active" if active else "passive",
+            "role": party.role,
             "bytes_sent": store.ledger.bytes_sent,
             "messages": store.ledger.messages,
             "shape": list(self.data.shape),
             "rows": int(party.data.train.present_count()),
-            "defense": "" if active else self.job.defense_of(self.data.name).name,
-            "parameters": sum(p.numel() for module in modules for p in module.parameters()),
+            "defense": party.defense_name,
+            "parameters": sum(p.numel() for module in party.modules() for p in module.parameters()),
             "rounds": party.step,
             # The party's own: this is written where the party runs, and is told to no other.
             "columns": [dict(column) for column in self.data.profile],
             **({} if self.data.columns is None else {"table_columns": self.data.columns}),
-            **({} if isinstance(party, ActiveParty) else {"payload": list(party.shape), **party.meters.summary()}),
+            **party.summary(),
         }
 
 

@@ -12,7 +12,7 @@ from veracausa import seeding
 from veracausa.defenses.causshield import CausShieldOptions
 from veracausa.defenses.causshield.adaptation import Adaptation
 from veracausa.defenses.causshield.batch_norm import SplitBatchNorm
-from veracausa.defenses.causshield.diagnostics import diagnostics, effective_rank, linear_cka
+from veracausa.defenses.causshield.losses import diagnostics, effective_rank, linear_cka
 from veracausa.runs.store import deserialize_state, same, serialize_state
 
 
@@ -37,7 +37,7 @@ def batch(rows: int = 24):
 def adaptation(f, **settings):
     made = Adaptation(f, (8, 8, 6), 24, CausShieldOptions(**settings), seed=3)
     made.draws.manual_seed(1)
-    made.restart()
+    made.reset_to_bottom()
     return made
 
 
@@ -72,7 +72,7 @@ def test_a_copy_is_the_bottom_again():
     f, (x, surrogate) = bottom(), batch()
     shield = adaptation(f)
     shield.adapt(x, surrogate, 3)
-    shield.restart()
+    shield.reset_to_bottom()
     assert same(shield.generator.state_dict(), f.state_dict())
     assert all((momentum == 0).all() for momentum in shield.momenta)
     f.train()
@@ -84,7 +84,7 @@ def test_what_is_borrowed_comes_back():
     shield = adaptation(f)
     shield.adapt(x, surrogate, 2)
     before = deserialize_state(serialize_state(shield.state()))
-    with shield.borrowed():
+    with shield.preserving_state():
         shield.adapt(x, surrogate, 3)
         assert not same(shield.state(), before)
     assert same(shield.state(), before)
@@ -117,7 +117,7 @@ def test_two_views_in_one_pass_are_two_passes():
     together, apart = copy.deepcopy(f), copy.deepcopy(f)
     views = SplitBatchNorm(together)
     assert views.possible
-    views.apart(2)
+    views.set_views(2)
     first, second = together(torch.cat([x, surrogate])).chunk(2)
     assert torch.allclose(first, apart(x))
     assert torch.allclose(second, apart(surrogate))
@@ -128,7 +128,7 @@ def test_two_views_in_one_pass_are_two_passes():
     apart_loss.backward()
     for mine, other in zip(together.parameters(), apart.parameters(), strict=True):
         assert torch.allclose(mine.grad, other.grad, atol=1e-8)
-    views.apart(1)
+    views.set_views(1)
     assert torch.equal(together.eval()(x), together(x))
 
 
@@ -138,11 +138,11 @@ def test_offsets_and_pulls():
     shield.adapt(x, surrogate, 3)
     moved = copy.deepcopy(shield.generator.state_dict())
     offset = shield.offset()
-    shield.restart()
+    shield.reset_to_bottom()
     shield.add(offset)
     for name, value in shield.generator.named_parameters():
         assert torch.allclose(value, moved[name], atol=1e-6)
-    shield.pull(1.0)
+    shield.pull_towards_bottom(1.0)
     for mine, other in zip(shield.generator.parameters(), f.parameters(), strict=True):
         assert torch.allclose(mine, other)
 

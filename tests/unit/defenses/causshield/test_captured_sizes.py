@@ -23,7 +23,7 @@ def bottom() -> nn.Module:
 def adapted(graphs: bool) -> list[torch.Tensor]:
     """Payloads of batches of several sizes, each after two iterations from where the last one ended."""
     made = Adaptation(bottom().cuda(), (8, 8, 6), 24, CausShieldOptions(masker=False), seed=3, graphs=graphs)
-    made.restart()
+    made.reset_to_bottom()
     payloads = []
     for at, rows in enumerate(ROWS):
         x = torch.rand(rows, 3, 8, 6, generator=seeding.generator(at)).cuda()
@@ -48,7 +48,7 @@ def test_sizes_beyond_what_is_captured_run_as_usual(monkeypatch):
     usual = adapted(False)
     monkeypatch.setattr(module, "SIZES", 1)
     made = Adaptation(bottom().cuda(), (8, 8, 6), 24, CausShieldOptions(masker=False), seed=3, graphs=True)
-    made.restart()
+    made.reset_to_bottom()
     for at, rows in enumerate(ROWS):
         x = torch.rand(rows, 3, 8, 6, generator=seeding.generator(at)).cuda()
         made.adapt(x, 1 - x, 2)

@@ -10,6 +10,7 @@ from veracausa import seeding
 from veracausa.data.vertical import Part
 from veracausa.defenses.causshield import CausShield, CausShieldOptions
 from veracausa.defenses.causshield.adaptation import CAREFUL, Adaptation
+from veracausa.models.runner import Runner
 
 
 def bottom() -> nn.Module:
@@ -31,17 +32,10 @@ def test_only_a_party_with_every_id_has_its_iteration_compiled(held, compiled, m
     assert bool(noted) is compiled
 
 
-class _Compiled:
+class _Compiled(Runner):
     """A runner that asks for compiled iterations."""
 
     graphs, compiled = False, True
-
-    def __init__(self, model: nn.Module) -> None:
-        self.model = model
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = self.model(x)
-        return out
 
 
 def failing(*_):
@@ -53,7 +47,7 @@ def failing(*_):
 def adapted(compiled: bool, **settings: bool) -> tuple[Adaptation, torch.Tensor]:
     made = Adaptation(bottom(), (8, 8, 6), 24, CausShieldOptions(**settings), seed=3, compiled=compiled)
     made.draws.manual_seed(1)
-    made.restart()
+    made.reset_to_bottom()
     x = torch.rand(24, 3, 8, 6, generator=seeding.generator(4))
     made.adapt(x, 1 - x, 2)
     return made, made.payload(x)

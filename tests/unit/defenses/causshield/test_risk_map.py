@@ -12,7 +12,7 @@ from veracausa.data.vertical import Part
 from veracausa.defenses.causshield import CausShield
 from veracausa.defenses.risk_map import STRICT, NotDifferentiable, RiskMap, differs, fault
 from veracausa.metrics.jacobian import RowJacobian
-from veracausa.models.dropout import Dropout
+from veracausa.models.layers import Dropout
 
 IDS = torch.arange(32)
 
@@ -51,9 +51,9 @@ def test_it_is_what_is_sent_for_this_batch(settings):
 def test_the_last_training_batch_frozen_in_eval_mode_is_another_map():
     """That is what the meter and the likelihood attack once looked at."""
     defense, x = trained()
-    frozen = defense.adaptation.frozen(x).detach()
+    frozen = defense.adaptation.payload_eval(x).detach()
     assert differs(frozen, defense.infer(x, IDS), 0.1)
-    assert not differs(defense.transmitted(x, IDS), defense.infer(x, IDS), 1e-3)
+    assert not differs(defense.deterministic_payload(x, IDS), defense.infer(x, IDS), 1e-3)
 
 
 def test_few_rows_are_sent_by_the_last_generator_and_measured_so():
@@ -73,7 +73,7 @@ def test_what_has_no_jacobian_is_said(settings, reason):
     assert isinstance(answer, NotDifferentiable)
     assert reason in answer.reason
     if reason == "mask":  # an attacker with the weights descends on it all the same
-        assert not differs(defense.transmitted(x, IDS), defense.infer(x, IDS), 1e-2)
+        assert not differs(defense.deterministic_payload(x, IDS), defense.infer(x, IDS), 1e-2)
 
 
 def test_values_that_are_dropped_at_random_have_no_jacobian():

@@ -20,7 +20,7 @@ from veracausa.attacks.labelled import LabelCode, LabelledDecoder
 from veracausa.errors import InputError
 from veracausa.events import ProgressCallback
 from veracausa.models.decoders import strong_decoder
-from veracausa.models.input_scaling import RobustInputScaling
+from veracausa.models.layers import RobustInputScaling
 from veracausa.seeding import drawing_from
 
 _ROWS_AT_ONCE = 512

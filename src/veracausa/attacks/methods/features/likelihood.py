@@ -27,7 +27,7 @@ from veracausa.attacks.matching import (
     validate_payload,
 )
 from veracausa.errors import InputError
-from veracausa.models.cuda_graph import capture, reset_optimizer_state
+from veracausa.models.runner import capture, reset_optimizer_state
 from veracausa.registry import Options
 
 _LOOK_EVERY = 50

@@ -22,7 +22,7 @@ from veracausa.attacks.fitting import FitOptions, fit_decoder
 from veracausa.attacks.live.view import LiveAttack, LiveView
 from veracausa.errors import InputError
 from veracausa.models.decoders import strong_decoder
-from veracausa.models.dry_pass import eval_mode
+from veracausa.models.runner import eval_mode
 from veracausa.seeding import drawing_from
 
 _ROWS_AT_ONCE = 512

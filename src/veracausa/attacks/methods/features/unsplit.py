@@ -29,8 +29,8 @@ from veracausa.attacks.matching import (
     validate_payload,
 )
 from veracausa.errors import InputError
-from veracausa.models.cuda_graph import capture, reset_optimizer_state
-from veracausa.models.dry_pass import eval_mode, shape_text
+from veracausa.models.runner import capture, eval_mode, reset_optimizer_state
+from veracausa.models.units import shape_text
 from veracausa.registry import Options
 
 

@@ -25,7 +25,7 @@ from veracausa.attacks.live.view import LiveAttack
 from veracausa.attacks.networks import auxiliary_classifier, light_decoder
 from veracausa.errors import InputError
 from veracausa.models.decoders import strong_decoder
-from veracausa.models.dry_pass import eval_mode
+from veracausa.models.runner import eval_mode
 from veracausa.registry import Options
 
 _ROWS_AT_ONCE = 512

@@ -1,4 +1,4 @@
-"""What makes surrogates: the interface of every kind, and what several kinds share."""
+"""What makes surrogates: the interface of every kind, what several kinds share, and how good a surrogate is."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from veracausa.defenses.base import unheard
+from veracausa.data.colour import rgb_to_lab
+from veracausa.defenses.protocols import no_progress
 from veracausa.errors import InputError
 from veracausa.events import ProgressCallback
-from veracausa.models.dry_pass import shape_text
+from veracausa.metrics.images import ssim
+from veracausa.models.units import shape_text
 from veracausa.registry import Options
 
 Kind = Literal["colour images", "grey images", "images", "tables", "rows"]
@@ -55,7 +57,7 @@ class Surrogate:
             )
 
     def fit(
-        self, rows: Tensor, rng: torch.Generator, progress: ProgressCallback = unheard, groups: Groups | None = None
+        self, rows: Tensor, rng: torch.Generator, progress: ProgressCallback = no_progress, groups: Groups | None = None
     ) -> None:
         """Learn from the party's own training rows, (n, *shape) uint8 pixels or float values."""
         self.check(rows.shape[1:])
@@ -75,12 +77,11 @@ class Surrogate:
         made = self.unclipped(x.detach(), rng)
         return made.clamp(0, 1) if x.ndim == 4 else made
 
-    def gates(self, x: Tensor, surrogate: Tensor) -> dict[str, float | bool]:
+    def quality_checks(self, x: Tensor, surrogate: Tensor) -> dict[str, float | bool]:
         """How far surrogates are from their rows, in what should be kept and in what should change.
 
         `surrogate` as `unclipped` gives it: what was clipped cannot be seen in a surrogate any more.
         """
-        from veracausa.defenses.causshield.surrogates.gates import clipped_share, distances
 
         if x.ndim != 4:
             return distances(x, surrogate)
@@ -155,3 +156,57 @@ class Paced:
         if now - self._last >= 0.25 or share >= 1:
             self._last = now
             self.progress(self.start + (self.end - self.start) * share)
+
+
+STRUCTURE_LOST = 0.5
+"""A similarity of luminance below this: the surrogate differs in what matters."""
+COLOUR_KEPT = 10.0
+"""A change of ab below this: the surrogate hardly differs in anything (natural chroma is 17.5 on average)."""
+
+
+def distances(x: Tensor, surrogate: Tensor) -> dict[str, float | bool]:
+    """The distances that suit the rows: of luminance and colour, of intensity, or of a table's columns."""
+    if x.ndim == 2:
+        return of_tables(x, surrogate)
+    return of_colour(x, surrogate) if x.shape[1] == 3 else of_intensity(x, surrogate)
+
+
+def of_colour(x: Tensor, surrogate: Tensor) -> dict[str, float | bool]:
+    """SSIM of the luminance, and the mean distance in the ab plane."""
+    ours, theirs = rgb_to_lab(x), rgb_to_lab(surrogate)
+    luminance = ssim(theirs[:, :1] / 100, ours[:, :1] / 100).mean().item()
+    moved = (ours[:, 1:] - theirs[:, 1:]).norm(dim=1).mean().item()
+    return {
+        "l_ssim": luminance,
+        "ab_distance": moved,
+        "structure_lost": luminance < STRUCTURE_LOST,
+        "colour_kept": moved < COLOUR_KEPT,
+    }
+
+
+def of_intensity(x: Tensor, surrogate: Tensor) -> dict[str, float | bool]:
+    """SSIM and mean absolute change of the intensity."""
+    similarity = ssim(surrogate.mean(1, keepdim=True), x.mean(1, keepdim=True)).mean().item()
+    return {
+        "intensity_ssim": similarity,
+        "mean_absolute_change": (surrogate - x).abs().mean().item(),
+        "structure_lost": similarity < STRUCTURE_LOST,
+    }
+
+
+def of_tables(x: Tensor, surrogate: Tensor) -> dict[str, float | bool]:
+    """The share of values that changed, and the mean absolute change in standard deviations of the column."""
+    spread = x.std(0, correction=0)
+    varied = spread > 0
+    change = (surrogate - x).abs()
+    standardised = change[:, varied] / spread[varied]
+    return {
+        "changed_share": (change > 0).float().mean().item() if change.numel() else 0.0,
+        "mean_standardised_change": standardised.mean().item() if standardised.numel() else 0.0,
+    }
+
+
+def clipped_share(unclipped: Tensor) -> float:
+    """The share of pixels with a channel outside [0, 1] by more than half a step of eight bits."""
+    margin = 0.5 / 255
+    return ((unclipped < -margin) | (unclipped > 1 + margin)).any(1).float().mean().item()

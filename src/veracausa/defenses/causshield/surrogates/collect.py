@@ -16,7 +16,6 @@ from torch import Tensor
 
 from veracausa import seeding
 from veracausa.data.vertical import Part
-from veracausa.defenses.base import unheard
 from veracausa.defenses.causshield.surrogates import surrogates
 from veracausa.defenses.causshield.surrogates.base import (
     Groups,
@@ -27,6 +26,7 @@ from veracausa.defenses.causshield.surrogates.base import (
     batches,
     choose,
 )
+from veracausa.defenses.protocols import no_progress
 from veracausa.errors import InputError, RunError
 from veracausa.events import ProgressCallback
 from veracausa.registry import Options
@@ -48,7 +48,7 @@ class SurrogateSet:
     """(n, *shape) in the type of the training rows, uint8 pixels or float32 values, and on their device."""
     maker: Surrogate
     """Fitted; makes surrogates of new rows."""
-    gates: dict[str, float | bool]
+    quality: dict[str, float | bool]
     seconds: float
     """What fitting and making took, also where they were done by an earlier run."""
     cached: bool
@@ -64,7 +64,7 @@ class SurrogateSet:
         return {
             "rows": self.rows,
             "maker": self.maker.state(),
-            "gates": dict(self.gates),
+            "gates": dict(self.quality),
             "seconds": self.seconds,
             "examples": self.examples,
         }
@@ -90,7 +90,7 @@ def resolve(options: Options, shape: tuple[int, ...]) -> SurrogateOptions:
 
 
 def collect(
-    part: Part, options: Options, progress: ProgressCallback = unheard, cache: Path | None = None
+    part: Part, options: Options, progress: ProgressCallback = no_progress, cache: Path | None = None
 ) -> SurrogateSet:
     """The surrogates of all rows that `part` holds: from the cache where they lie there, else made and kept.
 
@@ -126,12 +126,12 @@ def _make(rows: Tensor, groups: Groups | None, settings: SurrogateOptions, progr
         made[batch] = _pixels(drawn) if rows.dtype == torch.uint8 else drawn.clamp(0, 1) if rows.ndim == 4 else drawn
         unclipped.append(drawn[chosen[batch]])
         heard(min(batch.stop, len(rows)) / len(rows))
-    gates = maker.gates(as_float(rows[measured]), torch.cat(unclipped))
+    quality = maker.quality_checks(as_float(rows[measured]), torch.cat(unclipped))
     examples = None
     if rows.ndim == 4:
         shown = _evenly(len(rows), EXAMPLES, rows.device)
         examples = _pixels(torch.stack((as_float(rows[shown]), as_float(made[shown])), dim=1)).cpu()
-    return SurrogateSet(made, maker, gates, time.monotonic() - begun, False, examples)
+    return SurrogateSet(made, maker, quality, time.monotonic() - begun, False, examples)
 
 
 def _evenly(length: int, count: int, device: torch.device) -> Tensor:

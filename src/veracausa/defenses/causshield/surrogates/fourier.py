@@ -9,7 +9,6 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from veracausa.defenses.base import unheard
 from veracausa.defenses.causshield.surrogates import surrogates
 from veracausa.defenses.causshield.surrogates.base import (
     Groups,
@@ -19,6 +18,7 @@ from veracausa.defenses.causshield.surrogates.base import (
     partners,
     uniform,
 )
+from veracausa.defenses.protocols import no_progress
 from veracausa.events import ProgressCallback
 
 BANK = 256
@@ -55,7 +55,7 @@ class Fourier(Surrogate):
     bank: Tensor
 
     def fit(
-        self, rows: Tensor, rng: torch.Generator, progress: ProgressCallback = unheard, groups: Groups | None = None
+        self, rows: Tensor, rng: torch.Generator, progress: ProgressCallback = no_progress, groups: Groups | None = None
     ) -> None:
         self.check(rows.shape[1:])
         self.bank = bank_of(rows, BANK, rng)

@@ -40,10 +40,10 @@ class Intensity(CrossChannel):
         super().__init__(options)
         self.centres = bins.intensity_bins(BINS)
 
-    def apart(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def decompose(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return edges(x), x
 
-    def together(self, structure: Tensor, values: Tensor) -> Tensor:
+    def recompose(self, structure: Tensor, values: Tensor) -> Tensor:
         # Modulated about its mean: edges come out stronger and planes fainter, the image as bright as it was.
         structure = torch.clamp(structure, 0, 1)
         return values * (1 + structure - structure.mean((-2, -1), keepdim=True))

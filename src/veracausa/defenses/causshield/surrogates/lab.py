@@ -37,9 +37,9 @@ class Lab(CrossChannel):
         self.sigma = 5.0 if options.ab_target == "soft" else 0.0
         self.structure_from_a2 = {"original": 0.0, "predicted": 1.0, "blend": options.blend}[options.l_source]
 
-    def apart(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def decompose(self, x: Tensor) -> tuple[Tensor, Tensor]:
         lab = rgb_to_lab(x)
         return (lab[:, :1] - 50) / 100, lab[:, 1:]
 
-    def together(self, structure: Tensor, values: Tensor) -> Tensor:
+    def recompose(self, structure: Tensor, values: Tensor) -> Tensor:
         return lab_to_rgb(torch.cat((structure * 100 + 50, values), dim=1), clip=False)

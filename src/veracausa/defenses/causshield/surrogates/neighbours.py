@@ -13,9 +13,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from veracausa.defenses.base import unheard
 from veracausa.defenses.causshield.surrogates import surrogates
 from veracausa.defenses.causshield.surrogates.base import Groups, Surrogate, SurrogateOptions, bank_of
+from veracausa.defenses.protocols import no_progress
 from veracausa.errors import InputError
 from veracausa.events import ProgressCallback
 
@@ -39,7 +39,7 @@ class Neighbours(Surrogate):
     columns: Tensor
 
     def fit(
-        self, rows: Tensor, rng: torch.Generator, progress: ProgressCallback = unheard, groups: Groups | None = None
+        self, rows: Tensor, rng: torch.Generator, progress: ProgressCallback = no_progress, groups: Groups | None = None
     ) -> None:
         self.check(rows.shape[1:])
         if len(rows) < 2:

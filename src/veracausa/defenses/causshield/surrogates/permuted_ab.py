@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from veracausa.data.colour import lab_to_rgb, rgb_to_lab
-from veracausa.defenses.base import unheard
 from veracausa.defenses.causshield.surrogates import surrogates
 from veracausa.defenses.causshield.surrogates.base import Groups, Surrogate, SurrogateOptions, bank_of, partners
+from veracausa.defenses.protocols import no_progress
 from veracausa.events import ProgressCallback
 
 BANK = 256
@@ -25,7 +25,7 @@ class PermutedAb(Surrogate):
     bank: Tensor
 
     def fit(
-        self, rows: Tensor, rng: torch.Generator, progress: ProgressCallback = unheard, groups: Groups | None = None
+        self, rows: Tensor, rng: torch.Generator, progress: ProgressCallback = no_progress, groups: Groups | None = None
     ) -> None:
         self.check(rows.shape[1:])
         self.bank = bank_of(rows, BANK, rng)

@@ -67,24 +67,24 @@ def test_taken_rows_are_what_models_see(tmp_path):
     assert made.seconds > 0
 
 
-def test_tables_have_no_examples_and_their_own_gates(tmp_path):
+def test_tables_have_no_examples_and_their_own_quality_checks(tmp_path):
     made = collect(Part(20, torch.randn(20, 4, generator=generator())), settings("neighbours"), cache=tmp_path)
     assert made.examples is None
-    assert 0 < made.gates["changed_share"] <= 1
-    assert made.gates["mean_standardised_change"] > 0
+    assert 0 < made.quality["changed_share"] <= 1
+    assert made.quality["mean_standardised_change"] > 0
 
 
-def test_gates_of_grey_images(tmp_path):
-    gates = collect(strips(shape=(1, 8, 8)), settings("photometric"), cache=tmp_path).gates
-    assert set(gates) == {"intensity_ssim", "mean_absolute_change", "structure_lost", "out_of_gamut"}
+def test_quality_checks_of_grey_images(tmp_path):
+    quality = collect(strips(shape=(1, 8, 8)), settings("photometric"), cache=tmp_path).quality
+    assert set(quality) == {"intensity_ssim", "mean_absolute_change", "structure_lost", "out_of_gamut"}
 
 
 def test_nothing_changes_without_a_surrogate(tmp_path):
     part = strips()
     made = collect(part, settings("none"), cache=tmp_path)
     assert torch.equal(made.rows, part.features)
-    assert made.gates["colour_kept"]
-    assert made.gates["l_ssim"] == pytest.approx(1, abs=1e-5)
+    assert made.quality["colour_kept"]
+    assert made.quality["l_ssim"] == pytest.approx(1, abs=1e-5)
 
 
 def test_the_second_run_finds_what_the_first_made(tmp_path):
@@ -94,7 +94,7 @@ def test_the_second_run_finds_what_the_first_made(tmp_path):
     assert (first.cached, second.cached) == (False, True)
     assert torch.equal(first.rows, second.rows)
     assert torch.equal(first.examples, second.examples)
-    assert (first.gates, first.seconds) == (second.gates, second.seconds)
+    assert (first.quality, first.seconds) == (second.quality, second.seconds)
     assert heard == [1.0]
     x = first.take(torch.arange(4))
     assert torch.equal(first.maker.make(x, generator(1)), second.maker.make(x, generator(1)))

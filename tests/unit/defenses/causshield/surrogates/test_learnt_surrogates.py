@@ -7,7 +7,7 @@ import torch
 
 from veracausa.data.colour import lab_to_rgb, rgb_to_lab
 from veracausa.defenses.causshield.surrogates import surrogates
-from veracausa.defenses.causshield.surrogates.training import UNet, train
+from veracausa.defenses.causshield.surrogates.cross_channel import UNet, train
 
 pytestmark = pytest.mark.xdist_group("learnt_surrogates")  # what its tests share is made once, not once a worker
 
@@ -52,7 +52,7 @@ def test_luminance_is_kept_and_colours_change(learnt):
     x = torch.rand(6, 3, 8, 6, generator=generator(5))
     unclipped = learnt.unclipped(x, generator())
     assert torch.allclose(rgb_to_lab(unclipped)[:, 0], rgb_to_lab(x)[:, 0], atol=0.05)
-    gates = learnt.gates(x, unclipped)
+    gates = learnt.quality_checks(x, unclipped)
     assert gates["ab_distance"] > 10
     assert gates["l_ssim"] > 0.9
     assert not gates["structure_lost"]

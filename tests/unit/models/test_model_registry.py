@@ -11,7 +11,7 @@ import torch
 from veracausa.errors import InputError
 from veracausa.models import ModelOptions, UserModel, models
 from veracausa.models.cut import build_bottom, build_top, payload_shape
-from veracausa.models.dropout import Dropout
+from veracausa.models.layers import Dropout
 from veracausa.seeding import generator
 
 NETS = """

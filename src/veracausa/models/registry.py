@@ -1,7 +1,7 @@
-"""Models by name: the zoo's, plug-ins', and the user's own as `package.module:factory`.
+"""Models by name: what a job may say about its model, the zoo's builders, and the user's own `package.module:factory`.
 
 A job, a run folder and a part of a federation are files, and files come from other people. A name with a colon in
-one of them is therefore no reason to import anything: it runs only if this user allows the very same name, by an
+one of them is therefore no reason to import anything. It runs only if this user allows the very same name: by an
 option of the command, an argument in Python, or in a federation by the party's own `party.toml`.
 """
 
@@ -9,11 +9,70 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import Field, PrivateAttr
 
 from veracausa.errors import InputError
-from veracausa.models.options import ModelOptions, UserModel
 from veracausa.registry import Options, Registry
+
+Convention = Literal["N1", "N2", "N3"]
+"""How a cut is counted: N1 units, N2 children of torchvision's ResNet, N3 weight layers on the main path."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Permission:
+    """Which factory this user allows, and which file names the model."""
+
+    factory: str | None = None
+    named_in: str = "job"
+
+    def __eq__(self, other: object) -> bool:
+        """It is no setting: two jobs that differ in nothing else are the same job."""
+        return isinstance(other, _Permission)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class ModelOptions(Options):
+    """What every model takes; a model adds its own settings."""
+
+    _permission: _Permission = PrivateAttr(default_factory=_Permission)
+    """No file can set it, because it is no setting: it comes from whoever loads the job."""
+
+    cut: int = Field(ge=1)
+    """The last unit of the bottom model, counted from 1."""
+    cut_convention: Convention = "N1"
+
+    def payload_limit(self, columns: int | None) -> int | None:
+        """The most numbers a row that a bottom sends, of a party whose table has so many columns; None: no limit.
+
+        `columns` counts the table's own, before words become several numbers. None: the rows are no table.
+        """
+        return None
+
+    @property
+    def allowed(self) -> str | None:
+        """The `package.module:factory` that this user named as one that may run, if any."""
+        return self._permission.factory
+
+    @property
+    def named_in(self) -> str:
+        """The file that names the model, for a reader of an error."""
+        return self._permission.named_in
+
+    def allow(self, factory: str | None, named_in: str) -> None:
+        """Note which factory this user allows, and which file names the model."""
+        self._permission = _Permission(factory, named_in)
+
+
+class UserModel(ModelOptions):
+    """What a model of the user's own, named `package.module:factory`, takes."""
+
+    args: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments for the factory, after `shape` and `outputs`."""
+
 
 Builder = Callable[..., Any]
 """`(options, shape, outputs) -> nn.Module`, the model whole and uncut."""

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from veracausa.errors import InputError
-from veracausa.models.dropout import Dropout, bind_dropout
+from veracausa.models.layers import Dropout, bind_dropout
 from veracausa.seeding import generator
 
 
