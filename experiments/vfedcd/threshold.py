@@ -28,7 +28,7 @@ from veracausa.discovery.columns import standardised
 from veracausa.discovery.engines.centralized import CentralizedVFedCD
 from veracausa.discovery.engines.shares.plaintext_twin import discover_plaintext
 from veracausa.discovery.graphs import greedy_cut, topological_order
-from veracausa.discovery.methods.vfedcd import threshold as rules
+from veracausa.discovery.methods.vfedcd import structure as rules
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.metrics.graphs import graph_scores
 from veracausa.runs.machine import describe_machine

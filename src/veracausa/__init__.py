@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from veracausa.config import Job as Job
     from veracausa.config import load_job as load_job
     from veracausa.defenses.causshield import CausShield as CausShield
+    from veracausa.discovery.discover import discover as discover
     from veracausa.discovery.methods.vfedcd.estimator import VFedCD as VFedCD
-    from veracausa.discovery.run import discover as discover
     from veracausa.runs.folder import Run as Run
     from veracausa.training.train import train as train
 
@@ -22,7 +22,7 @@ _HOMES = {
     "Run": "veracausa.runs.folder",
     "VFedCD": "veracausa.discovery.methods.vfedcd.estimator",
     "audit_job": "veracausa.audit.job",
-    "discover": "veracausa.discovery.run",
+    "discover": "veracausa.discovery.discover",
     "load_job": "veracausa.config",
     "train": "veracausa.training.train",
 }

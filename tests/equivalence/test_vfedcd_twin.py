@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from veracausa.discovery.federated.agreement import compare, means
 
 from veracausa.discovery.engines.shares.plaintext_twin import discover_plaintext
 from veracausa.discovery.engines.shares.plan import Preparing
 from veracausa.discovery.engines.shares.run import FederatedFit, discover
-from veracausa.discovery.federated.agreement import compare, means
 from veracausa.discovery.methods.vfedcd.settings import Search, Settings
 from veracausa.errors import RunError
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from veracausa.bench.rows import Row, alternate, median
-from veracausa.data.causal_parties import block_sizes
+from veracausa.data.causal.parties import block_sizes
 from veracausa.discovery.engines.centralized import CentralizedVFedCD
 from veracausa.discovery.engines.shares.run import FederatedFit, discover
 from veracausa.discovery.methods.vfedcd.settings import Settings

@@ -23,9 +23,8 @@ from veracausa.data.ids import TableFile
 from veracausa.data.tables import OwnTable, TableOptions
 from veracausa.discovery.bootstrap import Rows
 from veracausa.discovery.columns import without_missing
-from veracausa.discovery.job import DiscoveryJob, load_columns
+from veracausa.discovery.job import CATEGORIES, DiscoveryJob, load_columns
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
-from veracausa.discovery.party_files import CATEGORIES
 from veracausa.errors import InputError, WireError
 from veracausa.registry import did_you_mean
 from veracausa.training.split.protocol import MAX_ROWS

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from veracausa.discovery.discover import _resolved, make_method
 from veracausa.discovery.engines.shares.plan import VALIDATOR
 from veracausa.discovery.job import DiscoveryJob, read_job
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
-from veracausa.discovery.run import _resolved, make_method
 from veracausa.errors import InputError
 
 ENCRYPTION = "bfv"

@@ -16,11 +16,11 @@ from veracausa.discovery.bootstrap import chosen_graph
 from veracausa.discovery.engines.shares.plan import VALIDATOR
 from veracausa.discovery.graphs import is_acyclic, thresholded
 from veracausa.discovery.job import load_columns
-from veracausa.discovery.methods.vfedcd.protection import OPENED_FEATURES
+from veracausa.discovery.methods.vfedcd.diagnostics import OPENED_FEATURES
 from veracausa.discovery.methods.vfedcd.searches import choice_in_words
-from veracausa.discovery.methods.vfedcd.threshold import rule_in_words
+from veracausa.discovery.methods.vfedcd.structure import rule_in_words
 from veracausa.discovery.privacy.mechanism import said
-from veracausa.discovery.record import write_found
+from veracausa.discovery.result_files import write_found
 from veracausa.federation.columns import all_names
 
 if TYPE_CHECKING:

@@ -16,14 +16,14 @@ from veracausa.alignment.settings import AlignmentSettings, OwnOptions
 from veracausa.arrays import Array
 from veracausa.crypto import fixed_point
 from veracausa.data.tables import OwnTable
+from veracausa.discovery.base import edge_constraints
 from veracausa.discovery.bootstrap import Rows
-from veracausa.discovery.constraints import edge_constraints
+from veracausa.discovery.discover import DiscoveryRun
 from veracausa.discovery.engines.mpc.run import StrongProgram, plan_of
 from veracausa.discovery.engines.shares.plan import VALIDATOR, Plan
 from veracausa.discovery.engines.shares.run import ShareProgram, make_plan
 from veracausa.discovery.privacy import options as output
 from veracausa.discovery.privacy.check import chosen, stated
-from veracausa.discovery.run import DiscoveryRun
 from veracausa.errors import InputError, VeracausaError, WireError
 from veracausa.events import Observer
 from veracausa.federation.columns import Attributes, SiteColumns, all_names, exchange

@@ -19,7 +19,7 @@ from veracausa.discovery.engines.shares.offline_phase import OfflinePhase
 from veracausa.discovery.engines.shares.plan import Plan, pairing
 from veracausa.discovery.engines.shares.run import FederatedFit, discover
 from veracausa.discovery.engines.shares.share_engine import ShareEngine
-from veracausa.discovery.engines.shares.triple_generator import TripleSpec
+from veracausa.discovery.engines.shares.triples import TripleSpec
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.errors import InputError, VeracausaError
 from veracausa.wire.message import Message

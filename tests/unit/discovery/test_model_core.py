@@ -14,8 +14,7 @@ from veracausa.discovery.engines.centralized import CentralizedVFedCD
 from veracausa.discovery.graphs import greedy_cut, is_acyclic
 from veracausa.discovery.methods.vfedcd.decoders import Decoders
 from veracausa.discovery.methods.vfedcd.settings import Settings
-from veracausa.discovery.methods.vfedcd.structure import Structure
-from veracausa.discovery.methods.vfedcd.threshold import candidates, mixture_threshold, most_worthy
+from veracausa.discovery.methods.vfedcd.structure import Structure, candidates, mixture_threshold, most_worthy
 from veracausa.metrics.graphs import shd
 
 R, M, N, H = 2, 3, 7, 4

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from veracausa.discovery.methods.vfedcd.as_published.laplace import LaplaceHeuristic
+from veracausa.discovery.methods.vfedcd.as_published.laplace import statement as heuristic
 from veracausa.discovery.privacy.check import chosen
 from veracausa.discovery.privacy.mechanism import said
-from veracausa.discovery.privacy.noise import statement as heuristic
-from veracausa.discovery.privacy.options import LaplaceHeuristic, Privacy
+from veracausa.discovery.privacy.options import Privacy
 from veracausa.errors import InputError
 
 NONE: dict[str, Any] = {

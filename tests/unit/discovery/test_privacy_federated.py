@@ -11,9 +11,10 @@ import pytest
 from veracausa.crypto.fixed_point import GRADIENT_BITS
 from veracausa.discovery.engines.shares.run import FederatedFit, discover
 from veracausa.discovery.graphs import greedy_cut
+from veracausa.discovery.methods.vfedcd.as_published.laplace import LaplaceHeuristic
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.discovery.privacy.mechanism import make_mechanism
-from veracausa.discovery.privacy.options import LaplaceHeuristic, Privacy
+from veracausa.discovery.privacy.options import Privacy
 from veracausa.errors import InputError, RunError, VeracausaError
 from veracausa.wire.message import Message
 from veracausa.wire.threads import ThreadLink

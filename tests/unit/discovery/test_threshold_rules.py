@@ -14,7 +14,7 @@ from veracausa.discovery.engines.shares.run import discover
 from veracausa.discovery.engines.shares.share_engine import ShareEngine
 from veracausa.discovery.engines.shares.validator import Validator
 from veracausa.discovery.methods.vfedcd.settings import Settings
-from veracausa.discovery.methods.vfedcd.threshold import (
+from veracausa.discovery.methods.vfedcd.structure import (
     POWER,
     endings,
     mixture_threshold,

@@ -14,9 +14,9 @@ from veracausa.audit.discovery.recorder import MOMENTS
 from veracausa.audit.discovery.views import DiscoveryViews
 from veracausa.crypto.ring64.words import Words
 from veracausa.data.causal import CausalData
+from veracausa.discovery.engines.mpc.network import Targets
 from veracausa.discovery.engines.mpc.party import StrongParty
 from veracausa.discovery.engines.mpc.run import StrongProgram, plan_of
-from veracausa.discovery.engines.mpc.targets import Targets
 from veracausa.discovery.engines.shares.plan import VALIDATOR, Plan
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.discovery.methods.vfedcd.settings import Settings

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from veracausa.arrays import Array, Mask
 from veracausa.discovery.graphs import greedy_cut
-from veracausa.discovery.methods.vfedcd import threshold as rules
+from veracausa.discovery.methods.vfedcd import structure as rules
 from veracausa.discovery.methods.vfedcd.decoders import decoders_for
 from veracausa.discovery.methods.vfedcd.diagnostics import FIGURES, figures
 from veracausa.discovery.methods.vfedcd.settings import Settings

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from veracausa.discovery.acyclicity import Spectral
-from veracausa.discovery.augmented_lagrangian import augmented_lagrangian
+from veracausa.discovery.acyclicity import Spectral, augmented_lagrangian
 from veracausa.discovery.base import CausalDiscovery
 from veracausa.discovery.columns import PreparedColumns
 from veracausa.discovery.methods import method

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from veracausa.discovery.methods.vfedcd.threshold import BY_LIKELIHOOD
-from veracausa.discovery.privacy import noise as laplace
+from veracausa.discovery.methods.vfedcd.as_published import laplace
+from veracausa.discovery.methods.vfedcd.as_published.laplace import LaplaceHeuristic
+from veracausa.discovery.methods.vfedcd.structure import BY_LIKELIHOOD
 from veracausa.discovery.privacy.mechanism import mechanism_of, statement
-from veracausa.discovery.privacy.options import OUTPUTS, LaplaceHeuristic, Privacy
+from veracausa.discovery.privacy.options import OUTPUTS, Privacy
 from veracausa.errors import InputError
 
 if TYPE_CHECKING:

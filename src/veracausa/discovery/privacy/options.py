@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -12,9 +12,6 @@ from torch import Tensor
 
 from veracausa.arrays import Array, Mask
 from veracausa.wire.message import Kind, TensorSpec
-
-if TYPE_CHECKING:
-    pass
 
 
 class Privacy(BaseModel):
@@ -31,18 +28,6 @@ class Privacy(BaseModel):
     """The largest root mean square of one row's columns, party by party; longer rows are shortened."""
     noise_from: Literal["target", "both"] = "target"
     """Who draws an increment's noise: its target, or both holders, each all of it, so that either one's suffices."""
-
-
-class LaplaceHeuristic(BaseModel):
-    """The published noise on strengths. A heuristic: it gives no guarantee."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    epsilon: float = Field(128.0, gt=0)
-    """b = 1/ε: one entry, one look, and as if one row could change a strength by 1 at most, which nobody has shown."""
-    rule: Literal["published", "sum"] = "published"
-    """published: every party's Laplace noise, b scaled by the root of the number of parties, on the strengths in the
-    acyclicity term. sum: parts on the shares of squared strengths that make one Laplace(b), which nobody knows."""
 
 
 Output = Literal["own", "all"]

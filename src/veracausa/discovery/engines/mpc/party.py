@@ -14,11 +14,9 @@ from veracausa.crypto import fixed_point
 from veracausa.crypto.ring64.arithmetic import Masked, zeros
 from veracausa.crypto.ring64.shared import Shared
 from veracausa.crypto.ring64.words import Stream, Words, fresh_seed
-from veracausa.discovery.engines.mpc import protocol as kinds
-from veracausa.discovery.engines.mpc.network import SharedNetwork, draw_share
-from veracausa.discovery.engines.mpc.protocol import DEALT, OPENING, SUMS, as_tensor, as_words
-from veracausa.discovery.engines.mpc.schedule import MpcSchedule, row_sets
-from veracausa.discovery.engines.mpc.targets import FARTHEST, Targets
+from veracausa.discovery.engines.mpc import schedule as kinds
+from veracausa.discovery.engines.mpc.network import FARTHEST, SharedNetwork, Targets, draw_share
+from veracausa.discovery.engines.mpc.schedule import DEALT, OPENING, SUMS, MpcSchedule, as_tensor, as_words, row_sets
 from veracausa.discovery.engines.shares.plan import VALIDATOR, Plan
 from veracausa.discovery.engines.shares.protocol import counter
 from veracausa.errors import WireError

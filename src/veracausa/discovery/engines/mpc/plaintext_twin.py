@@ -15,8 +15,7 @@ from veracausa.crypto.ring64.words import Stream, Words, added
 from veracausa.discovery.engines.mpc.network import SharedNetwork
 from veracausa.discovery.engines.mpc.party import first_weights, own_columns, targets_of
 from veracausa.discovery.engines.mpc.schedule import MpcSchedule
-from veracausa.discovery.engines.mpc.structure_update import Judge
-from veracausa.discovery.engines.mpc.validator import dealer_seeds
+from veracausa.discovery.engines.mpc.validator import Judge, dealer_seeds
 from veracausa.discovery.engines.shares.plan import Plan
 
 

@@ -16,8 +16,13 @@ from veracausa.crypto.triples import Needs, OneTimePool, Parts
 from veracausa.discovery.engines.shares import protocol
 from veracausa.discovery.engines.shares.plan import Plan, SearchPlan
 from veracausa.discovery.engines.shares.protocol import OFFLINE, tensor
-from veracausa.discovery.engines.shares.triple_generator import GeneratorRound, TripleBatch, TripleGenerator, TripleSpec
-from veracausa.discovery.engines.shares.triple_process import TripleGeneratorProcess
+from veracausa.discovery.engines.shares.triples import (
+    GeneratorRound,
+    TripleBatch,
+    TripleGenerator,
+    TripleGeneratorProcess,
+    TripleSpec,
+)
 from veracausa.errors import RunError, WireError
 from veracausa.wire.ledger import Ledger, read_ledger
 from veracausa.wire.link import Link

@@ -12,16 +12,16 @@ from veracausa.crypto import fixed_point
 from veracausa.crypto.randomness import make_draws
 from veracausa.crypto.triples import Needs
 from veracausa.discovery.engines.shares import protocol
-from veracausa.discovery.engines.shares.fragments import KWayShareEngine
 from veracausa.discovery.engines.shares.offline_phase import OfflinePhase
 from veracausa.discovery.engines.shares.plan import VALIDATOR, Plan, SearchPlan, pairing
 from veracausa.discovery.engines.shares.protocol import LOSSES, tensor
 from veracausa.discovery.engines.shares.share_engine import ShareEngine
-from veracausa.discovery.engines.shares.triple_generator import TripleSpec
+from veracausa.discovery.engines.shares.triples import TripleSpec
+from veracausa.discovery.methods.vfedcd.as_published import laplace
+from veracausa.discovery.methods.vfedcd.as_published.k_way_shares import KWayShareEngine
 from veracausa.discovery.methods.vfedcd.decoders import Decoders, decoders_for
 from veracausa.discovery.methods.vfedcd.diagnostics import FIGURES, figures
 from veracausa.discovery.privacy import countermeasures as bottleneck
-from veracausa.discovery.privacy import noise as laplace
 from veracausa.discovery.privacy import options as output
 from veracausa.runs.store import Store
 from veracausa.wire.link import Link

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veracausa.crypto.triples import Needs, Shape
-from veracausa.discovery.engines.shares.triple_generator import Pairing
+from veracausa.discovery.engines.shares.triples import Pairing
+from veracausa.discovery.methods.vfedcd.as_published.laplace import LaplaceHeuristic
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.discovery.privacy.check import check_privacy
-from veracausa.discovery.privacy.options import LaplaceHeuristic, Output, Privacy
+from veracausa.discovery.privacy.options import Output, Privacy
 from veracausa.errors import InputError
 from veracausa.seeding import derive
 

@@ -20,9 +20,10 @@ from veracausa.discovery.engines.shares.party import AttributeParty
 from veracausa.discovery.engines.shares.plan import VALIDATOR, Plan, Preparing, Sharing, ValidatorMode
 from veracausa.discovery.engines.shares.validator import Validator
 from veracausa.discovery.graphs import constraints
+from veracausa.discovery.methods.vfedcd.as_published.laplace import LaplaceHeuristic
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.discovery.privacy.check import stated
-from veracausa.discovery.privacy.options import LaplaceHeuristic, Output, Privacy
+from veracausa.discovery.privacy.options import Output, Privacy
 from veracausa.discovery.privacy.party import PrivateParty
 from veracausa.errors import InputError, RunError, VeracausaError
 from veracausa.events import Observer

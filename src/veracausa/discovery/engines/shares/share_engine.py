@@ -22,7 +22,7 @@ from veracausa.discovery.engines.shares import protocol
 from veracausa.discovery.engines.shares.offline_phase import TripleStore
 from veracausa.discovery.engines.shares.plan import Plan
 from veracausa.discovery.engines.shares.protocol import PAD_SECRET, elements, tensor
-from veracausa.discovery.engines.shares.triple_generator import TripleBatch
+from veracausa.discovery.engines.shares.triples import TripleBatch
 from veracausa.discovery.privacy import countermeasures as row_noise
 from veracausa.discovery.privacy import countermeasures as zero_sum
 from veracausa.wire.link import Link

@@ -17,11 +17,11 @@ from veracausa.discovery.engines.shares import protocol
 from veracausa.discovery.engines.shares.plan import VALIDATOR, Plan, SearchPlan
 from veracausa.discovery.engines.shares.protocol import LOSSES, tensor
 from veracausa.discovery.graphs import greedy_cut
-from veracausa.discovery.methods.vfedcd import threshold as rules
+from veracausa.discovery.methods.vfedcd import structure as rules
+from veracausa.discovery.methods.vfedcd.as_published.laplace import NoisyPenalty
 from veracausa.discovery.methods.vfedcd.searches import likelier
 from veracausa.discovery.methods.vfedcd.structure import Structure
 from veracausa.discovery.privacy import options as output
-from veracausa.discovery.privacy.noise import NoisyPenalty
 from veracausa.errors import RunError, WireError
 from veracausa.events import Observer
 from veracausa.runs.store import Store

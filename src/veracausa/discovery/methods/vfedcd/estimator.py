@@ -13,20 +13,17 @@ import numpy as np
 from pydantic import ValidationError
 
 from veracausa.arrays import Array, Mask
-from veracausa.data.causal_parties import owners
-from veracausa.discovery.base import CausalDiscovery, as_table, clock, column_named
+from veracausa.data.causal.parties import owners
+from veracausa.discovery.base import CausalDiscovery, as_table, clock, column_named, edge_constraints
 from veracausa.discovery.bootstrap import Rows, bootstrap_graphs, chosen_graph
 from veracausa.discovery.columns import prepare, without_missing
-from veracausa.discovery.constraints import edge_constraints
-from veracausa.discovery.edges import edge_rows, revealed
 from veracausa.discovery.engines.launch import EngineResult, federated, floating
-from veracausa.discovery.graphs import is_acyclic, thresholded
+from veracausa.discovery.graphs import edge_rows, is_acyclic, revealed, thresholded
 from veracausa.discovery.methods.vfedcd.decoders import Likelihood
-from veracausa.discovery.methods.vfedcd.diagnostics import FIGURES, SUITS, warnings
-from veracausa.discovery.methods.vfedcd.protection import protection_in_words
+from veracausa.discovery.methods.vfedcd.diagnostics import FIGURES, SUITS, protection_in_words, warnings
 from veracausa.discovery.methods.vfedcd.searches import choice_in_words
 from veracausa.discovery.methods.vfedcd.settings import Acyclicity, Settings
-from veracausa.discovery.methods.vfedcd.threshold import rule_in_words
+from veracausa.discovery.methods.vfedcd.structure import rule_in_words
 from veracausa.discovery.privacy.check import chosen
 from veracausa.errors import InputError
 from veracausa.events import Observer

@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from veracausa.discovery.methods.vfedcd.decoders import Likelihood
-from veracausa.discovery.methods.vfedcd.threshold import BY_LIKELIHOOD
+from veracausa.discovery.methods.vfedcd.structure import BY_LIKELIHOOD
 from veracausa.registry import over_profile
 
 FOLDER = Path(__file__).parent / "profiles"

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from veracausa.data.causal import CausalData
-from veracausa.data.causal_parties import owners
+from veracausa.data.causal.parties import owners
 from veracausa.discovery.base import CausalDiscovery
-from veracausa.discovery.edges import COLUMNS, edge_rows, revealed
-from veracausa.discovery.graphs import is_acyclic
+from veracausa.discovery.graphs import COLUMNS, edge_rows, is_acyclic, revealed
 from veracausa.discovery.job import DiscoveryJob
 from veracausa.discovery.methods.vfedcd.diagnostics import FIGURES
 from veracausa.discovery.methods.vfedcd.estimator import ONE_PARTY

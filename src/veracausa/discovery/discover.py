@@ -15,13 +15,12 @@ import numpy as np
 from pydantic import create_model
 
 from veracausa.data.causal import CausalData, checked
-from veracausa.data.causal_parties import owners
-from veracausa.discovery.base import CausalDiscovery, as_edges, as_table, column_named
-from veracausa.discovery.constraints import edge_constraints
+from veracausa.data.causal.parties import owners
+from veracausa.discovery.base import CausalDiscovery, as_edges, as_table, column_named, edge_constraints
 from veracausa.discovery.job import GIVEN, DiscoveryJob, Edges, load_columns, read_job
 from veracausa.discovery.methods import build, methods
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
-from veracausa.discovery.record import Parties, write_found
+from veracausa.discovery.result_files import Parties, write_found
 from veracausa.errors import InputError, VeracausaError
 from veracausa.events import Observer
 from veracausa.registry import Options, did_you_mean
