@@ -9,32 +9,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from veracausa.arrays import Mask
+from veracausa.arrays import Array, Mask
+from veracausa.data.causal import as_adjacency, topological_order
 from veracausa.errors import InputError
-
-
-def as_adjacency(matrix: ArrayLike, name: str = "adjacency") -> Mask:
-    """A square matrix as booleans: True where an entry is not zero."""
-    square = np.asarray(matrix)
-    if square.ndim != 2 or square.shape[0] != square.shape[1]:
-        raise InputError(f"{name}: a graph is a square matrix, this has shape {square.shape}; give one row a column")
-    return np.asarray(square != 0)
-
-
-def topological_order(adjacency: ArrayLike) -> list[int] | None:
-    """The nodes with every cause before its effects, the lowest number first; None if there is a cycle."""
-    edges = as_adjacency(adjacency)
-    waiting = edges.sum(axis=0)
-    ready, order = [int(node) for node in np.flatnonzero(waiting == 0)], []
-    while ready:
-        node = min(ready)
-        ready.remove(node)
-        order.append(node)
-        for effect in np.flatnonzero(edges[node]):
-            waiting[effect] -= 1
-            if waiting[effect] == 0:
-                ready.append(int(effect))
-    return order if len(order) == len(edges) else None
 
 
 def is_acyclic(adjacency: ArrayLike) -> bool:
@@ -172,3 +149,8 @@ def revealed(
         party: [dict(row) for row in rows if reveal == "all" or party in (row["cause_party"], row["effect_party"])]
         for party in parties
     }
+
+
+def chosen_graph(strengths: Array, allowed: Mask, threshold: float, required: Mask) -> Mask:
+    """The DAG that a fit stands for."""
+    return greedy_cut(np.where(allowed, strengths, 0.0), threshold, required, ~allowed & ~required)

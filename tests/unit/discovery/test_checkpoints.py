@@ -64,7 +64,7 @@ def test_a_checkpoint_of_another_fit_is_not_taken(tmp_path: Path):
     with pytest.raises(InputError, match=r"graph\.safetensors: was begun with other rows or settings"):
         VFedCD(**SHORT).fit(DATA.values + 0.1 * DATA.values**2, out=tmp_path, resume=True)
     with pytest.raises(InputError, match="other rows or settings"):
-        VFedCD(**SHORT, rate=0.02).fit(DATA.values, out=tmp_path, resume=True)
+        VFedCD(**SHORT, learning_rate=0.02).fit(DATA.values, out=tmp_path, resume=True)
 
 
 def test_a_torn_checkpoint_begins_anew(tmp_path: Path):

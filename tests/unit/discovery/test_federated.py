@@ -15,12 +15,13 @@ from veracausa.crypto.fixed_point import WEIGHT_BITS
 from veracausa.crypto.randomness import make_draws
 from veracausa.crypto.ring import P
 from veracausa.crypto.shares import FORWARD_BITS, NORM_BITS
+from veracausa.discovery.engines.launch import run_federation
 from veracausa.discovery.engines.shares.offline_phase import OfflinePhase
 from veracausa.discovery.engines.shares.plan import Plan, pairing
-from veracausa.discovery.engines.shares.run import FederatedFit, discover
 from veracausa.discovery.engines.shares.share_engine import ShareEngine
 from veracausa.discovery.engines.shares.triples import TripleSpec
 from veracausa.discovery.methods.vfedcd.settings import Settings
+from veracausa.discovery.result import DiscoveryResult
 from veracausa.errors import InputError, VeracausaError
 from veracausa.wire.message import Message
 from veracausa.wire.threads import ThreadLink, run_threads, thread_links
@@ -45,12 +46,12 @@ def parties(*sizes: int, rows: int = ROWS) -> tuple[dict[str, np.ndarray], tuple
     return columns, tuple(f"x{at}" for at in range(sum(sizes)))
 
 
-def fit(*sizes: int, settings: Settings = SMALL, **more: Any) -> FederatedFit:
+def fit(*sizes: int, settings: Settings = SMALL, **more: Any) -> DiscoveryResult:
     columns, names = parties(*sizes)
-    return discover(columns, names, settings, **{"seed": 1, "timeout": 30.0, **more})
+    return run_federation(columns, names, settings, **{"seed": 1, "timeout": 30.0, **more})
 
 
-def same(first: FederatedFit, second: FederatedFit) -> bool:
+def same(first: DiscoveryResult, second: DiscoveryResult) -> bool:
     return bool(
         (first.strengths == second.strengths).all()
         and first.threshold == second.threshold
@@ -218,7 +219,7 @@ def test_messages_and_bytes_follow_from_the_plan(rule: str, openings: int, score
     steps, looks = 6 * 3, 3 * 3
     peers = 2
     structure = looks + 2  # each look, the order, the end
-    # Two more than the epochs and the end; one for rows kept apart, where it is not known ahead how often they open.
+    # Two more than the epochs and the end; one for held-out rows, where it is not known ahead how often they open.
     turns = 3 + 3 + (rule == "held_out_graphs")
     for name, size in zip(result.parties, sizes, strict=True):
         others = sum(sizes) - size
@@ -285,7 +286,7 @@ class Interrupted(VeracausaError):
     {},
     {"shares": "all"},
     pytest.param({"link": "processes"}, marks=pytest.mark.slow),
-    pytest.param({"prepare": "process"}, marks=pytest.mark.slow),
+    pytest.param({"precompute": "process"}, marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_a_run_that_was_killed_goes_on_to_the_same_end(tmp_path: Path, how: dict[str, Any]) -> None:
     more = {**how, "timeout": 300.0, "checkpoint_every": 1, "settings": SMALL.model_copy(update={"structure_every": 4})}
@@ -349,19 +350,19 @@ def test_what_shares_can_not_hold_is_refused_by_name() -> None:
     columns["p1"] = columns["p1"].copy()
     columns["p1"][5, 0] = 17.0
     with pytest.raises(InputError, match="column 'x2' has outliers"):
-        discover(columns, names, SMALL, seed=0)
+        run_federation(columns, names, SMALL, seed=0)
     with pytest.raises(InputError, match="different numbers of rows"):
-        discover({"a": np.zeros((4, 1)), "b": np.zeros((5, 1))}, ("x", "y"), SMALL)
+        run_federation({"a": np.zeros((4, 1)), "b": np.zeros((5, 1))}, ("x", "y"), SMALL)
     with pytest.raises(InputError, match="'l1'"):
         fit(1, 1, settings=SMALL.model_copy(update={"sparsity": "l1"}))
     with pytest.raises(InputError, match="needs two"):
         fit(3)
     with pytest.raises(InputError, match="'validator' is the name"):
-        discover({"validator": np.zeros((9, 1)), "b": np.zeros((9, 1))}, ("x", "y"), SMALL)
+        run_federation({"validator": np.zeros((9, 1)), "b": np.zeros((9, 1))}, ("x", "y"), SMALL)
     with pytest.raises(InputError, match="names: 1 for 2 columns"):
-        discover({"a": np.zeros((9, 1)), "b": np.zeros((9, 1))}, ("x",), SMALL)
+        run_federation({"a": np.zeros((9, 1)), "b": np.zeros((9, 1))}, ("x",), SMALL)
     with pytest.raises(InputError, match="'x' is held twice"):
-        discover({"a": np.zeros((9, 1)), "b": np.zeros((9, 1))}, ("x", "x"), SMALL)
+        run_federation({"a": np.zeros((9, 1)), "b": np.zeros((9, 1))}, ("x", "x"), SMALL)
     with pytest.raises(InputError, match="validator = 'M3'"):
         fit(1, 1, validator="M3")
     with pytest.raises(InputError, match="shares = 'some'"):
@@ -376,4 +377,4 @@ def test_what_shares_can_not_hold_is_refused_by_name() -> None:
 
 def test_a_fit_that_diverges_says_so() -> None:
     with pytest.raises(VeracausaError, match="diverged"), np.errstate(all="ignore"):
-        fit(2, 1, settings=SMALL.model_copy(update={"rate": 1e4}))
+        fit(2, 1, settings=SMALL.model_copy(update={"learning_rate": 1e4}))

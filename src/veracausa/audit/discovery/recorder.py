@@ -86,7 +86,7 @@ class DiscoveryRecorder:
     @property
     def apart(self) -> bool:
         """Whether each source's part is opened."""
-        return bool(self.plan.settings.open_parts) or len(self.plan.parties) == 2
+        return bool(self.plan.settings.reveal_per_source) or len(self.plan.parties) == 2
 
     @property
     def mean(self) -> Array:

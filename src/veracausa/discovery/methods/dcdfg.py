@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from veracausa import seeding
+from veracausa.data.causal.columns import PreparedColumns
 from veracausa.discovery.base import CausalDiscovery, Threshold
-from veracausa.discovery.columns import PreparedColumns
 from veracausa.discovery.conditionals import batches, descend, gaussian_loss, gumbel_softmax
 from veracausa.discovery.methods import method
 

@@ -173,7 +173,7 @@ def make_mechanism(privacy: Privacy, attributes: int, width: int, releases: int,
 
 def mechanism_of(plan: Plan, privacy: Privacy) -> Mechanism:
     """That of a federation: gradients are averaged over a batch, times the rate, and integers."""
-    unit = len(plan.batches[0]) / (plan.settings.rate * 2.0**GRADIENT_BITS)
+    unit = len(plan.batches[0]) / (plan.settings.learning_rate * 2.0**GRADIENT_BITS)
     return make_mechanism(privacy, plan.d, plan.settings.width, plan.epochs, unit)
 
 

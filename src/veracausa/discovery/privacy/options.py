@@ -43,15 +43,15 @@ def result_kind(output: Output, attributes: int, own: int) -> Kind:
     return Kind("result", {name: TensorSpec(torch.float64, shape) for name, shape in shapes.items()})
 
 
-def told(output: Output, graph: Mask, strengths: Array, own: slice) -> dict[str, Tensor]:
-    """The strengths of the graph's edges that a party with these attributes is told; 0: no edge."""
+def sent_to(output: Output, graph: Mask, strengths: Array, own: slice) -> dict[str, Tensor]:
+    """The strengths of the graph's edges that a party with these attributes is sent; 0: no edge."""
     weighted = np.where(graph, strengths, 0.0)
     parts = {"whole": weighted} if output == "all" else {"into": weighted[:, own], "out": weighted[own]}
     return {name: torch.from_numpy(np.ascontiguousarray(part)) for name, part in parts.items()}
 
 
 def received(tensors: Mapping[str, Tensor], attributes: int, own: slice) -> Array:
-    """(d, d): what a party knows of the graph; nan where it was told nothing."""
+    """(d, d): what a party knows of the graph; nan where it was sent nothing."""
     if "whole" in tensors:
         return np.array(tensors["whole"].numpy())
     known = np.full((attributes, attributes), np.nan)

@@ -54,9 +54,9 @@ class PrivateParty(AttributeParty):
         foreign = holder.features(link, batch)
         x = self.values[batch]
         decay = 2 * settings.sparsity_weight if settings.sparsity == "l2" else 0.0
-        step = self.decoders.step(self._features(foreign, x, self.inner), x.T[None], settings.rate, decay)
+        step = self.decoders.step(self._features(foreign, x, self.inner), x.T[None], settings.learning_rate, decay)
         gradient = step.features[0].swapaxes(0, 1).reshape(len(x), -1)
-        steps = encode_clipped(-settings.rate * gradient, self.mechanism, rounding)
+        steps = encode_clipped(-settings.learning_rate * gradient, self.mechanism, rounding)
         holder.descend(batch, steps)
         holder.into.grow(self._noise(*holder.into.fresh.shape))
         if self.plan.privacy is not None and self.plan.privacy.noise_from == "both":
@@ -86,6 +86,6 @@ class PrivateCentralizedVFedCD(CentralizedVFedCD):
 
     def _step(self, x: Array) -> Array:
         losses = super()._step(x)
-        moved = self.settings.rate / x.shape[1] * self.mechanism.deviation
+        moved = self.settings.learning_rate / x.shape[1] * self.mechanism.deviation
         self.weights -= moved * self.structure.allowed[..., None] * normal(self.source, *self.weights.shape)
         return losses

@@ -203,7 +203,7 @@ class Targets:
     """One party's attributes: normal around their predictions, each with a log-variance that stays at home."""
 
     def __init__(self, held_out: Array, rows: int, settings: Settings) -> None:
-        self.rows, self.rate, self.gaussian = rows, settings.rate, settings.likelihood == "gaussian"
+        self.rows, self.rate, self.gaussian = rows, settings.learning_rate, settings.likelihood == "gaussian"
         self.log_variance = np.zeros(held_out.shape[1])
         self.loss = 0.0
         """Summed over attributes and steps until it is taken."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -12,11 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from veracausa.arrays import Mask
+from veracausa.arrays import Array, Mask
 from veracausa.crypto.ring64.arithmetic import Arithmetic, Masked
 from veracausa.crypto.ring64.words import SEED_BYTES, Words
 from veracausa.discovery.engines.mpc.network import SharedNetwork
-from veracausa.discovery.engines.shares.plan import Plan
+from veracausa.discovery.engines.shares.plan import Plan, make_plan
+from veracausa.discovery.methods.vfedcd.settings import Settings
+from veracausa.errors import InputError
 from veracausa.runs.store import Store
 from veracausa.wire.message import Kind, TensorSpec
 
@@ -167,3 +169,31 @@ def as_words(tensor: Tensor) -> Words:
 
 def seed_tensor(seed: bytes) -> Tensor:
     return torch.frombuffer(bytearray(seed), dtype=torch.uint8)
+
+
+FEWEST = 8
+"""Rows whose squared residuals are opened as one sum."""
+
+
+def strong_plan(
+    columns: Mapping[str, Array],
+    names: Sequence[str],
+    settings: Settings,
+    train_rows: int | None,
+    seed: int | None,
+    **agreed: Any,
+) -> Plan:
+    """What all parties know; settings that this mode has no place for are refused."""
+    if settings.sparsity == "l2":
+        raise InputError("sparsity = 'l2': decoders on shares do not decay; use 'group_lasso'")
+    if settings.bottleneck is not None or settings.row_noise is not None:
+        raise InputError("bottleneck and row_noise change what is opened of a row; here nothing is, so leave them out")
+    if settings.likelihood in ("heteroscedastic", "auto"):
+        raise InputError("likelihood: the strong mode has no heteroscedastic one; set likelihood to 'gaussian'")
+    if len(settings.each) > 1:
+        raise InputError("searches: the strong mode has one; set searches to []")
+    plan = make_plan(columns, names, settings.each[0], train_rows, seed, **agreed)
+    fewest = min(len(rows) for rows in row_sets(plan))
+    if fewest < FEWEST:
+        raise InputError(f"batch: sums over {fewest} rows would be opened, which are nearly rows; at least {FEWEST}")
+    return plan

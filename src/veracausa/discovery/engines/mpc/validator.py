@@ -21,6 +21,7 @@ from veracausa.discovery.engines.shares.protocol import counter
 from veracausa.discovery.graphs import greedy_cut
 from veracausa.discovery.methods.vfedcd import structure as rules
 from veracausa.discovery.methods.vfedcd.structure import Structure
+from veracausa.discovery.result import Fit
 from veracausa.errors import RunError, WireError
 from veracausa.events import Observer
 from veracausa.wire.link import Link
@@ -139,6 +140,12 @@ class Judge:
         self.loss = 0.0
         self._thresholds, self._graphs = np.zeros(1), np.zeros((1, plan.d, plan.d), dtype=bool)
 
+    def fit(self) -> Fit:
+        """What was found, as one replicate of one search."""
+        unknown = np.full(1, np.nan)
+        found = self.strengths[None], self.structure.allowed, np.array([self.threshold]), np.array([self.held_out_loss])
+        return Fit(*found, unknown, np.zeros(1, dtype=int), unknown, self.history)
+
     def see(self, squares: Words, loss: float) -> None:
         self.strengths = np.sqrt(np.maximum(decode(squares, 2 * WEIGHT_BITS), 0.0))
         self.loss += loss
@@ -166,7 +173,9 @@ class Judge:
         }
         self.loss = 0.0
         if not np.isfinite(record["loss"]):
-            raise RunError(f"the fit diverged in epoch {epoch + 1}; lower its rate ({self.plan.settings.rate})")
+            raise RunError(
+                f"the fit diverged in epoch {epoch + 1}; lower its rate ({self.plan.settings.learning_rate})"
+            )
         self.history.append(record)
         return record
 
@@ -207,5 +216,5 @@ class Judge:
 
     def choose(self, losses: Array, empty: float) -> None:
         edges = self._graphs.sum((1, 2))
-        chosen = rules.most_worthy(losses, edges, empty, self.plan.d, self.plan.settings.edge_worth)
+        chosen = rules.most_worthy(losses, edges, empty, self.plan.d, self.plan.settings.min_edge_gain)
         self.threshold, self.held_out_loss = float(self._thresholds[chosen]), float(losses[chosen])

@@ -51,7 +51,7 @@ class PhaseLedger(Ledger):
             self.offline_messages += 1
             self.offline_bytes += nbytes
 
-    def told(self) -> dict[str, int]:
+    def totals(self) -> dict[str, int]:
         return {
             "bytes": self.bytes_sent,
             "messages": self.messages,
@@ -98,7 +98,7 @@ class OfflinePhase:
 
     def __enter__(self) -> OfflinePhase:
         made: Callable[[TripleSpec], Works] = (
-            TripleGeneratorProcess if self.plan.prepare == "process" else InlineTripleGenerator
+            TripleGeneratorProcess if self.plan.precompute == "process" else InlineTripleGenerator
         )
         self.workshop = made(self.order)
         return self

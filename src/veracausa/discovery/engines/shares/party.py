@@ -58,8 +58,8 @@ class AttributeParty:
         self.norms_kind, self.factors_kind = protocol.norms(plan, name), protocol.factors(plan, name)
         self.candidates_kind = protocol.candidates(plan, name)
         self.result_kind = output.result_kind(plan.output, plan.d, self.count)
-        self.told: Array
-        """(d, d): what the validator told this party of the graph, at the end."""
+        self.known: Array
+        """(d, d): what the validator sent this party of the graph, at the end."""
         self.epoch = 0
         """So many stretches of the plan are done."""
         self.loss = 0.0
@@ -95,8 +95,8 @@ class AttributeParty:
                     self._begin(link, search)
                 self._learn(link, store, search)
                 step = self._compare(link, search)
-        told = link.receive(VALIDATOR, self.result_kind, step).tensors
-        self.told = output.received(told, self.plan.d, self.own)
+        sent = link.receive(VALIDATOR, self.result_kind, step).tensors
+        self.known = output.received(sent, self.plan.d, self.own)
 
     def _begin(self, link: Link, search: SearchPlan) -> None:
         if search.number:
@@ -131,15 +131,15 @@ class AttributeParty:
         decay = 2 * settings.sparsity_weight if settings.sparsity == "l2" else 0.0
         gradient = np.zeros_like(foreign)
         for local in range(self.plan.local_steps):
-            step = self.decoders.step(self._features(foreign, x, self.inner), x.T[None], settings.rate, decay)
+            step = self.decoders.step(self._features(foreign, x, self.inner), x.T[None], settings.learning_rate, decay)
             by_feature = step.features[0].swapaxes(0, 1).reshape(len(x), -1)
-            self.inner -= settings.rate * self.inner_allowed * (x.T @ by_feature).reshape(self.inner.shape)
+            self.inner -= settings.learning_rate * self.inner_allowed * (x.T @ by_feature).reshape(self.inner.shape)
             gradient += by_feature
             if local == 0:
                 self.loss += float(step.losses.sum())
         if self.mixing is not None:
             gradient = bottleneck.gathered(gradient, self.mixing)
-        self.holder.descend(batch, fixed_point.encode_gradient(-settings.rate * gradient, rounding))
+        self.holder.descend(batch, fixed_point.encode_gradient(-settings.learning_rate * gradient, rounding))
 
     def _spread(self, opened: Array) -> Array:
         """What was opened, as an input of every hidden unit."""

@@ -1,8 +1,9 @@
-"""Who holds shares of which blocks, and so what each pair of parties must be able to multiply."""
+"""What all parties of a discovery agree on before it starts: who holds what, and what is done when."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -10,55 +11,26 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from veracausa.arrays import Array
+from veracausa.crypto.backends import encryption_class
 from veracausa.crypto.triples import Needs, Shape
 from veracausa.discovery.engines.shares.triples import Pairing
 from veracausa.discovery.methods.vfedcd.as_published.laplace import LaplaceHeuristic
 from veracausa.discovery.methods.vfedcd.settings import Settings
-from veracausa.discovery.privacy.check import check_privacy
+from veracausa.discovery.privacy.check import check_privacy, noise_of
 from veracausa.discovery.privacy.options import Output, Privacy
 from veracausa.errors import InputError
 from veracausa.seeding import derive
 
-
-def pairing(plan: Plan, name: str) -> Pairing:
-    sizes = tuple(len(rows) for rows in (*plan.batches, *plan.held_out))
-    count = {party: plan.sizes[at] for at, party in enumerate(plan.parties)}
-    h, own, peers = plan.numbers, count[name], plan.peers(name)
-    if plan.shares == "all":
-        blocks = plan.d**2 - sum(size**2 for size in plan.sizes)
-        none, every = np.arange(0), np.arange(blocks)
-        before = {peer: plan.parties.index(name) < plan.parties.index(peer) for peer in peers}
-        return Pairing(
-            {peer: Shape(sizes, count[peer], (plan.d - count[peer]) * h, own * h) for peer in peers},
-            {peer: Shape(sizes, own, (plan.d - own) * h, count[peer] * h) for peer in peers},
-            blocks,
-            h,
-            {peer: every if before[peer] else none for peer in peers},
-            {peer: none if before[peer] else every for peer in peers},
-        )
-    between = own * (plan.d - own)
-    into = np.arange(between).reshape(-1, own)
-    out = between + np.arange(between).reshape(own, -1)
-    at = {peer: plan.among_foreign(name, peer) for peer in peers}
-    return Pairing(
-        {peer: Shape(sizes, count[peer], own * h, own * h) for peer in peers},
-        {peer: Shape(sizes, own, count[peer] * h, count[peer] * h) for peer in peers},
-        2 * between,
-        h,
-        {peer: into[at[peer]].ravel() for peer in peers},
-        {peer: out[:, at[peer]].ravel() for peer in peers},
-    )
-
-
-Rows = NDArray[np.int64]
+RowNumbers = NDArray[np.int64]
 ValidatorMode = Literal["M1", "M2"]
 Sharing = Literal["two", "all"]
-Preparing = Literal["inline", "process"]
+Precomputing = Literal["inline", "process"]
 
 VALIDATOR = "validator"
 MOST_PARTIES = 16
 HELD_OUT_ROWS = 256
-"""Rows of one pass over the rows that were kept apart."""
+"""RowNumbers of one pass over the rows that were kept apart."""
 
 
 @dataclass(frozen=True)
@@ -117,9 +89,8 @@ class Plan:
     """Epochs."""
     shares: Sharing = "two"
     """Who holds a block: its source and its target, or, as published, all parties, which protects nothing more."""
-    prepare: Preparing = "inline"
+    precompute: Precomputing = "inline"
     """Where triples are made: by the party itself between epochs, or in a process of its own while the steps run."""
-
     privacy: Privacy | None = None
     """Noise on clipped gradients, which gives a guarantee; None: there is none."""
     laplace: LaplaceHeuristic | None = None
@@ -139,7 +110,7 @@ class Plan:
     @property
     def epochs(self) -> int:
         """Of all searches together."""
-        return sum(one.epochs + one.refit_epochs for one in self.settings.each)
+        return self.settings.total_epochs
 
     @cached_property
     def searches(self) -> tuple[SearchPlan, ...]:
@@ -189,14 +160,14 @@ class Plan:
         return tuple(name for name in self.parties if name != party)
 
     @property
-    def batches(self) -> list[Rows]:
+    def batches(self) -> list[RowNumbers]:
         """Fixed sets of training rows: what was encrypted once serves every epoch. What is left over is not used."""
         n = min(self.settings.batch, self.train_rows)
         rng = np.random.default_rng(derive(self.order_seed, "batches"))
         return list(rng.permutation(self.train_rows)[: self.train_rows // n * n].reshape(-1, n))
 
     @property
-    def held_out(self) -> list[Rows]:
+    def held_out(self) -> list[RowNumbers]:
         rows = np.arange(self.train_rows, self.rows)
         return [rows[at : at + HELD_OUT_ROWS] for at in range(0, len(rows), HELD_OUT_ROWS)]
 
@@ -236,13 +207,13 @@ class Plan:
 
     def describe(self) -> dict[str, Any]:
         """What must be the same for a run to go on."""
-        free = ("order_seed", "checkpoint_every", "prepare", "settings")
+        free = ("order_seed", "checkpoint_every", "precompute", "settings")
         own = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in free}
         if self.privacy is not None:  # each resume counts as many releases more as lie between two checkpoints
             own["checkpoint_every"] = self.checkpoint_every
         for noise in ("privacy", "laplace"):
             own[noise] = None if own[noise] is None else own[noise].model_dump()
-        return own | self.settings.model_dump(mode="json")
+        return own | self.settings.recorded()
 
     def with_order(self, order_seed: int) -> Plan:
         return replace(self, order_seed=order_seed)
@@ -268,8 +239,69 @@ class Plan:
             raise InputError(f"local_steps = {self.local_steps}: at least one step is needed")
         if self.shares not in ("two", "all"):
             raise InputError(f"shares = {self.shares!r}: 'two' or 'all' parties hold a block; there is no other way")
-        if self.prepare not in ("inline", "process"):
-            raise InputError(f"prepare = {self.prepare!r}: triples are made 'inline' or in a 'process'")
+        if self.precompute not in ("inline", "process"):
+            raise InputError(f"precompute = {self.precompute!r}: triples are made 'inline' or in a 'process'")
         if self.train_rows < 2:
             raise InputError(f"{self.train_rows} training rows are too few")
         check_privacy(self)
+
+
+def make_plan(
+    columns: Mapping[str, Array],
+    names: Sequence[str],
+    settings: Settings,
+    train_rows: int | None,
+    seed: int | None,
+    **agreed: Any,
+) -> Plan:
+    """The plan that follows from the settings; `agreed` are fields of it that stand over them."""
+    rows = {party: len(values) for party, values in columns.items()}
+    if len(set(rows.values())) > 1:
+        raise InputError(f"parties: they hold different numbers of rows ({rows}); align them first")
+    sizes = tuple(values.shape[1] for values in columns.values())
+    if sum(sizes) != len(names):
+        raise InputError(f"names: {len(names)} for {sum(sizes)} columns; give one a column, party by party")
+    if min(sizes, default=0) < 1:
+        raise InputError(f"party {list(columns)[sizes.index(0)]!r} holds no column; leave it out")
+    count = next(iter(rows.values()))
+    if train_rows is None:
+        train_rows = count - round(count * settings.held_out)
+    how = {name: getattr(settings, name) for name in ("encryption", "validator", "local_steps", "shares", "precompute")}
+    how |= noise_of(settings) | {"output": settings.reveal} | agreed
+    encryption_class(how["encryption"])
+    # Public: all parties see it. In a real run it comes from the system, once.
+    order_seed = secrets.randbits(63) if seed is None else derive(seed, "order")
+    plan = Plan(settings, tuple(columns), sizes, tuple(names), count, train_rows, order_seed, **how)
+    plan.check()
+    return plan
+
+
+def pairing(plan: Plan, name: str) -> Pairing:
+    """What a party must be able to multiply with each other one: it follows from who holds shares of which blocks."""
+    sizes = tuple(len(rows) for rows in (*plan.batches, *plan.held_out))
+    count = {party: plan.sizes[at] for at, party in enumerate(plan.parties)}
+    h, own, peers = plan.numbers, count[name], plan.peers(name)
+    if plan.shares == "all":
+        blocks = plan.d**2 - sum(size**2 for size in plan.sizes)
+        none, every = np.arange(0), np.arange(blocks)
+        before = {peer: plan.parties.index(name) < plan.parties.index(peer) for peer in peers}
+        return Pairing(
+            {peer: Shape(sizes, count[peer], (plan.d - count[peer]) * h, own * h) for peer in peers},
+            {peer: Shape(sizes, own, (plan.d - own) * h, count[peer] * h) for peer in peers},
+            blocks,
+            h,
+            {peer: every if before[peer] else none for peer in peers},
+            {peer: none if before[peer] else every for peer in peers},
+        )
+    between = own * (plan.d - own)
+    into = np.arange(between).reshape(-1, own)
+    out = between + np.arange(between).reshape(own, -1)
+    at = {peer: plan.among_foreign(name, peer) for peer in peers}
+    return Pairing(
+        {peer: Shape(sizes, count[peer], own * h, own * h) for peer in peers},
+        {peer: Shape(sizes, own, count[peer] * h, count[peer] * h) for peer in peers},
+        2 * between,
+        h,
+        {peer: into[at[peer]].ravel() for peer in peers},
+        {peer: out[:, at[peer]].ravel() for peer in peers},
+    )

@@ -103,7 +103,7 @@ class ShareEngine:
 
     def share_pads(self, link: Link) -> None:
         """Agree with every other party on what keeps a third one from seeing one source's part of its features."""
-        if self.plan.settings.open_parts or len(self.peers) == 1:
+        if self.plan.settings.reveal_per_source or len(self.peers) == 1:
             return
         masks = self.draws.masks("pads", self.life)
         number = {peer: self.plan.parties.index(peer) for peer in self.peers}

@@ -12,16 +12,15 @@ from veracausa.crypto import ring
 from veracausa.crypto.fixed_point import WEIGHT_BITS, decode
 from veracausa.crypto.randomness import make_draws
 from veracausa.crypto.shares import NORM_BITS
-from veracausa.discovery.engines.centralized import Fit
 from veracausa.discovery.engines.shares import protocol
 from veracausa.discovery.engines.shares.plan import VALIDATOR, Plan, SearchPlan
 from veracausa.discovery.engines.shares.protocol import LOSSES, tensor
 from veracausa.discovery.graphs import greedy_cut
 from veracausa.discovery.methods.vfedcd import structure as rules
 from veracausa.discovery.methods.vfedcd.as_published.laplace import NoisyPenalty
-from veracausa.discovery.methods.vfedcd.searches import likelier
 from veracausa.discovery.methods.vfedcd.structure import Structure
 from veracausa.discovery.privacy import options as output
+from veracausa.discovery.result import Fit, likelier
 from veracausa.errors import RunError, WireError
 from veracausa.events import Observer
 from veracausa.runs.store import Store
@@ -117,7 +116,8 @@ class Validator:
             del record["loss"]  # nobody sent one
         elif not np.isfinite(record["loss"]):
             raise RunError(
-                f"the fit diverged in epoch {len(self.history) + 1}; lower its rate ({self.plan.settings.rate})"
+                f"the fit diverged in epoch {len(self.history) + 1}; lower its rate "
+                f"({self.plan.settings.learning_rate})"
             )
         self.history.append(record)
         self.notify({"event": "epoch", "step": len(self.history), "of": self.plan.epochs, **record})
@@ -187,7 +187,7 @@ class Validator:
             rises = np.concatenate([losses[1:] - losses[0] for losses in scored.values()])
             sets, gain = np.concatenate([*ended.values()]), rules.mean_gain(loss, empty, plan.d)
             tried = self.strengths, self.structure.allowed[0], sets, rises
-            self.threshold = rules.worth_threshold(*tried, gain, settings.edge_worth, plan.rows - plan.train_rows)
+            self.threshold = rules.worth_threshold(*tried, gain, settings.min_edge_gain, plan.rows - plan.train_rows)
 
     def _compare_graphs(self, link: Link) -> None:
         plan, settings, allowed = self.plan, self.plan.settings, self.structure.allowed[0]
@@ -197,7 +197,7 @@ class Validator:
         scored, empty = self._scored(link, proposed)
         losses = np.sum([*scored.values()], axis=0)
         self.apart = float(losses[0])  # the first choice leaves all edges
-        chosen = rules.most_worthy(losses, graphs.sum((1, 2)), empty, plan.d, settings.edge_worth)
+        chosen = rules.most_worthy(losses, graphs.sum((1, 2)), empty, plan.d, settings.min_edge_gain)
         self.threshold, self.held_out_loss = float(thresholds[chosen]), float(losses[chosen])
 
     def _scored(self, link: Link, proposed: Mapping[str, Mapping[str, Mask]]) -> tuple[dict[str, Array], float]:
@@ -236,7 +236,7 @@ class Validator:
         strengths, allowed = self.found.strengths[0], self.found.allowed[0]
         graph = greedy_cut(strengths, float(self.found.thresholds[0]), self.required, ~allowed)
         for party in self.plan.parties:
-            part = output.told(self.plan.output, graph, strengths, self.plan.own(party))
+            part = output.sent_to(self.plan.output, graph, strengths, self.plan.own(party))
             link.send(party, self.result_kind[party], self.step, part)
 
     def state(self) -> dict[str, Any]:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import itertools
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from veracausa.arrays import Array, Mask
 from veracausa.discovery.acyclicity import ACYCLICITY
 from veracausa.discovery.graphs import greedy_cut, is_acyclic
-from veracausa.discovery.methods.vfedcd.settings import Settings
 
 SMALL = 1e-9
 WEAKEST = 0.05
 """Added to strengths where they divide, so that no edge is pulled without bound."""
+
+if TYPE_CHECKING:
+    from veracausa.discovery.methods.vfedcd.settings import Settings
 
 
 class Structure:
@@ -37,7 +40,7 @@ class Structure:
     def factors(self, strengths: Array, steps: int) -> Array:
         """κ (R, d, d) for this many steps of the optimiser; 0 ends an edge that the penalty would turn around."""
         settings = self.settings
-        moved = settings.rate * steps
+        moved = settings.learning_rate * steps
         shrink = np.zeros_like(strengths)
         if self.searching:
             self.value, gradient = self.penalty(strengths)
@@ -58,8 +61,8 @@ class Structure:
         """
         settings = self.settings
         share = np.ones_like(strengths)
-        if settings.pivot and not self.searching:
-            share = (settings.pivot + WEAKEST) / (strengths + WEAKEST)
+        if settings.lasso_pivot and not self.searching:
+            share = (settings.lasso_pivot + WEAKEST) / (strengths + WEAKEST)
         return settings.sparsity_weight * share
 
     def end_epoch(self, strengths: Array, epoch: int) -> None:
@@ -68,10 +71,10 @@ class Structure:
             return
         settings = self.settings
         for replicate, strength in enumerate(strengths):
-            if epoch < 2 or not is_acyclic(strength > settings.halt):
-                self.weight[replicate] += settings.growth
-        if settings.ceiling is not None:
-            self.weight = np.minimum(self.weight, settings.ceiling)
+            if epoch < 2 or not is_acyclic(strength > settings.cycle_tolerance):
+                self.weight[replicate] += settings.acyclicity_growth
+        if settings.acyclicity_max is not None:
+            self.weight = np.minimum(self.weight, settings.acyclicity_max)
 
     def settle(self, strengths: Array) -> Mask:
         """End the search: from now on an edge may only follow the order in which the strongest edges lie."""
