@@ -10,7 +10,8 @@ import pytest
 import veracausa
 from veracausa.data.causal import load_causal
 from veracausa.discovery.engines import centralized as checkpoint
-from veracausa.discovery.methods.vfedcd.estimator import GRAPH_STATE, RESAMPLES_STATE, VFedCD
+from veracausa.discovery.engines.centralized import GRAPH_STATE, RESAMPLES_STATE
+from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.errors import InputError
 
 DATA = load_causal("synthetic", attributes=5, edges=6, rows=90, seed=1)

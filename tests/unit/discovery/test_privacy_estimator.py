@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from veracausa.discovery.discover import run_job
-from veracausa.discovery.engines.shares import run as federation
+from veracausa.discovery.engines import launch as federation
 from veracausa.discovery.job import DiscoveryJob
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 

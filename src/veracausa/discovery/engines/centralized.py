@@ -282,6 +282,8 @@ class Searches:
         self.model.load_state(state["model"])
 
 
+GRAPH_STATE, RESAMPLES_STATE = "graph.safetensors", "resamples.safetensors"
+"""The checkpoints of a graph and of its resamples."""
 EVERY = 10.0
 """Seconds between two checkpoints: a short fit has none, a long one loses little."""
 
@@ -358,8 +360,6 @@ class Centralized:
 
     rng: np.random.Generator
     time_is_up: Callable[[], bool]
-    file: str = "graph.safetensors"
-    """The checkpoint's name."""
 
     def learn(
         self,
@@ -370,7 +370,7 @@ class Centralized:
         resume: bool = False,
     ) -> DiscoveryResult:
         model = Searches(settings, model_of(table, self.rng))
-        file = None if out is None else out / self.file
+        file = None if out is None else out / GRAPH_STATE
         fit = fit_and_keep(model, table.train[None], table.held_out[None], progress, self.time_is_up, file, resume)
         result = DiscoveryResult.of(table.names, fit)
         result.figures = fit.figures[0]

@@ -16,7 +16,7 @@ from veracausa.arrays import Array, Mask
 from veracausa.data.causal.columns import PreparedTable, prepare, without_missing
 from veracausa.data.causal.parties import owners
 from veracausa.discovery.base import CausalDiscovery, as_table, clock, column_named, edge_constraints
-from veracausa.discovery.engines.centralized import Centralized, bootstrap_graphs
+from veracausa.discovery.engines.centralized import RESAMPLES_STATE, Centralized, bootstrap_graphs
 from veracausa.discovery.graphs import chosen_graph, edge_rows, is_acyclic, revealed, thresholded
 from veracausa.discovery.methods import method
 from veracausa.discovery.methods.vfedcd.diagnostics import FIGURES, SUITS, protection_in_words, warnings
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 ONE_PARTY = "party"
 """What the only party is called."""
-RESAMPLES_STATE = "resamples.safetensors"
-"""The checkpoint of resamples that are fitted in one place."""
 MANY = 200
 """Fewer rows than this are said to be few."""
 
