@@ -186,7 +186,7 @@ def test_triples_made_in_a_process_give_the_same_bits_and_messages(link: str) ->
 def test_fragments_at_all_parties_find_the_same_and_cost_more(more: dict[str, Any]) -> None:
     two, everybody = fit(2, 1, 3, **more), fit(2, 1, 3, shares="all", **more)
     assert same(two, everybody)
-    for name in two.parties:
+    for name in two.sent_to:
         assert abs(everybody.sent[name]["messages"] - two.sent[name]["messages"]) <= 2  # no secrets for pads
         assert everybody.sent[name]["offline_bytes"] > 1.2 * two.sent[name]["offline_bytes"]
         assert everybody.sent[name]["bytes"] > two.sent[name]["bytes"]
@@ -221,13 +221,13 @@ def test_messages_and_bytes_follow_from_the_plan(rule: str, openings: int, score
     structure = looks + 2  # each look, the order, the end
     # Two more than the epochs and the end; one for held-out rows, where it is not known ahead how often they open.
     turns = 3 + 3 + (rule == "held_out_graphs")
-    for name, size in zip(result.parties, sizes, strict=True):
+    for name, size in zip(result.sent_to, sizes, strict=True):
         others = sum(sizes) - size
         sent = result.sent[name]
         exchanges = steps + structure + openings
         # To each peer: two of the toss, key, fingerprint, columns, triples, to later ones a secret for pads; then the
         # first share, and a question and an answer in every exchange.
-        secrets = peers - list(result.parties).index(name)
+        secrets = peers - list(result.sent_to).index(name)
         offline, online = peers * (5 + turns) + secrets, peers * (1 + 2 * exchanges) + structure + 1
         assert sent["messages"] == offline + online
         assert sent["offline_messages"] == offline

@@ -181,7 +181,7 @@ def test_a_mixture_parts_weak_from_strong():
 def test_bad_settings_are_named():
     with pytest.raises(ValueError, match="no profile is named 'papr'; did you mean 'paper'"):
         Settings(profile="papr")
-    with pytest.raises(ValueError, match="held_out needs rows"):
+    with pytest.raises(ValueError, match="held_out needs held-out rows"):
         Settings(held_out=0.0)
     assert Settings(profile="paper").threshold == 0.1
 

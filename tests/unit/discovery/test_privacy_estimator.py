@@ -56,7 +56,7 @@ def test_where_secrets_matter_no_seed_is_handed_on(
         assert how["seed"] == seed
         raise Stopped
 
-    monkeypatch.setattr(federation, "discover", asked)
+    monkeypatch.setattr(federation, "run_federation", asked)
     with pytest.raises(Stopped):
         fitted(seed=5, **more)
 

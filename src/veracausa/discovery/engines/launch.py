@@ -249,6 +249,7 @@ def run_federation(
     with nullcontext() if out is None else locked(out):
         launch.run(programs, hear)
     result.sent = {name: result.sent[name] for name in programs}
+    result.sent_to = {party: result.sent_to[party] for party in plan.parties if party in result.sent_to}
     if result.own_figures:
         result.figures = np.concatenate([result.own_figures[party][result.search] for party in plan.parties])
     return result

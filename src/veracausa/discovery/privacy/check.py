@@ -62,7 +62,7 @@ def check_privacy(plan: Plan) -> None:
         )
     if plan.settings.threshold in BY_LIKELIHOOD or plan.held_out:
         raise InputError(
-            "privacy: losses of rows kept apart would be released without noise; set held_out = 0 and threshold to a "
+            "privacy: losses of held-out rows would be released without noise; set held_out = 0 and threshold to a "
             "number or to 'mixture'"
         )
     mechanism_of(plan, plan.privacy)

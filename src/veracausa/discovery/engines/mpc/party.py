@@ -48,7 +48,7 @@ class StrongParty(MpcSchedule):
             link.declare(kinds.COMMON_SEED, OPENING, SUMS, peer=peer)
         self.targets = targets_of(plan, values)
         self.losses: list[float] = []
-        """Of each candidate on the rows kept apart."""
+        """Of each candidate on the held-out rows."""
         self.common = self._agree_on_seeds(plan)
         seeds = link.receive(VALIDATOR, kinds.SEEDS, counter(life, 0)).tensors
         masks, roundings = (Stream(seeds[purpose].numpy().tobytes()) for purpose in ("masks", "roundings"))

@@ -114,14 +114,14 @@ class MpcSchedule(ABC):
 
     @abstractmethod
     def score(self, sums: list[tuple[Words, int]]) -> None:
-        """Note a candidate's loss, by the squared residuals of every set of rows kept apart."""
+        """Note a candidate's loss, by the squared residuals of every set of held-out rows."""
 
     @abstractmethod
     def choose(self) -> None: ...
 
 
 def row_sets(plan: Plan) -> list[NDArray[np.int64]]:
-    """Batches, and then the rows kept apart, in sets no smaller than a batch."""
+    """Batches, and then the held-out rows, in sets no smaller than a batch."""
     kept_apart = np.arange(plan.train_rows, plan.rows)
     count = max(1, len(kept_apart) // len(plan.batches[0]))
     return [*plan.batches, *(np.array_split(kept_apart, count) if len(kept_apart) else [])]

@@ -201,7 +201,7 @@ class Judge:
         self.history = [dict(record) for record in state["history"]]
 
     def candidates(self) -> Mask:
-        """The graphs that are compared on rows kept apart, (R, d, d)."""
+        """The graphs that are compared on held-out rows, (R, d, d)."""
         settings, allowed = self.plan.settings, self.structure.allowed[0]
         self.strengths = strengths = np.where(allowed, self.strengths, 0.0)
         if settings.threshold in rules.BY_LIKELIHOOD and self.plan.held_out:

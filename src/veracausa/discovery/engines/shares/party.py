@@ -64,7 +64,7 @@ class AttributeParty:
         """So many stretches of the plan are done."""
         self.loss = 0.0
         self.figures = np.full((len(plan.searches), self.count, len(FIGURES)), np.nan)
-        """Of the own attributes on rows kept apart, by search, see `diagnostics`: they stay with the party."""
+        """Of the own attributes on held-out rows, by search, see `diagnostics`: they stay with the party."""
 
     def draw(self, *search: int) -> None:
         """First weights that are the party's own alone; for a search after the first one, by its number."""
@@ -80,7 +80,7 @@ class AttributeParty:
         self.inner = rng.uniform(-1, 1, shape) / (self.plan.d * np.sqrt(self.h)) * self.inner_allowed
 
     def run(self, link: Link, store: Store | None = None) -> None:
-        """Take part from set-up to the last row that was kept apart."""
+        """Take part from set-up to the last held-out row."""
         link.declare(self.norms_kind, self.factors_kind, self.candidates_kind, LOSSES, peer=VALIDATOR)
         link.declare(self.result_kind, peer=VALIDATOR)
         self.holder.declare(link)
@@ -221,7 +221,7 @@ class AttributeParty:
         return total / rows
 
     def _diagnose(self, seen: list[Array], inner: Array) -> None:
-        """What rows kept apart say of the own attributes, from what was opened of them."""
+        """What held-out rows say of the own attributes, from what was opened of them."""
         rows, foreign = np.concatenate(self.values[self.steps :]), np.concatenate(seen)
         prediction = self.decoders.predict(self._features(foreign, rows, inner))[0].T
         opened = foreign.reshape(len(rows), self.count, self.h)

@@ -30,12 +30,12 @@ Precomputing = Literal["inline", "process"]
 VALIDATOR = "validator"
 MOST_PARTIES = 16
 HELD_OUT_ROWS = 256
-"""RowNumbers of one pass over the rows that were kept apart."""
+"""RowNumbers of one pass over the held-out rows."""
 
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """One search with its refit, a last look at the graph, and the comparison of edges on rows kept apart.
+    """One search with its refit, a last look at the graph, and the comparison of edges on held-out rows.
 
     These stretches are numbered on from search to search: masks are drawn for each of them once.
     """
@@ -173,7 +173,7 @@ class Plan:
 
     @property
     def every_graph(self) -> bool:
-        """Whether rows kept apart are opened under every candidate graph, which tells a target single columns; else
+        """Whether held-out rows are opened under every candidate graph, which tells a target single columns; else
         once, as a training row is."""
         return self.settings.threshold == "held_out_graphs"
 

@@ -155,7 +155,7 @@ def factors(plan: Plan, party: str) -> Kind:
 
 
 def candidates(plan: Plan, party: str) -> Kind:
-    """From the validator: which edges to leave out, in turn, and compare the loss of the rows kept apart.
+    """From the validator: which edges to leave out, in turn, and compare the loss of the held-out rows.
 
     Among the party's own attributes only; of whole graphs, the edges of blocks that it has a share of.
     """

@@ -159,7 +159,7 @@ class Validator:
         self.strengths = self.strengths * allowed
 
     def _choose(self, link: Link) -> None:
-        """The threshold, by the rule; the parties score edges on rows that were kept apart."""
+        """The threshold, by the rule; the parties score edges on held-out rows."""
         plan, settings, allowed = self.plan, self.plan.settings, self.structure.allowed[0]
         self._open(link)
         self._send(link, np.ones((plan.d, plan.d)))

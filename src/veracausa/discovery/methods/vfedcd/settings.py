@@ -261,6 +261,7 @@ def grouped(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         if value is not None:
             groups[group] = {**(groups[group] or {}), today: value}
             notes += [renaming(name)] if today != name else []
+            notes += old_names(value) if name == "searches" else []
     return found | {name: value for name, value in groups.items() if value is not None}, notes
 
 

@@ -88,7 +88,7 @@ class Structure:
 
 
 BY_LIKELIHOOD = ("held_out", "held_out_graphs")
-"""Rules that ask rows kept apart. They differ between parties only, in what is opened of these rows."""
+"""Rules that ask held-out rows. They differ between parties only, in what is opened of these rows."""
 
 
 def candidates(strengths: Array, allowed: Mask, required: Mask, count: int) -> tuple[Array, Mask]:
@@ -128,7 +128,7 @@ MODEST = 0.3
 """Attributes that gain less than this from their causes, in nats, ask less of an edge: there several causes share what
 can be explained, where others explain nearly all together."""
 CHANCE = 2.0
-"""Over so many by the rows kept apart, a rise is more than chance; an edge is never worth its place by less."""
+"""Over so many by the held-out rows, a rise is more than chance; an edge is never worth its place by less."""
 
 
 def endings(strengths: Array, own: slice, count: int) -> Mask:
@@ -245,7 +245,7 @@ def rule_in_words(rule: object, strengths: Array, allowed: Mask, threshold: floa
     if rule not in BY_LIKELIHOOD:
         return "where strengths part in two" if rule == "mixture" else "as it was set"
     if threshold >= 2 * float(strengths.max(initial=0.0)):
-        return "above all strengths, because no edge predicts rows kept apart better than chance"
+        return "above all strengths, because no edge predicts held-out rows better than chance"
     if threshold == mixture_threshold(np.where(allowed, strengths, 0.0), allowed):
-        return "where strengths part in two, because rows kept apart did not say where edges begin"
-    return f"rule {rule}: from which strength an edge predicts rows kept apart better by enough"
+        return "where strengths part in two, because held-out rows did not say where edges begin"
+    return f"rule {rule}: from which strength an edge predicts held-out rows better by enough"
