@@ -45,7 +45,7 @@ ORDER = Kind("order seed", {}, {"seed": int})
 """Validator to party: what the order of the rows in batches follows from."""
 LIVES = Kind("lives", {}, {"before": int})
 """Everybody to everybody at every start: how often this discovery was started before, as far as the sender knows."""
-MOST_LIVES = 1 << 20
+MOST_STARTS = 1 << 20
 
 
 class DiscoverySite(SiteProgram):
@@ -173,7 +173,7 @@ class DiscoverySite(SiteProgram):
         self.store.forget_after(start_step or 0)
         if start_step is None:
             self.store.ledger.resume(0, 0)
-        life = self._next_life(link)
+        restart_index = self._next_start(link)
         folders.set_status(self.path, state="running", epochs=self.plan.epochs, step=start_step or 0, error=None)
         result, started = DiscoveryResult(self.plan.names), time.monotonic()
 
@@ -187,10 +187,10 @@ class DiscoverySite(SiteProgram):
         try:
             torch.set_num_threads(1)
             link.ledger = self.store.ledger
-            self._program(start_step, life)(link, hear)
+            self._program(start_step, restart_index)(link, hear)
             if self.method.strong:
                 self._send_graph(link, result)
-            noise = stated(self.plan, life, seeded=self.seed is not None)
+            noise = stated(self.plan, restart_index, seeded=self.seed is not None)
             write_result(self, result, noise, time.monotonic() - started)
             folders.set_status(self.path, state="done")
             DiscoveryRun(self.path).report()
@@ -201,7 +201,7 @@ class DiscoverySite(SiteProgram):
         finally:
             torch.set_num_threads(threads)
 
-    def _next_life(self, link: Link) -> int:
+    def _next_start(self, link: Link) -> int:
         """A number that no start of this discovery had before, the same for all: masks are drawn for each anew."""
         before = self._plan_before()
         assert before is not None
@@ -211,11 +211,11 @@ class DiscoverySite(SiteProgram):
         for peer, message in link.gather(LIVES, 0).items():
             theirs = message.meta["before"]
             assert isinstance(theirs, int)
-            if not 0 <= theirs < MOST_LIVES:
+            if not 0 <= theirs < MOST_STARTS:
                 raise WireError("lives.before", f"{peer!r} claims {theirs} starts")
             known = max(known, theirs)
         link.ledger.flush()
-        # Written before anything else leaves: a life that ends at once counts, too.
+        # Written before anything else leaves: a start that ends at once counts, too.
         self._write_plan(before | {"lives": known + 1})
         return known
 
@@ -223,7 +223,7 @@ class DiscoverySite(SiteProgram):
         assert self.rows is not None
         return np.concatenate([self.rows.train, self.rows.held_out])
 
-    def _program(self, start: int | None, life: int) -> Program:
+    def _program(self, start: int | None, restart_index: int) -> Program:
         plan, seed = self.plan, self.seed
         assert plan is not None
         inside = np.ix_(self.kept, self.kept)
@@ -232,7 +232,7 @@ class DiscoverySite(SiteProgram):
         if self.method.strong:
             return StrongProgram(plan, self.me, values, allowed, must, seed)
         binary = None if self.rows is None else self.rows.binary
-        return ShareProgram(plan, self.me, values, allowed, must, seed, binary, self.path, start, life)
+        return ShareProgram(plan, self.me, values, allowed, must, seed, binary, self.path, start, restart_index)
 
     def _send_graph(self, link: Link, result: DiscoveryResult) -> None:
         """The strong mode opens the graph to the validator alone, which then sends it to the others."""

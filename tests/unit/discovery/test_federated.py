@@ -173,7 +173,7 @@ def test_processes_give_the_bits_that_threads_give() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("link", ["threads", "processes"])
 def test_triples_made_in_a_process_give_the_same_bits_and_messages(link: str) -> None:
-    here, apart = fit(2, 1, 1), fit(2, 1, 1, prepare="process", link=link, timeout=300.0)
+    here, apart = fit(2, 1, 1), fit(2, 1, 1, precompute="process", link=link, timeout=300.0)
     assert same(here, apart)
     assert here.sent == apart.sent
 
@@ -367,8 +367,8 @@ def test_what_shares_can_not_hold_is_refused_by_name() -> None:
         fit(1, 1, validator="M3")
     with pytest.raises(InputError, match="shares = 'some'"):
         fit(1, 1, shares="some")
-    with pytest.raises(InputError, match="prepare = 'later'"):
-        fit(1, 1, prepare="later")
+    with pytest.raises(InputError, match="precompute = 'later'"):
+        fit(1, 1, precompute="later")
     with pytest.raises(InputError, match="local_steps = 0"):
         fit(1, 1, local_steps=0)
     with pytest.raises(InputError, match="no discovery to go on with"):

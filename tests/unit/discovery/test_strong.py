@@ -343,7 +343,7 @@ def test_a_run_that_was_killed_goes_on_with_new_masks_to_where_its_twin_goes_on(
     first = StrongTwin(strong_plan(columns, names, SMALL, None, seed, checkpoint_every=1), columns, *given, seed)
     first.run(store)
     store.start_step = heard[0] - 1
-    second = StrongTwin(plan, columns, *given, seed, life=1)
+    second = StrongTwin(plan, columns, *given, seed, restart_index=1)
     second.run(store)
     assert store.start_step in (1, 2)
     assert (found.strengths == second.judge.strengths).all()

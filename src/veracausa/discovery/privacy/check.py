@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from veracausa.discovery.engines.shares.plan import Plan
 
 
-def stated(plan: Plan, life: int, seeded: bool) -> dict[str, object] | None:
-    """What a run's noise guarantees, or that it does not; `life`: how often it was started before.
+def stated(plan: Plan, restart_index: int, seeded: bool) -> dict[str, object] | None:
+    """What a run's noise guarantees, or that it does not; `restart_index`: how often it was started before.
 
     A resumed run releases the epochs since its last checkpoint once more, with new noise.
     """
     if plan.privacy is not None:
-        return statement(plan.privacy, plan.epochs + life * plan.checkpoint_every, plan.epochs, seeded)
+        return statement(plan.privacy, plan.epochs + restart_index * plan.checkpoint_every, plan.epochs, seeded)
     return None if plan.laplace is None else laplace.statement(plan.laplace, len(plan.parties))
 
 

@@ -43,14 +43,14 @@ class MpcSchedule(ABC):
         self.x = self.arithmetic.mask(*self._columns)
         for epoch in range(self.epoch, plan.epochs):
             if epoch == plan.settings.epochs:
-                with self.stretch():
+                with self.phase():
                     _, squares = self.network.squares()
                 self.network.restrict(self.settle(squares))
-            for batch, look in plan.order(epoch):
-                with self.stretch():
+            for batch, update in plan.order(epoch):
+                with self.phase():
                     there = self.network.forward(self.x[batch])
                     self.network.backward(there, self.learn(self.network.squared_residuals(there)))
-                if look:
+                if update:
                     self._look()
             self.end_epoch(epoch)
             self.epoch = epoch + 1
@@ -68,29 +68,29 @@ class MpcSchedule(ABC):
         self.network.shares = {name: as_words(words) for name, words in state["shares"].items()}
 
     def _look(self) -> None:
-        with self.stretch():
+        with self.phase():
             encoder, squares = self.network.squares()
         factors = self.factors(squares)
-        with self.stretch():
+        with self.phase():
             self.network.scale(encoder, factors)
 
     def _compare(self) -> None:
         """The held-out loss of graphs that the validator proposes, which no party sees."""
-        with self.stretch():
+        with self.phase():
             encoder, squares = self.network.squares()
         for graph in self.candidates(squares):
-            with self.stretch():
+            with self.phase():
                 weights = self.network.under(graph, encoder)
             sums = []
             for rows in self.held_out:
-                with self.stretch():
+                with self.phase():
                     there = self.network.forward(self.x[rows], weights, learning=False)
                     sums.append((self.network.squared_residuals(there), len(self._columns[rows])))
             self.score(sums)
         self.choose()
 
     @abstractmethod
-    def stretch(self) -> AbstractContextManager[None]:
+    def phase(self) -> AbstractContextManager[None]:
         """Computing that the dealer prepares in one piece."""
 
     @abstractmethod

@@ -40,19 +40,19 @@ class StrongValidator(MpcSchedule):
         link: Link,
         seed: int | None,
         notify: Observer = lambda event: None,
-        life: int = 0,
+        restart_index: int = 0,
     ) -> None:
         self.link, self.notify, self.judge = link, notify, Judge(plan, allowed, required)
-        self.dealt = self.looks = counter(life, 0)
+        self.dealt = self.updates = counter(restart_index, 0)
         self.squares_kind, self.given_kind, self.order_kind = (
             make(plan) for make in (kinds.squares, kinds.given, kinds.order)
         )
         declared = (kinds.SEEDS, kinds.DEALT, kinds.LOSSES, self.squares_kind, self.given_kind, self.order_kind)
-        seeds = {name: dealer_seeds(seed, name, life) for name in plan.parties}
+        seeds = {name: dealer_seeds(seed, name, restart_index) for name in plan.parties}
         for name, (masks, roundings) in seeds.items():
             link.declare(*declared, peer=name)
             tensors = {"masks": kinds.seed_tensor(masks), "roundings": kinds.seed_tensor(roundings)}
-            link.send(name, kinds.SEEDS, counter(life, 0), tensors)
+            link.send(name, kinds.SEEDS, counter(restart_index, 0), tensors)
         arithmetic = Dealer(*([Stream(pair[at]) for pair in seeds.values()] for at in (0, 1)))
         settings = plan.settings
         shares = {name: zeros(shape) for name, shape in shapes(plan.d, settings.width, settings.depth).items()}
@@ -60,7 +60,7 @@ class StrongValidator(MpcSchedule):
         super().__init__(plan, arithmetic, SharedNetwork(arithmetic, shares, allowed), columns)
 
     @contextmanager
-    def stretch(self) -> Iterator[None]:
+    def phase(self) -> Iterator[None]:
         yield
         self.dealt += 1
         self.link.send(self.plan.parties[0], kinds.DEALT, self.dealt, {"words": as_tensor(self.arithmetic.collect())})
@@ -76,7 +76,7 @@ class StrongValidator(MpcSchedule):
         self._see()
         allowed = self.judge.settle()
         for party in self.plan.parties:
-            self.link.send(party, self.order_kind, self.looks, {"allowed": torch.from_numpy(allowed)})
+            self.link.send(party, self.order_kind, self.updates, {"allowed": torch.from_numpy(allowed)})
         return allowed
 
     def end_epoch(self, epoch: int) -> None:
@@ -94,7 +94,7 @@ class StrongValidator(MpcSchedule):
     def choose(self) -> None:
         if not self.plan.held_out:
             return
-        messages = [self.link.receive(party, kinds.LOSSES, self.looks) for party in self.plan.parties]
+        messages = [self.link.receive(party, kinds.LOSSES, self.updates) for party in self.plan.parties]
         losses = [message.tensors["losses"].numpy() for message in messages]
         if any(len(part) != len(losses[0]) for part in losses):
             raise WireError("losses", "a party scored other graphs than were proposed")
@@ -110,22 +110,22 @@ class StrongValidator(MpcSchedule):
 
     def _see(self) -> None:
         """Add up the parties' shares of all squared strengths."""
-        self.looks += 1
-        messages = [self.link.receive(party, self.squares_kind, self.looks) for party in self.plan.parties]
+        self.updates += 1
+        messages = [self.link.receive(party, self.squares_kind, self.updates) for party in self.plan.parties]
         squares = added([as_words(message.tensors["words"]) for message in messages])
         self.judge.see(squares, sum(float(message.meta["loss"]) for message in messages))
 
     def _give(self, numbers: Words) -> list[Masked]:
         pairs = [self.arithmetic.give(number) for number in numbers]
-        told = np.stack([opened for opened, _ in pairs]) if pairs else numbers
+        given = np.stack([opened for opened, _ in pairs]) if pairs else numbers
         for party in self.plan.parties:
-            self.link.send(party, self.given_kind, self.looks, {"words": as_tensor(told)})
+            self.link.send(party, self.given_kind, self.updates, {"words": as_tensor(given)})
         return [masked for _, masked in pairs]
 
 
-def dealer_seeds(seed: int | None, name: str, life: int) -> tuple[bytes, bytes]:
-    """For a party's shares of masks, and of roundings; those of another life of the run are others."""
-    return fresh_seed(seed, "masks", name, life), fresh_seed(seed, "roundings", name, life)
+def dealer_seeds(seed: int | None, name: str, restart_index: int) -> tuple[bytes, bytes]:
+    """For a party's shares of masks, and of roundings; those of another start of the run are others."""
+    return fresh_seed(seed, "masks", name, restart_index), fresh_seed(seed, "roundings", name, restart_index)
 
 
 class Judge:

@@ -31,7 +31,14 @@ class AttributeParty:
     """A straight program in step with the others: the plan says what is sent when, so nobody has to ask."""
 
     def __init__(
-        self, plan: Plan, name: str, values: Array, binary: Mask, allowed: Mask, seed: int | None, life: int = 0
+        self,
+        plan: Plan,
+        name: str,
+        values: Array,
+        binary: Mask,
+        allowed: Mask,
+        seed: int | None,
+        restart_index: int = 0,
     ) -> None:
         self.plan, self.name, self.allowed = plan, name, allowed
         self.draws = make_draws(seed, name)
@@ -42,11 +49,13 @@ class AttributeParty:
         self.values = [np.ascontiguousarray(values[rows]) for rows in parts]
         self.steps = len(plan.batches)
         self.batches = batches = [np.ascontiguousarray(fixed[rows]) for rows in parts]
-        self.holder = (ShareEngine if plan.shares == "two" else KWayShareEngine)(plan, name, batches, self.draws, life)
+        self.holder = (ShareEngine if plan.shares == "two" else KWayShareEngine)(
+            plan, name, batches, self.draws, restart_index
+        )
         start = self.own.start - plan.concerned(name).start
         self.inside = (self.own, slice(start, start + self.count))
         """Where the edges between the own attributes lie in what the validator says."""
-        order = TripleSpec(name, plan.encryption, pairing(plan, name), batches, seed, life)
+        order = TripleSpec(name, plan.encryption, pairing(plan, name), batches, seed, restart_index)
         self.preparation = OfflinePhase(plan, name, order)
         self.binary = binary & settings.bernoulli
         self.mixing = bottleneck.mixing(settings.bottleneck, self.h) if settings.bottleneck else None
@@ -61,7 +70,7 @@ class AttributeParty:
         self.known: Array
         """(d, d): what the validator sent this party of the graph, at the end."""
         self.epoch = 0
-        """So many stretches of the plan are done."""
+        """So many phases of the plan are done."""
         self.loss = 0.0
         self.figures = np.full((len(plan.searches), self.count, len(FIGURES)), np.nan)
         """Of the own attributes on held-out rows, by search, see `diagnostics`: they stay with the party."""
@@ -113,9 +122,9 @@ class AttributeParty:
                 holder.restrict(into > 0, out > 0)
                 self.inner_allowed = (into[self.inside] > 0)[..., None]
                 self.inner *= self.inner_allowed
-            for batch, look in plan.order(epoch):
+            for batch, update in plan.order(epoch):
                 self._step(link, batch, rounding)
-                if look:
+                if update:
                     into, out = self._factors(link)
                     holder.shrink(into, out)
                     self.inner *= into[self.inside][..., None]
@@ -166,7 +175,7 @@ class AttributeParty:
         return received["into"].numpy(), received["out"].numpy()
 
     def _compare(self, link: Link, search: SearchPlan) -> int:
-        """The held-out loss with the edges that the validator proposes; only sums leave. The last look's number."""
+        """The held-out loss with the edges that the validator proposes; only sums leave. The last update's number."""
         self.holder.use(self.preparation.epoch(link, search.last))
         self._factors(link)
         step = self.holder.step

@@ -117,11 +117,11 @@ class _SimulatedLink:
 
     def _epoch(self, epoch: int) -> Iterator[str]:
         rounding = {name: party.draws.generator("rounding", epoch) for name, party in self.parties.items()}
-        for batch, look in self.plan.order(epoch):
+        for batch, update in self.plan.order(epoch):
             for name, party in self.parties.items():
                 party._step(None, batch, rounding[name])  # type: ignore[arg-type]
-            if look:
-                yield "look"
+            if update:
+                yield "update"
 
     def receive(self, name: str, kind: Kind, step: int) -> Message:
         plan, party = self.plan, self.parties[name]

@@ -35,9 +35,9 @@ HELD_OUT_ROWS = 256
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """One search with its refit, a last look at the graph, and the comparison of edges on held-out rows.
+    """One search with its refit, a last structure update, and the comparison of edges on held-out rows.
 
-    These stretches are numbered on from search to search: masks are drawn for each of them once.
+    These phases are numbered on from search to search: masks are drawn for each of them once.
     """
 
     number: int
@@ -52,7 +52,7 @@ class SearchPlan:
 
     @property
     def last(self) -> int:
-        """The look after its last epoch."""
+        """The structure update after its last epoch."""
         return self.refit + self.settings.refit_epochs
 
     @property
@@ -64,7 +64,7 @@ class SearchPlan:
         return range(max(self.first, done), self.last)
 
     def begins(self, done: int) -> bool:
-        """Whether it begins anew when so many stretches are done."""
+        """Whether it begins anew when so many phases are done."""
         return done <= self.first
 
 
@@ -96,7 +96,7 @@ class Plan:
     laplace: LaplaceHeuristic | None = None
     """The published noise on strengths, which gives none."""
     output: Output = "all"
-    """What a party is told of the graph: the edges that touch its attributes, or all."""
+    """What a party is sent of the graph: the edges that touch its attributes, or all."""
 
     @property
     def d(self) -> int:
@@ -121,7 +121,7 @@ class Plan:
         return tuple(made)
 
     def left(self, done: int) -> tuple[SearchPlan, ...]:
-        """The searches that are not over when so many stretches are done."""
+        """The searches that are not over when so many phases are done."""
         return tuple(search for search in self.searches if done <= search.last)
 
     def own(self, party: str) -> slice:
@@ -153,7 +153,7 @@ class Plan:
         return different
 
     def concerned(self, party: str) -> slice:
-        """Attributes of whose edges the party is told the factors: its own, or, where it has a share of all, all."""
+        """Attributes of whose edges the party is sent the factors: its own, or, where it has a share of all, all."""
         return self.own(party) if self.shares == "two" else slice(0, self.d)
 
     def peers(self, party: str) -> tuple[str, ...]:
@@ -179,7 +179,7 @@ class Plan:
 
     @property
     def every(self) -> int:
-        """Steps from one look at the whole graph to the next."""
+        """Steps from one structure update to the next."""
         count = self.train_rows // min(self.settings.batch, self.train_rows)
         wanted = self.settings.structure_every
         return count if wanted == "epoch" else min(wanted, count)
@@ -193,16 +193,16 @@ class Plan:
             yield batch, number % self.every == 0
 
     def needs(self, search: SearchPlan, epoch: int) -> Needs:
-        """What an epoch uses up; the last one is followed by a last look at the graph."""
+        """What an epoch uses up; the last one is followed by a last structure update."""
         batches = tuple(range(len(self.batches)))
         if epoch == search.last:
             once = () if self.every_graph else tuple(len(batches) + at for at in range(len(self.held_out)))
             return Needs(forward=once, squares=int(self.validator == "M2"))
-        looks = len(batches) // self.every + (epoch == search.refit)
-        return Needs(batches, batches, looks if self.validator == "M2" else 0)
+        updates = len(batches) // self.every + (epoch == search.refit)
+        return Needs(batches, batches, updates if self.validator == "M2" else 0)
 
     def keeps(self, search: SearchPlan, done: int) -> bool:
-        """Whether there is a checkpoint after so many stretches."""
+        """Whether there is a checkpoint after so many phases."""
         return (done - search.first) % self.checkpoint_every == 0 or done == search.last
 
     def describe(self) -> dict[str, Any]:
@@ -225,7 +225,9 @@ class Plan:
         if len(self.parties) > MOST_PARTIES:
             raise InputError(f"parties: {len(self.parties)} are more than sums of shares hold; at most {MOST_PARTIES}")
         if VALIDATOR in self.parties:
-            raise InputError(f"parties: {VALIDATOR!r} is the name of the party that looks at the graph; choose another")
+            raise InputError(
+                f"parties: {VALIDATOR!r} is the name of the party that updates at the graph; choose another"
+            )
         if self.validator not in ("M1", "M2"):
             raise InputError(f"validator = {self.validator!r}: M2 opens norms, M1 weights; there is no other mode")
         if len(set(self.names)) != len(self.names):

@@ -38,12 +38,12 @@ class Validator:
         allowed: Mask,
         required: Mask,
         notify: Observer = lambda event: None,
-        life: int = 0,
+        restart_index: int = 0,
         seed: int | None = None,
     ) -> None:
-        self.plan, self.required, self.notify, self.life = plan, required, notify, life
+        self.plan, self.required, self.notify, self.restart_index = plan, required, notify, restart_index
         self.allowed = allowed
-        self.noise = make_draws(seed, VALIDATOR).masks("noise", life)
+        self.noise = make_draws(seed, VALIDATOR).masks("noise", restart_index)
         self.history: list[dict[str, float]] = []
         self.norms_kind = {party: protocol.norms(plan, party) for party in plan.parties}
         self.factors_kind = {party: protocol.factors(plan, party) for party in plan.parties}
@@ -52,7 +52,7 @@ class Validator:
         self.own = {party: plan.own(party) for party in plan.parties}
         self.others = {party: plan.foreign(party) for party in plan.parties}
         self.epoch = 0
-        """So many stretches of the plan are done."""
+        """So many phases of the plan are done."""
         self.found: Fit | None = None
         """The likeliest of the searches that are over."""
         self._begin(plan.searches[0])
@@ -69,7 +69,7 @@ class Validator:
     @property
     def step(self) -> int:
         """The parties' number of the exchange: it follows from the plan."""
-        return protocol.counter(self.life, self.exchange)
+        return protocol.counter(self.restart_index, self.exchange)
 
     def run(self, link: Link, store: Store | None = None) -> None:
         plan = self.plan
@@ -94,10 +94,10 @@ class Validator:
 
     def _epoch(self, link: Link, search: SearchPlan, epoch: int) -> None:
         pending = False
-        for _, look in self.plan.order(epoch):
+        for _, update in self.plan.order(epoch):
             self.exchange += 1
-            pending = not look
-            if look:
+            pending = not update
+            if update:
                 self._open(link)
                 factors = self.structure.factors(self.strengths[None], self.plan.every)[0]
                 self._send(link, factors)
@@ -192,8 +192,8 @@ class Validator:
     def _compare_graphs(self, link: Link) -> None:
         plan, settings, allowed = self.plan, self.plan.settings, self.structure.allowed[0]
         thresholds, graphs = rules.candidates(self.strengths, allowed, self.required, settings.candidates)
-        told = {party: plan.concerned(party) for party in plan.parties}
-        proposed = {party: {"into": graphs[:, :, at], "out": graphs[:, at]} for party, at in told.items()}
+        concerned = {party: plan.concerned(party) for party in plan.parties}
+        proposed = {party: {"into": graphs[:, :, at], "out": graphs[:, at]} for party, at in concerned.items()}
         scored, empty = self._scored(link, proposed)
         losses = np.sum([*scored.values()], axis=0)
         self.apart = float(losses[0])  # the first choice leaves all edges

@@ -203,7 +203,7 @@ class VFedCD(CausalDiscovery):
 
     @property
     def party_edges_(self) -> dict[str, list[dict[str, Any]]]:
-        """What each party is told of the graph, by `reveal`."""
+        """What each party is sent of the graph, by `reveal`."""
         return revealed(self.edges_, tuple(self.parties_), self.reveal)
 
     @property
