@@ -23,12 +23,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from veracausa.data.causal import topological_order
+from veracausa.data.causal.columns import standardised
 from veracausa.data.causal.synthetic import SyntheticOptions, _mechanism, random_dag, synthetic
-from veracausa.discovery.columns import standardised
 from veracausa.discovery.engines.centralized import CentralizedVFedCD
 from veracausa.discovery.engines.shares.plaintext_twin import discover_plaintext
-from veracausa.discovery.graphs import greedy_cut, topological_order
-from veracausa.discovery.methods.vfedcd import threshold as rules
+from veracausa.discovery.graphs import greedy_cut
+from veracausa.discovery.methods.vfedcd import structure as rules
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.metrics.graphs import graph_scores
 from veracausa.runs.machine import describe_machine

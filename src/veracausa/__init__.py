@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from veracausa.config import Job as Job
     from veracausa.config import load_job as load_job
     from veracausa.defenses.causshield import CausShield as CausShield
+    from veracausa.discovery.discover import DiscoveryRun as DiscoveryRun
+    from veracausa.discovery.discover import discover as discover
     from veracausa.discovery.methods.vfedcd.estimator import VFedCD as VFedCD
-    from veracausa.discovery.run import DiscoveryRun as DiscoveryRun
-    from veracausa.discovery.run import discover as discover
     from veracausa.errors import InputError as InputError
     from veracausa.errors import RunError as RunError
     from veracausa.errors import VeracausaError as VeracausaError
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "CausShield": "veracausa.defenses.causshield",
-    "DiscoveryRun": "veracausa.discovery.run",
+    "DiscoveryRun": "veracausa.discovery.discover",
     "InputError": "veracausa.errors",
     "Job": "veracausa.config",
     "Run": "veracausa.runs.folder",
@@ -54,7 +54,7 @@ _HOMES = {
     "VFedCD": "veracausa.discovery.methods.vfedcd.estimator",
     "VeracausaError": "veracausa.errors",
     "audit_job": "veracausa.audit.job",
-    "discover": "veracausa.discovery.run",
+    "discover": "veracausa.discovery.discover",
     "load_job": "veracausa.config",
     "train": "veracausa.training.train",
 }

@@ -19,7 +19,7 @@ EventName = Literal[
     # a party's program, heard by whoever started it
     "finished",
     "result",
-    "told",
+    "graph",
     "failed",
     "ended",
     "timed",

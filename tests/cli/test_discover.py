@@ -24,7 +24,7 @@ from veracausa.cli.main import app
 from veracausa.cli.progress import ProgressDisplay
 from veracausa.data.causal import load_causal
 from veracausa.data.causal.patients import ROWS
-from veracausa.discovery.run import DiscoveryRun
+from veracausa.discovery.discover import DiscoveryRun
 from veracausa.errors import InputError
 
 DATA = load_causal("synthetic", attributes=4, edges=4, rows=120, seed=1)
@@ -303,7 +303,7 @@ def test_warnings_stand_on_terminal_page_and_summary(here: Path) -> None:
 
 
 def test_status_says_which_epoch_a_running_fit_is_in(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("veracausa.discovery.run.STATUS_EVERY", 0.0)
+    monkeypatch.setattr("veracausa.discovery.discover.STATUS_EVERY", 0.0)
     seen: list[tuple[str, int, int]] = []
 
     def look(event: Any) -> None:

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from veracausa.discovery.federated.agreement import compare, means
 
+from veracausa.discovery.engines.launch import run_federation
 from veracausa.discovery.engines.shares.plaintext_twin import discover_plaintext
 from veracausa.discovery.engines.shares.plan import Preparing
-from veracausa.discovery.engines.shares.run import FederatedFit, discover
-from veracausa.discovery.federated.agreement import compare, means
 from veracausa.discovery.methods.vfedcd.settings import Search, Settings
+from veracausa.discovery.result import DiscoveryResult
 from veracausa.errors import RunError
 
 SMALL = Settings(width=3, batch=8, epochs=2, refit_epochs=1, structure_every=2, candidates=3, searches=())
@@ -28,7 +29,7 @@ def _parties(*sizes: int) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
     return {f"p{at}": block for at, block in enumerate(blocks)}, tuple(f"x{at}" for at in range(sum(sizes)))
 
 
-def _same(first: FederatedFit, second: FederatedFit) -> bool:
+def _same(first: DiscoveryResult, second: DiscoveryResult) -> bool:
     arrays = (first.strengths == second.strengths).all() and (first.allowed == second.allowed).all()
     numbers = [(fit.threshold, fit.held_out_loss, fit.history, fit.search) for fit in (first, second)]
     assert first.figures is not None
@@ -53,7 +54,7 @@ def test_what_shares_open_is_what_the_weights_themselves_give(
     forbidden = np.zeros((len(names), len(names)), dtype=bool)
     forbidden[0, -1] = forbidden[1, 0] = True
     more = {"seed": 3, "forbidden": forbidden, **more}
-    shared = discover(columns, names, settings, timeout=60.0, **more)
+    shared = run_federation(columns, names, settings, timeout=60.0, **more)
     more.pop("shares", None)
     assert _same(shared, discover_plaintext(columns, names, settings, **more))
     assert not _same(shared, discover_plaintext(columns, names, settings, **{**more, "seed": 4}))
@@ -84,14 +85,14 @@ def test_searches_go_on_after_a_kill_in_any_of_them(tmp_path: Path, at: int) -> 
 
     how: dict[str, Any] = {"seed": 3, "checkpoint_every": 1, "out": tmp_path / "run"}
     with pytest.raises(RunError):
-        discover(columns, names, settings, **how, observer=kill)
-    resumed = discover(columns, names, settings, **how, resume=True)
+        run_federation(columns, names, settings, **how, observer=kill)
+    resumed = run_federation(columns, names, settings, **how, resume=True)
     assert _same(resumed, discover_plaintext(columns, names, settings, seed=3))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("encryption", ["bfv", "paillier"])
-@pytest.mark.parametrize("prepare", ["inline", "process"])
+@pytest.mark.parametrize("precompute", ["inline", "process"])
 def test_an_encrypted_training_gives_the_integers_of_the_twin_also_after_a_resume(
     tmp_path: Path, encryption: str, prepare: Preparing
 ) -> None:
@@ -100,15 +101,15 @@ def test_an_encrypted_training_gives_the_integers_of_the_twin_also_after_a_resum
     searches = (Search(epochs=1), Search(growth=0.2))
     settings = SMALL.model_copy(update={"epochs": 1, "candidates": 2, "searches": searches})
     twin = discover_plaintext(columns, names, settings, seed=3)
-    how: dict[str, Any] = {"encryption": encryption, "prepare": prepare, "timeout": 900.0, "checkpoint_every": 1}
+    how: dict[str, Any] = {"encryption": encryption, "precompute": prepare, "timeout": 900.0, "checkpoint_every": 1}
 
     def kill(event: Mapping[str, Any]) -> None:
         if event["step"] == 3:
             raise RunError("killed")
 
     with pytest.raises(RunError):
-        discover(columns, names, settings, seed=3, **how, out=tmp_path / "run", observer=kill)
-    resumed = discover(columns, names, settings, seed=3, **how, out=tmp_path / "run", resume=True)
+        run_federation(columns, names, settings, seed=3, **how, out=tmp_path / "run", observer=kill)
+    resumed = run_federation(columns, names, settings, seed=3, **how, out=tmp_path / "run", resume=True)
     assert _same(resumed, twin)
 
 

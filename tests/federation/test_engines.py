@@ -94,7 +94,7 @@ def test_discovery(tmp_path: Path, encryption: str, scheme: str) -> None:
 def run_embedded(work: Path, job: Path) -> None:
     lines = (
         "import sys; from pathlib import Path",
-        "from veracausa.discovery.job import read_job; from veracausa.discovery.run import run_job",
+        "from veracausa.discovery.job import read_job; from veracausa.discovery.discover import run_job",
         "run_job(read_job(Path(sys.argv[1])), sys.argv[2])",
     )
     subprocess.run([sys.executable, "-c", "\n".join(lines), str(job), str(work / "embedded")], check=True)

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from veracausa.bench.rows import Row, alternate, median
-from veracausa.data.causal_parties import block_sizes
+from veracausa.data.causal.parties import block_sizes
 from veracausa.discovery.engines.centralized import CentralizedVFedCD
-from veracausa.discovery.engines.shares.run import FederatedFit, discover
+from veracausa.discovery.engines.launch import run_federation
 from veracausa.discovery.methods.vfedcd.settings import Settings
+from veracausa.discovery.result import DiscoveryResult
 
 WORD = 8
 SHORT, LONG, IN_ONE_PLACE = 1, 5, 20
@@ -101,7 +102,7 @@ def growth_row(case: Case, repeats: int) -> Row:
     ends = np.cumsum(sizes)[:-1]
     columns = {f"party_{at}": part for at, part in enumerate(np.split(values, ends, axis=1))}
     names = [f"x{at}" for at in range(case.d)]
-    fits: dict[int, FederatedFit] = {}
+    fits: dict[int, DiscoveryResult] = {}
 
     def settings(epochs: int) -> Settings:
         return Settings(epochs=epochs, refit_epochs=0, batch=case.batch, threshold=0.1, held_out=0.0)
@@ -110,7 +111,7 @@ def growth_row(case: Case, repeats: int) -> Row:
         seconds = {}
         for epochs in (SHORT, LONG):
             started = time.perf_counter()
-            fits[epochs] = discover(columns, names, settings(epochs), seed=0)
+            fits[epochs] = run_federation(columns, names, settings(epochs), seed=0)
             seconds[epochs] = time.perf_counter() - started
         # On a busy machine the longer fit may even be the faster one; a time is never negative.
         return max(seconds[LONG] - seconds[SHORT], 1e-9) / ((LONG - SHORT) * steps)
@@ -143,7 +144,7 @@ def growth_row(case: Case, repeats: int) -> Row:
     )
 
 
-def _counted(fits: dict[int, FederatedFit], what: str, steps: int) -> float:
+def _counted(fits: dict[int, DiscoveryResult], what: str, steps: int) -> float:
     total = {epochs: sum(sent[what] for sent in fit.sent.values()) for epochs, fit in fits.items()}
     return (total[LONG] - total[SHORT]) / ((LONG - SHORT) * steps)
 

@@ -12,8 +12,8 @@ from veracausa.cli.interruption import GoOn, resumable
 from veracausa.errors import InputError
 
 if TYPE_CHECKING:
+    from veracausa.discovery.discover import DiscoveryRun
     from veracausa.discovery.job import DiscoveryJob
-    from veracausa.discovery.run import DiscoveryRun
 
 FILES = (".csv", ".tsv", ".parquet", ".pq")
 
@@ -69,8 +69,8 @@ def discover(
     """
     from veracausa.cli import console
     from veracausa.cli.progress import ProgressDisplay
+    from veracausa.discovery.discover import DiscoveryRun, run_job
     from veracausa.discovery.job import read_job
-    from veracausa.discovery.run import DiscoveryRun, run_job
 
     options = (data, party, truth, required, forbidden, settings, on, encryption, engine, method, bootstrap, seed)
     bare = all(option is None or option == [] for option in options)

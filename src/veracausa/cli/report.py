@@ -53,7 +53,7 @@ def _print_one(path: Path) -> None:
     run = read_run(path)
     if run.config.get("kind") == "discovery":
         from veracausa.cli.discover import print_discovery
-        from veracausa.discovery.run import DiscoveryRun
+        from veracausa.discovery.discover import DiscoveryRun
 
         print_discovery(DiscoveryRun(path))
         return

@@ -25,8 +25,8 @@ WEIGHT_BITS = VALUE_BITS + GRADIENT_BITS
 """Fractional bits of encoder weights, because their increments are products of values and gradients."""
 
 
-def encode_columns(values: Array, names: Sequence[str]) -> Small:
-    """Data columns as integers; a value that does not fit is refused with its column's name."""
+def check_columns(values: Array, names: Sequence[str]) -> None:
+    """Refuse a value that does not fit, with its column's name."""
     bad = ~(np.abs(values) < VALUE_LIMIT - 0.5**VALUE_BITS).all(axis=0)
     if bad.any():
         at = int(bad.argmax())
@@ -36,6 +36,11 @@ def encode_columns(values: Array, names: Sequence[str]) -> Small:
             f"column {names[at]!r} has outliers, {VALUE_LIMIT:g} deviations or more from its mean, which shares can "
             "not hold; clip them or take the column's logarithm, and do not switch standardising off"
         )
+
+
+def encode_columns(values: Array, names: Sequence[str]) -> Small:
+    """Data columns as integers; a value that does not fit is refused with its column's name."""
+    check_columns(values, names)
     encoded: Small = np.rint(values * 2.0**VALUE_BITS)
     return encoded
 

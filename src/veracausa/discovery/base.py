@@ -5,22 +5,23 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_type_hints
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
 from veracausa.arrays import Array, Mask
-from veracausa.data.causal import edges_between
-from veracausa.discovery.columns import Collinear, Missing, PreparedColumns, Unusable, prepare
-from veracausa.discovery.graphs import as_adjacency, constraints, cut, smallest_acyclic_threshold
+from veracausa.data.causal import CausalData, as_adjacency, edges_between
+from veracausa.data.causal.columns import Collinear, Missing, PreparedColumns, Unusable, prepare
+from veracausa.discovery.graphs import constraints, cut, is_acyclic, smallest_acyclic_threshold
 from veracausa.errors import InputError
 from veracausa.metrics.graphs import graph_scores
 from veracausa.registry import did_you_mean
 
 if TYPE_CHECKING:
     import networkx
+
 
 Threshold = float | Literal["acyclic"]
 Timer = Literal["wall", "processor"]
@@ -44,6 +45,9 @@ class CausalDiscovery(BaseEstimator):  # type: ignore[misc]
     timer: Timer = "wall"
     """What these seconds are: those that pass, or those that this process computes, for a machine that is busy."""
     seed: int = 0
+
+    federated: ClassVar[bool] = False
+    """Whether `fit` also takes `parties`, `observer`, `out` and `resume`."""
 
     # sklearn reads the parameters from __init__, which the dataclass writes; what a fit leaves ends in an underscore.
 
@@ -79,6 +83,16 @@ class CausalDiscovery(BaseEstimator):  # type: ignore[misc]
         """The graph before cycles were broken, and whether it was a DAG."""
         self.thresholded_is_dag_ = result.was_acyclic
         return self
+
+    @classmethod
+    def job_options(cls) -> dict[str, tuple[Any, Any]]:
+        """The type and the default of every setting that a job may give."""
+        hints = get_type_hints(cls)
+        return {field.name: (hints[field.name], field.default) for field in fields(cls)}
+
+    def job_settings(self) -> dict[str, Any]:
+        """Every setting as a job would write it down, those of a profile among them."""
+        return {name: value for name, value in self.get_params(deep=False).items() if value is not None}
 
     def learn(self, data: PreparedColumns, time_is_up: Callable[[], bool]) -> Array:
         """The strength of every edge, (d, d) with row = cause; to be overridden."""
@@ -122,9 +136,11 @@ class CausalDiscovery(BaseEstimator):  # type: ignore[misc]
 
 
 def as_table(X: Any) -> tuple[Array, tuple[str, ...]]:
-    """Values and column names of a frame or an array; an array's columns are x0, x1, ..."""
+    """Values and column names of causal data, a frame or an array; an array's columns are x0, x1, ..."""
     columns = getattr(X, "columns", None)
-    if columns is not None:
+    if isinstance(X, CausalData):
+        values, names = np.ascontiguousarray(X.values), X.names
+    elif columns is not None:
         names = tuple(str(name) for name in columns)
         if len(set(names)) != len(names):
             twice = next(name for name in names if names.count(name) > 1)
@@ -194,3 +210,34 @@ def clock(limit: float | None, timer: Timer = "wall") -> Callable[[], bool]:
     now = time.monotonic if timer == "wall" else time.process_time
     end = math.inf if limit is None else now() + limit
     return lambda: now() > end
+
+
+def edge_constraints(required: Any, forbidden: Any, names: Sequence[str]) -> tuple[Mask, Mask]:
+    """Both as (d, d) booleans; an edge in both, and required edges in a circle, are refused by name."""
+    none = np.zeros((len(names), len(names)), dtype=bool)
+    must, never = (
+        none if edges is None else edges
+        for edges in (as_edges(required, names, "required"), as_edges(forbidden, names, "forbidden"))
+    )
+    for cause, effect in np.argwhere(must & never):
+        raise InputError(
+            f"edge {names[cause]} -> {names[effect]} is required and forbidden; remove it from one of the two"
+        )
+    if not is_acyclic(must):
+        circle = " -> ".join(names[at] for at in _circle(must))
+        raise InputError(f"required: {circle} is a cycle, which no causal graph can hold; remove one of these edges")
+    return must, never
+
+
+def _circle(edges: Mask) -> list[int]:
+    """A way back to its own start, in a graph that has one."""
+    left = edges.copy()
+    while True:  # who has no effect any more lies on no cycle
+        ends = np.flatnonzero(left.any(axis=0) & ~left.any(axis=1))
+        if not len(ends):
+            break
+        left[:, ends] = False
+    way = [int(np.flatnonzero(left.any(axis=1))[0])]
+    while way.count(way[-1]) < 2:
+        way.append(int(left[way[-1]].argmax()))
+    return way[way.index(way[-1]) :]

@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from veracausa.arrays import Mask
+from veracausa.arrays import Array, Mask
+from veracausa.data.causal import as_adjacency, topological_order
 from veracausa.errors import InputError
-
-
-def as_adjacency(matrix: ArrayLike, name: str = "adjacency") -> Mask:
-    """A square matrix as booleans: True where an entry is not zero."""
-    square = np.asarray(matrix)
-    if square.ndim != 2 or square.shape[0] != square.shape[1]:
-        raise InputError(f"{name}: a graph is a square matrix, this has shape {square.shape}; give one row a column")
-    return np.asarray(square != 0)
-
-
-def topological_order(adjacency: ArrayLike) -> list[int] | None:
-    """The nodes with every cause before its effects, the lowest number first; None if there is a cycle."""
-    edges = as_adjacency(adjacency)
-    waiting = edges.sum(axis=0)
-    ready, order = [int(node) for node in np.flatnonzero(waiting == 0)], []
-    while ready:
-        node = min(ready)
-        ready.remove(node)
-        order.append(node)
-        for effect in np.flatnonzero(edges[node]):
-            waiting[effect] -= 1
-            if waiting[effect] == 0:
-                ready.append(int(effect))
-    return order if len(order) == len(edges) else None
 
 
 def is_acyclic(adjacency: ArrayLike) -> bool:
@@ -134,3 +113,44 @@ def constraints(d: int, required: ArrayLike | None, forbidden: ArrayLike | None)
     if not is_acyclic(must):
         raise InputError("required: the edges form a cycle, which no DAG can hold; remove one of them")
     return must, never
+
+
+COLUMNS = ("cause", "effect", "strength", "confidence", "cause_party", "effect_party")
+
+
+def edge_rows(
+    adjacency: NDArray[np.bool_],
+    strengths: NDArray[np.float64],
+    confidence: NDArray[np.float64] | None,
+    names: Sequence[str],
+    parties: Mapping[str, Sequence[str]],
+) -> list[dict[str, Any]]:
+    """The edges, strongest first, each with the values of `COLUMNS`."""
+    owner = {column: party for party, columns in parties.items() for column in columns}
+    rows = [
+        {
+            "cause": names[cause],
+            "effect": names[effect],
+            "strength": float(strengths[cause, effect]),
+            "confidence": None if confidence is None else float(confidence[cause, effect]),
+            "cause_party": owner.get(names[cause], ""),
+            "effect_party": owner.get(names[effect], ""),
+        }
+        for cause, effect in np.argwhere(adjacency)
+    ]
+    return sorted(rows, key=lambda row: (-row["strength"], row["cause"], row["effect"]))
+
+
+def revealed(
+    rows: Sequence[Mapping[str, Any]], parties: Sequence[str], reveal: Literal["all", "own"]
+) -> dict[str, list[dict[str, Any]]]:
+    """What each party is told: every edge, or those that touch its own attributes."""
+    return {
+        party: [dict(row) for row in rows if reveal == "all" or party in (row["cause_party"], row["effect_party"])]
+        for party in parties
+    }
+
+
+def chosen_graph(strengths: Array, allowed: Mask, threshold: float, required: Mask) -> Mask:
+    """The DAG that a fit stands for."""
+    return greedy_cut(np.where(allowed, strengths, 0.0), threshold, required, ~allowed & ~required)

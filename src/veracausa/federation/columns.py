@@ -17,15 +17,13 @@ import torch
 from torch import Tensor
 
 from veracausa.arrays import Array, Mask
+from veracausa.data.causal.columns import PreparedTable, without_missing
 from veracausa.data.causal.table import _numbers
 from veracausa.data.files import given_path
 from veracausa.data.ids import TableFile
 from veracausa.data.tables import OwnTable, TableOptions
-from veracausa.discovery.bootstrap import Rows
-from veracausa.discovery.columns import without_missing
-from veracausa.discovery.job import DiscoveryJob, load_columns
+from veracausa.discovery.job import CATEGORIES, DiscoveryJob, load_columns
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
-from veracausa.discovery.party_files import CATEGORIES
 from veracausa.errors import InputError, WireError
 from veracausa.registry import did_you_mean
 from veracausa.training.split.protocol import MAX_ROWS
@@ -153,7 +151,7 @@ class SiteColumns:
         """Rows that it has."""
         return len(self.ids) if self._values is None else len(self._values)
 
-    def prepared(self, found: Tensor | None) -> tuple[Rows, Attributes, tuple[str, ...]]:
+    def prepared(self, found: Tensor | None) -> tuple[PreparedTable, Attributes, tuple[str, ...]]:
         """The columns ready to train on, and what the others are told; `found` are places among `ids`."""
         values = self._values
         if values is None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from veracausa.discovery.discover import make_method, resolved
 from veracausa.discovery.engines.shares.plan import VALIDATOR
 from veracausa.discovery.job import DiscoveryJob, read_job
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
-from veracausa.discovery.run import _resolved, make_method
 from veracausa.errors import InputError
 
 ENCRYPTION = "bfv"
@@ -46,7 +46,7 @@ def read_agreed(path: Path) -> tuple[DiscoveryJob, VFedCD]:
             f"and {ENCRYPTION} is taken, or say simulation = true where no column is real"
         )
     method.engine_for(len(job.parties), given=True)
-    return job.model_copy(update={"settings": _resolved(method)}), method
+    return resolved(job, method), method
 
 
 def own_discovery(folder: Path, me: str) -> tuple[DiscoveryJob, VFedCD]:

@@ -58,7 +58,7 @@ def _party(others: tuple[str, ...], method: VFedCD, columns: SiteColumns) -> Ite
     how = "UNENCRYPTED" if method.encryption == "none" else f"encrypted ({method.encryption})"
     yield Declared("columns", others, f"its {own} columns, {how}", "run", None)
     yield Declared("triples", others, f"masked products, {how}", "epoch", None)
-    if once > 1 and not settings.open_parts:
+    if once > 1 and not settings.reveal_per_source:
         yield Declared("pad secret", others, "32 bytes", "run", 32 * once)
     yield Declared("first share", others, "shares of first weights", "run", weights * once)
     yield Declared(

@@ -15,22 +15,23 @@ from pydantic import ValidationError
 from veracausa.alignment.settings import AlignmentSettings, OwnOptions
 from veracausa.arrays import Array
 from veracausa.crypto import fixed_point
+from veracausa.data.causal.columns import PreparedTable
 from veracausa.data.tables import OwnTable
-from veracausa.discovery.bootstrap import Rows
-from veracausa.discovery.constraints import edge_constraints
-from veracausa.discovery.engines.mpc.run import StrongProgram, plan_of
-from veracausa.discovery.engines.shares.plan import VALIDATOR, Plan
-from veracausa.discovery.engines.shares.run import ShareProgram, make_plan
+from veracausa.discovery.base import edge_constraints
+from veracausa.discovery.discover import DiscoveryRun
+from veracausa.discovery.engines.launch import Program, ShareProgram, StrongProgram
+from veracausa.discovery.engines.mpc.schedule import strong_plan
+from veracausa.discovery.engines.shares.plan import VALIDATOR, Plan, make_plan
 from veracausa.discovery.privacy import options as output
-from veracausa.discovery.privacy.check import chosen, stated
-from veracausa.discovery.run import DiscoveryRun
+from veracausa.discovery.privacy.check import check_choice, needs_secrets, stated
+from veracausa.discovery.result import DiscoveryResult
 from veracausa.errors import InputError, VeracausaError, WireError
 from veracausa.events import Event, Observer
 from veracausa.federation.columns import Attributes, SiteColumns, all_names, exchange
 from veracausa.federation.consent import UNENCRYPTED, described_discovery
 from veracausa.federation.discovery_job import own_discovery
 from veracausa.federation.discovery_messages import declared_discovery
-from veracausa.federation.discovery_result import Result, write_result
+from veracausa.federation.discovery_result import write_result
 from veracausa.federation.members import first_problem
 from veracausa.federation.party_file import ALIGNMENT, own_options, party_tree
 from veracausa.federation.row_matching import IdFile, OwnIds, agree_on_kept, noting, rows_in_order
@@ -44,8 +45,7 @@ ORDER = Kind("order seed", {}, {"seed": int})
 """Validator to party: what the order of the rows in batches follows from."""
 LIVES = Kind("lives", {}, {"before": int})
 """Everybody to everybody at every start: how often this discovery was started before, as far as the sender knows."""
-MOST_LIVES = 1 << 20
-_HOW = ("encryption", "validator", "local_steps", "shares", "prepare")
+MOST_STARTS = 1 << 20
 
 
 class DiscoverySite(SiteProgram):
@@ -61,7 +61,10 @@ class DiscoverySite(SiteProgram):
         self.job, self.method = own_discovery(folder, me)
         self.parties = tuple(self.job.parties)
         self.peers = tuple(name for name in (*self.parties, VALIDATOR) if name != me)
-        self.noise = chosen(self.method.get_params(), "federated")
+        settings = self.method.settings()
+        check_choice(settings, "federated")
+        # A seed that everybody knows gives masks, first weights and noise away: where secrets matter there is none.
+        self.seed = None if needs_secrets(settings) else self.method.seed
         self.columns = None if me == VALIDATOR else SiteColumns(self.job, self.method, own_table(folder), me, folder)
         if self.columns is not None and self.columns.table is not None:
             brought = IdFile(self.columns.ids, str(self.columns.table.path))
@@ -85,7 +88,7 @@ class DiscoverySite(SiteProgram):
             self._key = order_key(self.store.folder, secret)
             self.warnings += () if secret else (OPEN_ORDER,)
         self.plan: Plan | None = None
-        self.rows: Rows | None = None
+        self.rows: PreparedTable | None = None
         self.said: dict[str, Attributes] = {}
         self.notes: tuple[str, ...] = ()
 
@@ -118,19 +121,14 @@ class DiscoverySite(SiteProgram):
         names = [name for theirs in self.said.values() for name in theirs.left]
         self.must, self.never = edge_constraints(self.method.required, self.method.forbidden, all_names(self.said))
         self.kept = np.flatnonzero(np.concatenate([theirs.kept for theirs in self.said.values()]))
-        if self.method.strong:
-            plan = plan_of(columns, names, settings, train, self.noise["seed"])
-        else:
-            how = {name: getattr(self.method, name) for name in _HOW}
-            how |= {name: self.noise[name] for name in ("privacy", "laplace", "output")}
-            plan = make_plan(columns, names, settings, train, self.noise["seed"], how)
+        plan = (strong_plan if settings.strong else make_plan)(columns, names, settings, train, self.seed)
         if self.rows is not None:
-            fixed_point.encode_columns(self._values(), plan.names[plan.own(self.me)])  # refused before anybody starts
+            fixed_point.check_columns(self._values(), plan.names[plan.own(self.me)])  # refused before anybody starts
         return plan
 
     def _order(self, link: Link, drawn: int) -> int:
         """The order that all take: from the job's seed, or drawn by the validator, once."""
-        seed = self.noise["seed"]
+        seed = self.seed
         before = self._plan_before()
         order = drawn if seed is not None or before is None else int(before["order_seed"])
         if self.me == VALIDATOR:
@@ -175,9 +173,9 @@ class DiscoverySite(SiteProgram):
         self.store.forget_after(start_step or 0)
         if start_step is None:
             self.store.ledger.resume(0, 0)
-        life = self._next_life(link)
+        restart_index = self._next_start(link)
         folders.set_status(self.path, state="running", epochs=self.plan.epochs, step=start_step or 0, error=None)
-        result, started = Result(), time.monotonic()
+        result, started = DiscoveryResult(self.plan.names), time.monotonic()
 
         def hear(event: Event) -> None:
             if event["event"] == "epoch":
@@ -189,10 +187,10 @@ class DiscoverySite(SiteProgram):
         try:
             torch.set_num_threads(1)
             link.ledger = self.store.ledger
-            self._program(start_step, life)(link, hear)
+            self._program(start_step, restart_index)(link, hear)
             if self.method.strong:
-                result.told = self._tell(link, result)
-            noise = stated(self.plan, life, seeded=self.noise["seed"] is not None)
+                self._send_graph(link, result)
+            noise = stated(self.plan, restart_index, seeded=self.seed is not None)
             write_result(self, result, noise, time.monotonic() - started)
             folders.set_status(self.path, state="done")
             DiscoveryRun(self.path).report()
@@ -203,7 +201,7 @@ class DiscoverySite(SiteProgram):
         finally:
             torch.set_num_threads(threads)
 
-    def _next_life(self, link: Link) -> int:
+    def _next_start(self, link: Link) -> int:
         """A number that no start of this discovery had before, the same for all: masks are drawn for each anew."""
         before = self._plan_before()
         assert before is not None
@@ -213,11 +211,11 @@ class DiscoverySite(SiteProgram):
         for peer, message in link.gather(LIVES, 0).items():
             theirs = message.meta["before"]
             assert isinstance(theirs, int)
-            if not 0 <= theirs < MOST_LIVES:
+            if not 0 <= theirs < MOST_STARTS:
                 raise WireError("lives.before", f"{peer!r} claims {theirs} starts")
             known = max(known, theirs)
         link.ledger.flush()
-        # Written before anything else leaves: a life that ends at once counts, too.
+        # Written before anything else leaves: a start that ends at once counts, too.
         self._write_plan(before | {"lives": known + 1})
         return known
 
@@ -225,8 +223,8 @@ class DiscoverySite(SiteProgram):
         assert self.rows is not None
         return np.concatenate([self.rows.train, self.rows.held_out])
 
-    def _program(self, start: int | None, life: int) -> ShareProgram | StrongProgram:
-        plan, seed = self.plan, self.noise["seed"]
+    def _program(self, start: int | None, restart_index: int) -> Program:
+        plan, seed = self.plan, self.seed
         assert plan is not None
         inside = np.ix_(self.kept, self.kept)
         must, allowed = self.must[inside], ~np.eye(plan.d, dtype=bool) & ~self.never[inside]
@@ -234,21 +232,21 @@ class DiscoverySite(SiteProgram):
         if self.method.strong:
             return StrongProgram(plan, self.me, values, allowed, must, seed)
         binary = None if self.rows is None else self.rows.binary
-        return ShareProgram(plan, self.me, values, binary, allowed, must, seed, self.path, start, life)
+        return ShareProgram(plan, self.me, values, allowed, must, seed, binary, self.path, start, restart_index)
 
-    def _tell(self, link: Link, result: Result) -> Array | None:
-        """The strong mode opens the graph to the validator alone, which then tells the others."""
+    def _send_graph(self, link: Link, result: DiscoveryResult) -> None:
+        """The strong mode opens the graph to the validator alone, which then sends it to the others."""
         assert self.plan is not None
         kind = output.result_kind("all", self.plan.d, 0)
         if self.me != VALIDATOR:
             link.declare(kind, peer=VALIDATOR)
-            told = link.receive(VALIDATOR, kind, 0).tensors
-            return output.received(told, self.plan.d, self.plan.own(self.me))
+            sent = link.receive(VALIDATOR, kind, 0).tensors
+            result.sent_to[self.me] = output.received(sent, self.plan.d, self.plan.own(self.me))
+            return
         graph = result.graph(self.must[np.ix_(self.kept, self.kept)])
         for party in self.parties:
             link.declare(kind, peer=party)
-            link.send(party, kind, 0, output.told("all", graph, result.strengths, slice(0)))
-        return None
+            link.send(party, kind, 0, output.sent_to("all", graph, result.strengths, slice(0)))
 
 
 def own_table(folder: Path) -> OwnTable:

@@ -10,7 +10,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from veracausa.discovery.graphs import is_acyclic, topological_order
+from veracausa.data.causal import topological_order
+from veracausa.discovery.graphs import is_acyclic
 from veracausa.report.graph_layout import BOX, layered
 
 LETTER = 7.4

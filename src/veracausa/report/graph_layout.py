@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from veracausa.discovery.graphs import topological_order
+from veracausa.data.causal import topological_order
 
 SWEEPS = 16
 GAP = 18.0

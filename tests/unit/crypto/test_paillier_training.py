@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from veracausa.crypto.randomness import Toss
-from veracausa.discovery.engines.shares.run import FederatedFit, discover
+from veracausa.discovery.engines.launch import run_federation
 from veracausa.discovery.methods.vfedcd.settings import Settings
+from veracausa.discovery.result import DiscoveryResult
 from veracausa.errors import RunError
 from veracausa.wire.message import Message
 from veracausa.wire.threads import ThreadLink
@@ -23,11 +24,11 @@ from veracausa.wire.threads import ThreadLink
 KEYS = list[np.ndarray]
 
 
-def fit(encryption: str, **more: Any) -> FederatedFit:
+def fit(encryption: str, **more: Any) -> DiscoveryResult:
     values = np.random.default_rng(0).normal(size=(20, 3))
     settings = Settings(epochs=2, refit_epochs=1, batch=8, width=2, held_out=0.2, searches=())
     columns = {"a": values[:, :2], "b": values[:, 2:]}
-    return discover(columns, ["x", "y", "z"], settings, encryption=encryption, **{"seed": 3, **more})
+    return run_federation(columns, ["x", "y", "z"], settings, encryption=encryption, **{"seed": 3, **more})
 
 
 @pytest.fixture

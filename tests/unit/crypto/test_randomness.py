@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from veracausa.crypto.randomness import NONCE, Keystream, Toss, TossedNonce, expanded, subkey
+from veracausa.discovery.engines.launch import run_federation
 from veracausa.discovery.engines.shares import offline_phase as preparation
-from veracausa.discovery.engines.shares.run import FederatedFit, discover
 from veracausa.discovery.methods.vfedcd.settings import Settings
+from veracausa.discovery.result import DiscoveryResult
 from veracausa.errors import WireError
 from veracausa.wire.message import Message
 from veracausa.wire.threads import ThreadLink
@@ -78,11 +79,11 @@ def test_numbers_that_are_too_large_are_left_out(below: int) -> None:
         assert np.abs(np.bincount(drawn.astype(int)) / 3000 - 1 / below).max() < 0.05
 
 
-def fit() -> FederatedFit:
+def fit() -> DiscoveryResult:
     values = np.random.default_rng(0).normal(size=(20, 3))
     settings = Settings(epochs=1, refit_epochs=0, batch=8, width=2, held_out=0.2, searches=())
     columns = {"a": values[:, :1], "b": values[:, 1:2], "c": values[:, 2:]}
-    return discover(columns, ["x", "y", "z"], settings, seed=3)
+    return run_federation(columns, ["x", "y", "z"], settings, seed=3)
 
 
 def test_nobody_shows_its_nonce_before_it_has_every_commitment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from veracausa.discovery.augmented_lagrangian import augmented_lagrangian
+from veracausa.discovery.acyclicity import augmented_lagrangian
 from veracausa.discovery.graphs import is_acyclic
 from veracausa.discovery.methods import build, methods
 from veracausa.errors import InputError

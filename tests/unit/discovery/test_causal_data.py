@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veracausa.data.bif import read_bif
 from veracausa.data.causal import CausalData, causal_data, load_causal
+from veracausa.data.causal.bif import read_bif
+from veracausa.data.causal.parties import block_sizes, dealt, owners
 from veracausa.data.causal.synthetic import random_dag, simulate
-from veracausa.data.causal_parties import block_sizes, dealt, owners
 from veracausa.discovery.graphs import is_acyclic
 from veracausa.errors import InputError
 from veracausa.metrics.graphs import empty_graph_shd

@@ -10,7 +10,8 @@ import pytest
 import veracausa
 from veracausa.data.causal import load_causal
 from veracausa.discovery.engines import centralized as checkpoint
-from veracausa.discovery.methods.vfedcd.estimator import GRAPH_STATE, RESAMPLES_STATE, VFedCD
+from veracausa.discovery.engines.centralized import GRAPH_STATE, RESAMPLES_STATE
+from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.errors import InputError
 
 DATA = load_causal("synthetic", attributes=5, edges=6, rows=90, seed=1)
@@ -64,7 +65,7 @@ def test_a_checkpoint_of_another_fit_is_not_taken(tmp_path: Path):
     with pytest.raises(InputError, match=r"graph\.safetensors: was begun with other rows or settings"):
         VFedCD(**SHORT).fit(DATA.values + 0.1 * DATA.values**2, out=tmp_path, resume=True)
     with pytest.raises(InputError, match="other rows or settings"):
-        VFedCD(**SHORT, rate=0.02).fit(DATA.values, out=tmp_path, resume=True)
+        VFedCD(**SHORT, learning_rate=0.02).fit(DATA.values, out=tmp_path, resume=True)
 
 
 def test_a_torn_checkpoint_begins_anew(tmp_path: Path):

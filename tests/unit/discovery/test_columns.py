@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from veracausa.discovery.columns import prepare, standardised
+from veracausa.data.causal.columns import prepare, standardised
 from veracausa.errors import InputError
 
 

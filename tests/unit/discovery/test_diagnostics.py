@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from veracausa.data.causal import load_causal
+from veracausa.data.causal import load_causal, topological_order
+from veracausa.data.causal.columns import standardised
 from veracausa.data.causal.synthetic import SyntheticOptions as Options
 from veracausa.data.causal.synthetic import random_dag, synthetic
-from veracausa.discovery.columns import standardised
 from veracausa.discovery.engines.shares.plaintext_twin import discover_plaintext
-from veracausa.discovery.graphs import greedy_cut, topological_order
+from veracausa.discovery.graphs import greedy_cut
 from veracausa.discovery.methods.vfedcd.diagnostics import FIGURES, figures, warnings
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.discovery.methods.vfedcd.settings import Settings
 
-QUICK = {"epochs": 40, "refit_epochs": 40, "rate": 0.03, "searches": []}
+QUICK = {"epochs": 40, "refit_epochs": 40, "learning_rate": 0.03, "searches": []}
 """Enough for relations that are clearly straight or clearly curved."""
 
 

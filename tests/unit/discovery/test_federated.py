@@ -15,12 +15,13 @@ from veracausa.crypto.fixed_point import WEIGHT_BITS
 from veracausa.crypto.randomness import make_draws
 from veracausa.crypto.ring import P
 from veracausa.crypto.shares import FORWARD_BITS, NORM_BITS
+from veracausa.discovery.engines.launch import run_federation
 from veracausa.discovery.engines.shares.offline_phase import OfflinePhase
 from veracausa.discovery.engines.shares.plan import Plan, pairing
-from veracausa.discovery.engines.shares.run import FederatedFit, discover
 from veracausa.discovery.engines.shares.share_engine import ShareEngine
-from veracausa.discovery.engines.shares.triple_generator import TripleSpec
+from veracausa.discovery.engines.shares.triples import TripleSpec
 from veracausa.discovery.methods.vfedcd.settings import Settings
+from veracausa.discovery.result import DiscoveryResult
 from veracausa.errors import InputError, VeracausaError
 from veracausa.wire.message import Message
 from veracausa.wire.threads import ThreadLink, run_threads, thread_links
@@ -45,12 +46,12 @@ def parties(*sizes: int, rows: int = ROWS) -> tuple[dict[str, np.ndarray], tuple
     return columns, tuple(f"x{at}" for at in range(sum(sizes)))
 
 
-def fit(*sizes: int, settings: Settings = SMALL, **more: Any) -> FederatedFit:
+def fit(*sizes: int, settings: Settings = SMALL, **more: Any) -> DiscoveryResult:
     columns, names = parties(*sizes)
-    return discover(columns, names, settings, **{"seed": 1, "timeout": 30.0, **more})
+    return run_federation(columns, names, settings, **{"seed": 1, "timeout": 30.0, **more})
 
 
-def same(first: FederatedFit, second: FederatedFit) -> bool:
+def same(first: DiscoveryResult, second: DiscoveryResult) -> bool:
     return bool(
         (first.strengths == second.strengths).all()
         and first.threshold == second.threshold
@@ -172,7 +173,7 @@ def test_processes_give_the_bits_that_threads_give() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("link", ["threads", "processes"])
 def test_triples_made_in_a_process_give_the_same_bits_and_messages(link: str) -> None:
-    here, apart = fit(2, 1, 1), fit(2, 1, 1, prepare="process", link=link, timeout=300.0)
+    here, apart = fit(2, 1, 1), fit(2, 1, 1, precompute="process", link=link, timeout=300.0)
     assert same(here, apart)
     assert here.sent == apart.sent
 
@@ -185,7 +186,7 @@ def test_triples_made_in_a_process_give_the_same_bits_and_messages(link: str) ->
 def test_fragments_at_all_parties_find_the_same_and_cost_more(more: dict[str, Any]) -> None:
     two, everybody = fit(2, 1, 3, **more), fit(2, 1, 3, shares="all", **more)
     assert same(two, everybody)
-    for name in two.parties:
+    for name in two.sent_to:
         assert abs(everybody.sent[name]["messages"] - two.sent[name]["messages"]) <= 2  # no secrets for pads
         assert everybody.sent[name]["offline_bytes"] > 1.2 * two.sent[name]["offline_bytes"]
         assert everybody.sent[name]["bytes"] > two.sent[name]["bytes"]
@@ -218,15 +219,15 @@ def test_messages_and_bytes_follow_from_the_plan(rule: str, openings: int, score
     steps, looks = 6 * 3, 3 * 3
     peers = 2
     structure = looks + 2  # each look, the order, the end
-    # Two more than the epochs and the end; one for rows kept apart, where it is not known ahead how often they open.
+    # Two more than the epochs and the end; one for held-out rows, where it is not known ahead how often they open.
     turns = 3 + 3 + (rule == "held_out_graphs")
-    for name, size in zip(result.parties, sizes, strict=True):
+    for name, size in zip(result.sent_to, sizes, strict=True):
         others = sum(sizes) - size
         sent = result.sent[name]
         exchanges = steps + structure + openings
         # To each peer: two of the toss, key, fingerprint, columns, triples, to later ones a secret for pads; then the
         # first share, and a question and an answer in every exchange.
-        secrets = peers - list(result.parties).index(name)
+        secrets = peers - list(result.sent_to).index(name)
         offline, online = peers * (5 + turns) + secrets, peers * (1 + 2 * exchanges) + structure + 1
         assert sent["messages"] == offline + online
         assert sent["offline_messages"] == offline
@@ -285,7 +286,7 @@ class Interrupted(VeracausaError):
     {},
     {"shares": "all"},
     pytest.param({"link": "processes"}, marks=pytest.mark.slow),
-    pytest.param({"prepare": "process"}, marks=pytest.mark.slow),
+    pytest.param({"precompute": "process"}, marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_a_run_that_was_killed_goes_on_to_the_same_end(tmp_path: Path, how: dict[str, Any]) -> None:
     more = {**how, "timeout": 300.0, "checkpoint_every": 1, "settings": SMALL.model_copy(update={"structure_every": 4})}
@@ -349,25 +350,25 @@ def test_what_shares_can_not_hold_is_refused_by_name() -> None:
     columns["p1"] = columns["p1"].copy()
     columns["p1"][5, 0] = 17.0
     with pytest.raises(InputError, match="column 'x2' has outliers"):
-        discover(columns, names, SMALL, seed=0)
+        run_federation(columns, names, SMALL, seed=0)
     with pytest.raises(InputError, match="different numbers of rows"):
-        discover({"a": np.zeros((4, 1)), "b": np.zeros((5, 1))}, ("x", "y"), SMALL)
+        run_federation({"a": np.zeros((4, 1)), "b": np.zeros((5, 1))}, ("x", "y"), SMALL)
     with pytest.raises(InputError, match="'l1'"):
         fit(1, 1, settings=SMALL.model_copy(update={"sparsity": "l1"}))
     with pytest.raises(InputError, match="needs two"):
         fit(3)
     with pytest.raises(InputError, match="'validator' is the name"):
-        discover({"validator": np.zeros((9, 1)), "b": np.zeros((9, 1))}, ("x", "y"), SMALL)
+        run_federation({"validator": np.zeros((9, 1)), "b": np.zeros((9, 1))}, ("x", "y"), SMALL)
     with pytest.raises(InputError, match="names: 1 for 2 columns"):
-        discover({"a": np.zeros((9, 1)), "b": np.zeros((9, 1))}, ("x",), SMALL)
+        run_federation({"a": np.zeros((9, 1)), "b": np.zeros((9, 1))}, ("x",), SMALL)
     with pytest.raises(InputError, match="'x' is held twice"):
-        discover({"a": np.zeros((9, 1)), "b": np.zeros((9, 1))}, ("x", "x"), SMALL)
+        run_federation({"a": np.zeros((9, 1)), "b": np.zeros((9, 1))}, ("x", "x"), SMALL)
     with pytest.raises(InputError, match="validator = 'M3'"):
         fit(1, 1, validator="M3")
     with pytest.raises(InputError, match="shares = 'some'"):
         fit(1, 1, shares="some")
-    with pytest.raises(InputError, match="prepare = 'later'"):
-        fit(1, 1, prepare="later")
+    with pytest.raises(InputError, match="precompute = 'later'"):
+        fit(1, 1, precompute="later")
     with pytest.raises(InputError, match="local_steps = 0"):
         fit(1, 1, local_steps=0)
     with pytest.raises(InputError, match="no discovery to go on with"):
@@ -376,4 +377,4 @@ def test_what_shares_can_not_hold_is_refused_by_name() -> None:
 
 def test_a_fit_that_diverges_says_so() -> None:
     with pytest.raises(VeracausaError, match="diverged"), np.errstate(all="ignore"):
-        fit(2, 1, settings=SMALL.model_copy(update={"rate": 1e4}))
+        fit(2, 1, settings=SMALL.model_copy(update={"learning_rate": 1e4}))

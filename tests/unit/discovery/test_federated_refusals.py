@@ -13,7 +13,7 @@ import torch
 
 from veracausa.crypto.backends import none
 from veracausa.crypto.ring import P
-from veracausa.discovery.engines.shares.run import discover
+from veracausa.discovery.engines.launch import run_federation
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.errors import RunError, WireError
 from veracausa.wire.message import Message
@@ -25,7 +25,7 @@ SMALL = Settings(width=2, batch=8, epochs=2, refit_epochs=0, structure_every=2, 
 def fit(**more: Any) -> Any:
     values = np.random.default_rng(0).standard_normal((32, 3))
     columns = {"a": values[:, :2], "b": values[:, 2:]}
-    return discover(columns, ("x", "y", "z"), SMALL, **{"seed": 1, "timeout": 20.0, **more})
+    return run_federation(columns, ("x", "y", "z"), SMALL, **{"seed": 1, "timeout": 20.0, **more})
 
 
 Change = Callable[[Message, list[Message]], Message]

@@ -8,14 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from veracausa.discovery.graphs import (
-    cut,
-    greedy_cut,
-    is_acyclic,
-    smallest_acyclic_threshold,
-    thresholded,
-    topological_order,
-)
+from veracausa.data.causal import topological_order
+from veracausa.discovery.graphs import cut, greedy_cut, is_acyclic, smallest_acyclic_threshold, thresholded
 from veracausa.errors import InputError
 
 

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from veracausa.data.causal import load_causal
-from veracausa.discovery.columns import standardised
-from veracausa.discovery.engines.mpc.run import discover as discover_strongly
+from veracausa.data.causal.columns import standardised
+from veracausa.discovery.engines.launch import run_federation
 from veracausa.discovery.engines.shares.plaintext_twin import discover_plaintext
-from veracausa.discovery.engines.shares.run import discover
 from veracausa.discovery.methods.vfedcd.decoders import FAR, LEAST, HeteroscedasticDecoders, rounding_variance
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.discovery.methods.vfedcd.settings import Search, Settings
@@ -82,7 +81,7 @@ def test_where_rows_kept_apart_prefer_one_variance_every_bit_is_that_of_a_fit_wi
     before = VFedCD(**SHORT).fit(data.values)
     after = VFedCD(**SHORT, likelihood="auto").fit(data.values)
     assert after.search_ == 0
-    assert "likelihood gaussian: rows kept apart are likelier under it" in after.notes_
+    assert "likelihood gaussian: held-out rows are likelier under it" in after.notes_
     assert np.array_equal(before.strengths_, after.strengths_)
     assert (before.threshold_, before.held_out_log_likelihood_) == (after.threshold_, after.held_out_log_likelihood_)
 
@@ -91,7 +90,7 @@ def test_rows_kept_apart_choose_it_where_noise_is_multiplied():
     data = load_causal("synthetic", attributes=5, edges=7, rows=400, seed=100, violation="multiplicative")
     found = VFedCD(**SHORT, likelihood="auto").fit(data.values)
     assert found.search_ == 1
-    assert "likelihood heteroscedastic: rows kept apart are likelier under it" in found.notes_
+    assert "likelihood heteroscedastic: held-out rows are likelier under it" in found.notes_
 
 
 SMALL = Settings(width=3, batch=8, epochs=2, refit_epochs=1, structure_every=2, candidates=3, searches=())
@@ -117,8 +116,8 @@ def test_parties_learn_it_as_the_whole_does_and_go_on_in_it_after_a_kill(tmp_pat
 
     how: dict[str, Any] = {"seed": 3, "checkpoint_every": 1, "out": tmp_path / "run"}
     with pytest.raises(RunError):
-        discover(columns, names, BOTH, **how, observer=kill)
-    resumed = discover(columns, names, BOTH, **how, resume=True)
+        run_federation(columns, names, BOTH, **how, observer=kill)
+    resumed = run_federation(columns, names, BOTH, **how, resume=True)
     assert np.array_equal(resumed.strengths, whole.strengths)
     assert (resumed.search, resumed.threshold, resumed.history) == (whole.search, whole.threshold, whole.history)
 
@@ -128,12 +127,12 @@ def test_where_it_can_not_be_had_is_said():
     settings = SMALL.model_copy(update={"likelihood": "heteroscedastic"})
     for strong in (settings, BOTH):
         with pytest.raises(InputError, match="likelihood: the strong mode has no heteroscedastic one"):
-            discover_strongly(columns, names, strong)
+            run_federation(columns, names, strong, strong=True)
     hidden = settings.model_copy(update={"held_out": 0.0, "threshold": 0.1})
     with pytest.raises(InputError, match="not built for a heteroscedastic likelihood"):
-        discover(columns, names, hidden, privacy=Privacy(epsilon=10.0))
+        run_federation(columns, names, hidden, privacy=Privacy(epsilon=10.0))
     for lacking in ({"held_out": 0.0, "threshold": 0.1}, {"refit_epochs": 0}):
-        with pytest.raises(InputError, match="likelihood: auto compares refits on rows kept apart; set held_out"):
+        with pytest.raises(InputError, match="likelihood: auto compares refits on held-out rows; set held_out"):
             VFedCD(likelihood="auto", **lacking).settings()
 
 

@@ -11,9 +11,9 @@ from veracausa.crypto import ring
 from veracausa.crypto.fixed_point import WEIGHT_BITS
 from veracausa.crypto.randomness import Masks, make_draws
 from veracausa.crypto.shares import FORWARD_BITS, SharedWeights
+from veracausa.discovery.engines.launch import run_federation
 from veracausa.discovery.engines.shares import protocol
 from veracausa.discovery.engines.shares.protocol import elements, tensor
-from veracausa.discovery.engines.shares.run import discover
 from veracausa.discovery.engines.shares.share_engine import ShareEngine
 from veracausa.discovery.methods.vfedcd.settings import Settings
 
@@ -60,7 +60,7 @@ COLUMNS_OF_ALL = {
 
 def run(seed: int | None) -> None:
     names = tuple(f"x{at}" for at in range(OWN + COLUMNS))
-    discover(COLUMNS_OF_ALL, names, SETTINGS, seed=seed, timeout=30.0)
+    run_federation(COLUMNS_OF_ALL, names, SETTINGS, seed=seed, timeout=30.0)
 
 
 def error(seen: Seen, weights: Array) -> float:

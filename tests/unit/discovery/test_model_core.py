@@ -14,8 +14,7 @@ from veracausa.discovery.engines.centralized import CentralizedVFedCD
 from veracausa.discovery.graphs import greedy_cut, is_acyclic
 from veracausa.discovery.methods.vfedcd.decoders import Decoders
 from veracausa.discovery.methods.vfedcd.settings import Settings
-from veracausa.discovery.methods.vfedcd.structure import Structure
-from veracausa.discovery.methods.vfedcd.threshold import candidates, mixture_threshold, most_worthy
+from veracausa.discovery.methods.vfedcd.structure import Structure, candidates, mixture_threshold, most_worthy
 from veracausa.metrics.graphs import shd
 
 R, M, N, H = 2, 3, 7, 4
@@ -182,7 +181,7 @@ def test_a_mixture_parts_weak_from_strong():
 def test_bad_settings_are_named():
     with pytest.raises(ValueError, match="no profile is named 'papr'; did you mean 'paper'"):
         Settings(profile="papr")
-    with pytest.raises(ValueError, match="held_out needs rows"):
+    with pytest.raises(ValueError, match="held_out needs held-out rows"):
         Settings(held_out=0.0)
     assert Settings(profile="paper").threshold == 0.1
 

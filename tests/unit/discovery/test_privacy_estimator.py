@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veracausa.discovery.engines.shares import run as federation
+from veracausa.discovery.discover import run_job
+from veracausa.discovery.engines import launch as federation
 from veracausa.discovery.job import DiscoveryJob
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
-from veracausa.discovery.run import run_job
 
 SMALL = {"width": 3, "batch": 10, "epochs": 2, "refit_epochs": 1, "threshold": 0.1, "held_out": 0.0}
 PARTIES = {"a": [0, 1], "b": [2]}
@@ -56,7 +56,7 @@ def test_where_secrets_matter_no_seed_is_handed_on(
         assert how["seed"] == seed
         raise Stopped
 
-    monkeypatch.setattr(federation, "discover", asked)
+    monkeypatch.setattr(federation, "run_federation", asked)
     with pytest.raises(Stopped):
         fitted(seed=5, **more)
 

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from veracausa.crypto.fixed_point import GRADIENT_BITS
-from veracausa.discovery.engines.shares.run import FederatedFit, discover
+from veracausa.discovery.engines.launch import run_federation
 from veracausa.discovery.graphs import greedy_cut
+from veracausa.discovery.methods.vfedcd.as_published.laplace import LaplaceHeuristic
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.discovery.privacy.mechanism import make_mechanism
-from veracausa.discovery.privacy.options import LaplaceHeuristic, Privacy
+from veracausa.discovery.privacy.options import Privacy
+from veracausa.discovery.result import DiscoveryResult
 from veracausa.errors import InputError, RunError, VeracausaError
 from veracausa.wire.message import Message
 from veracausa.wire.threads import ThreadLink
@@ -26,12 +28,12 @@ D = sum(SIZES)
 PRIVACY = Privacy(epsilon=50.0)
 
 
-def fit(rows: int = 40, settings: Settings = SMALL, scale: float = 1.0, **more: Any) -> FederatedFit:
+def fit(rows: int = 40, settings: Settings = SMALL, scale: float = 1.0, **more: Any) -> DiscoveryResult:
     values = scale * np.random.default_rng(0).standard_normal((rows, D))
     values[:, 3] = values[:, 0] + 0.3 * values[:, 3]
     ends = np.cumsum(SIZES)
     columns = {f"p{at}": values[:, end - size : end] for at, (end, size) in enumerate(zip(ends, SIZES, strict=True))}
-    return discover(columns, tuple(f"x{at}" for at in range(D)), settings, **{"seed": 1, "timeout": 30.0, **more})
+    return run_federation(columns, tuple(f"x{at}" for at in range(D)), settings, **{"seed": 1, "timeout": 30.0, **more})
 
 
 @pytest.fixture
@@ -52,13 +54,20 @@ def to_validator(monkeypatch: pytest.MonkeyPatch) -> list[Message]:
 def test_the_noise_on_every_block_is_the_one_that_is_accounted_for(noise_from: str) -> None:
     """Rows of zeros teach nothing and no penalty pulls: what the strengths are then is noise alone."""
     privacy = Privacy(epsilon=0.5, clip=1.0, noise_from=noise_from)
-    still = {"sparsity_weight": 0.0, "growth": 0.0, "refit_epochs": 0, "rate": 1e-3, "width": 30, "epochs": 3}
+    still = {
+        "sparsity_weight": 0.0,
+        "acyclicity_growth": 0.0,
+        "refit_epochs": 0,
+        "learning_rate": 1e-3,
+        "width": 30,
+        "epochs": 3,
+    }
     settings = SMALL.model_copy(update=still)
     result = fit(settings=settings, scale=0.0, privacy=privacy)
-    unit = 10 / (settings.rate * 2.0**GRADIENT_BITS)
+    unit = 10 / (settings.learning_rate * 2.0**GRADIENT_BITS)
     mechanism = make_mechanism(privacy, D, settings.width, 3, unit)
     steps, noises = 4 * 3, 2 if noise_from == "both" else 1
-    expected = settings.rate / 10 * mechanism.deviation * np.sqrt(steps)
+    expected = settings.learning_rate / 10 * mechanism.deviation * np.sqrt(steps)
     party = np.repeat(np.arange(len(SIZES)), SIZES)
     foreign = party[:, None] != party
     own = ~foreign & ~np.eye(D, dtype=bool)
@@ -113,8 +122,8 @@ def test_a_resumed_run_says_that_it_released_more(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("change", "more", "message"), [
-    ({"held_out": 0.2}, {}, "rows kept apart"),
-    ({"held_out": 0.2, "threshold": "held_out"}, {}, "rows kept apart"),
+    ({"held_out": 0.2}, {}, "held-out rows"),
+    ({"held_out": 0.2, "threshold": "held_out"}, {}, "held-out rows"),
     ({}, {"validator": "M1"}, "M1"),
     ({}, {"local_steps": 2}, "local_steps = 1"),
     ({}, {"shares": "all"}, "shares = 'two'"),
@@ -131,7 +140,7 @@ def test_what_would_not_be_covered_is_refused(change: dict[str, Any], more: dict
 
 @pytest.mark.parametrize("rule", ["published", "sum"])
 def test_the_heuristic_changes_the_strengths_and_claims_nothing(rule: str) -> None:
-    settings = SMALL.model_copy(update={"growth": 0.5, "epochs": 3})
+    settings = SMALL.model_copy(update={"acyclicity_growth": 0.5, "epochs": 3})
     plain = fit(settings=settings)
     noisy = fit(settings=settings, laplace=LaplaceHeuristic(epsilon=4.0, rule=rule))
     assert not np.array_equal(plain.strengths, noisy.strengths)
@@ -149,7 +158,7 @@ def test_every_party_is_told_what_the_policy_says(output: str, link: str) -> Non
     graph = greedy_cut(result.strengths, result.threshold, np.zeros((D, D), dtype=bool), ~result.allowed)
     whole = np.where(graph, result.strengths, 0.0)
     assert graph.any()
-    for at, (name, known) in enumerate(result.told.items()):
+    for at, (name, known) in enumerate(result.sent_to.items()):
         own = np.arange(D)[np.repeat(np.arange(len(SIZES)), SIZES) == at]
         touching = np.zeros((D, D), dtype=bool)
         touching[own], touching[:, own] = True, True
@@ -159,7 +168,7 @@ def test_every_party_is_told_what_the_policy_says(output: str, link: str) -> Non
 
 def test_noise_that_drowns_the_fit_ends_it_with_a_word() -> None:
     """Noise that a step can bear may be too much over many; noise that none can is refused before the first."""
-    settings = SMALL.model_copy(update={"rate": 0.05, "epochs": 40})
+    settings = SMALL.model_copy(update={"learning_rate": 0.05, "epochs": 40})
     with pytest.raises(RunError, match="diverged"), np.errstate(all="ignore"):
         fit(settings=settings, privacy=Privacy(epsilon=20.0))
     with pytest.raises(InputError, match="shares can not hold"):

@@ -8,9 +8,9 @@ from scipy import stats
 
 from veracausa.crypto.randomness import Masks, make_draws
 from veracausa.crypto.ring import centred, reduce
-from veracausa.discovery.privacy import noise as laplace
-from veracausa.discovery.privacy.noise import laplace_part, normal, rounded_normal
-from veracausa.discovery.privacy.options import LaplaceHeuristic
+from veracausa.discovery.methods.vfedcd.as_published import laplace
+from veracausa.discovery.methods.vfedcd.as_published.laplace import LaplaceHeuristic, laplace_part
+from veracausa.discovery.privacy.mechanism import normal, rounded_normal
 
 MANY = 20_000
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from veracausa.discovery.privacy.options import received, result_kind, told
+from veracausa.discovery.privacy.options import received, result_kind, sent_to
 from veracausa.errors import WireError
 from veracausa.wire.message import Message
 
@@ -21,7 +21,7 @@ def message(tensors: dict[str, torch.Tensor]) -> Message:
 
 @pytest.mark.parametrize("output", ["own", "all"])
 def test_a_party_gets_what_the_policy_says(output: str) -> None:
-    tensors = told(output, GRAPH, STRENGTHS, OWN)
+    tensors = sent_to(output, GRAPH, STRENGTHS, OWN)
     message(tensors).check(result_kind(output, D, 2))
     known = received(tensors, D, OWN)
     truth = np.where(GRAPH, STRENGTHS, 0.0)
@@ -38,6 +38,6 @@ def test_the_kind_has_no_place_for_more() -> None:
     """A validator that sends the whole graph under `own` is refused at both ends, by the declared kind alone."""
     kind = result_kind("own", D, 2)
     with pytest.raises(WireError, match="no such tensor"):
-        message(told("all", GRAPH, STRENGTHS, OWN)).check(kind)
+        message(sent_to("all", GRAPH, STRENGTHS, OWN)).check(kind)
     with pytest.raises(WireError, match="declared 5×2"):
-        message(told("own", GRAPH, STRENGTHS, slice(0, 5))).check(kind)
+        message(sent_to("own", GRAPH, STRENGTHS, slice(0, 5))).check(kind)

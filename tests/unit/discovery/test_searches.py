@@ -10,11 +10,9 @@ import pytest
 
 from veracausa.data.causal import load_causal
 from veracausa.discovery.engines import centralized as checkpoint
-from veracausa.discovery.engines.centralized import CentralizedVFedCD, Fit
-from veracausa.discovery.engines.mpc.run import discover as discover_strongly
-from veracausa.discovery.engines.shares.run import discover
+from veracausa.discovery.engines.centralized import CentralizedVFedCD, Fit, Searches, likelier
+from veracausa.discovery.engines.launch import run_federation
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
-from veracausa.discovery.methods.vfedcd.searches import Searches, likelier
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.discovery.privacy.options import Privacy
 from veracausa.errors import InputError
@@ -59,7 +57,7 @@ def test_two_likelihoods_are_compared_on_rows_kept_apart():
 
 def test_what_a_search_does_not_name_is_as_in_the_settings():
     settings = Settings(growth=0.3, epochs=7, searches=[{}, {"epochs": 2}])
-    assert [(one.epochs, one.growth, one.searches) for one in settings.each] == [(7, 0.3, ()), (2, 0.3, ())]
+    assert [(one.epochs, one.acyclicity_growth, one.searches) for one in settings.each] == [(7, 0.3, ()), (2, 0.3, ())]
     alone = Settings(searches=[])
     assert alone.each == (alone,)
     assert "searches" not in alone.model_dump(), "settings from before there were several are still the same"
@@ -128,10 +126,10 @@ def test_where_several_searches_can_not_be_had_is_said():
     columns = {"a": DATA.values[:, :2], "b": DATA.values[:, 2:]}
     plain: dict[str, Any] = {"epochs": 1, "refit_epochs": 1, "searches": SEVERAL, "width": 2}
     with pytest.raises(InputError, match=r"searches: the strong mode has one; set searches to \[\]"):
-        discover_strongly(columns, DATA.names, Settings(**plain))
+        run_federation(columns, DATA.names, Settings(**plain), strong=True)
     hidden = Settings(**plain, held_out=0.0, threshold=0.1)
     with pytest.raises(InputError, match=r"several searches by; set searches to \[\]"):
-        discover(columns, DATA.names, hidden, privacy=Privacy(epsilon=10.0))
+        run_federation(columns, DATA.names, hidden, privacy=Privacy(epsilon=10.0))
     with pytest.raises(InputError, match="refit_epochs to 200"):
         VFedCD(refit_epochs=0, searches=SEVERAL).settings()
     assert len(VFedCD(strong=True).settings().each) == len(VFedCD(epsilon=1.0).settings().each) == 1

@@ -13,6 +13,8 @@ import torch
 
 from veracausa.crypto.ring64.arithmetic import Masked, PlaintextArithmetic
 from veracausa.crypto.ring64.fixed64 import Stream, decode, encode, fresh_seed
+from veracausa.discovery.engines.launch import run_federation
+from veracausa.discovery.engines.launch import run_federation as discover_normally
 from veracausa.discovery.engines.mpc.network import (
     RATE_BITS,
     SQUARE_BITS,
@@ -23,12 +25,11 @@ from veracausa.discovery.engines.mpc.network import (
 )
 from veracausa.discovery.engines.mpc.party import StrongParty
 from veracausa.discovery.engines.mpc.plaintext_twin import FloatTwin, StrongTwin
-from veracausa.discovery.engines.mpc.run import discover, plan_of
+from veracausa.discovery.engines.mpc.schedule import strong_plan
 from veracausa.discovery.engines.shares.plan import VALIDATOR
-from veracausa.discovery.engines.shares.run import FederatedFit
-from veracausa.discovery.engines.shares.run import discover as discover_normally
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.discovery.methods.vfedcd.settings import Settings
+from veracausa.discovery.result import DiscoveryResult
 from veracausa.errors import InputError, RunError, WireError
 from veracausa.runs.store import Store
 from veracausa.wire.link import Link
@@ -54,9 +55,9 @@ def parties(*sizes: int, rows: int = ROWS) -> tuple[dict[str, np.ndarray], tuple
     return columns, tuple(f"x{at}" for at in range(sum(sizes)))
 
 
-def fit(*sizes: int, settings: Settings = SMALL, rows: int = ROWS, **more: Any) -> FederatedFit:
+def fit(*sizes: int, settings: Settings = SMALL, rows: int = ROWS, **more: Any) -> DiscoveryResult:
     columns, names = parties(*sizes, rows=rows)
-    return discover(columns, names, settings, **{"seed": 1, "timeout": 30.0, **more})
+    return run_federation(columns, names, settings, **{"seed": 1, "timeout": 30.0, "strong": True, **more})
 
 
 def twin(
@@ -64,7 +65,7 @@ def twin(
 ) -> StrongTwin:
     columns, names = parties(*sizes, rows=rows)
     d = sum(sizes)
-    plan = plan_of(columns, names, settings, train_rows, seed)
+    plan = strong_plan(columns, names, settings, train_rows, seed)
     made = StrongTwin(plan, columns, ~np.eye(d, dtype=bool), np.zeros((d, d), dtype=bool), seed)
     made.run()
     return made
@@ -159,7 +160,7 @@ def test_floating_point_from_the_same_weights_learns_the_same_strengths() -> Non
     settings = SMALL.model_copy(update={"epochs": 6, "refit_epochs": 0})
     columns, names = parties(2, 2)
     none = np.zeros((4, 4), dtype=bool)
-    plan = plan_of(columns, names, settings, None, 1)
+    plan = strong_plan(columns, names, settings, None, 1)
     real = FloatTwin(plan, columns, ~np.eye(4, dtype=bool), none, 1)
     real.run()
     whole = twin(2, 2, settings=settings)
@@ -262,7 +263,7 @@ def test_a_step_costs_what_the_page_says(record: Record) -> None:
 
 def test_a_fit_that_diverges_ends_everybody() -> None:
     with pytest.raises(RunError, match="diverged"):
-        fit(2, 1, settings=SMALL.model_copy(update={"rate": 50.0}))
+        fit(2, 1, settings=SMALL.model_copy(update={"learning_rate": 50.0}))
 
 
 def test_a_peer_who_sends_too_few_shares_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,17 +282,17 @@ def test_a_peer_who_sends_too_few_shares_is_refused(monkeypatch: pytest.MonkeyPa
 def test_columns_that_do_not_fit_are_refused() -> None:
     columns, names = parties(2, 1)
     with pytest.raises(InputError, match="party by party"):
-        discover(columns, names[:2], SMALL)
+        run_federation(columns, names[:2], SMALL, strong=True)
     with pytest.raises(InputError, match="l2"):
-        discover(columns, names, SMALL.model_copy(update={"sparsity": "l2"}))
+        run_federation(columns, names, SMALL.model_copy(update={"sparsity": "l2"}), strong=True)
     for few in ({"batch": 7}, {"held_out": 0.1}):
         with pytest.raises(InputError, match="nearly rows"):
-            discover(columns, names, SMALL.model_copy(update=few))
+            run_federation(columns, names, SMALL.model_copy(update=few), strong=True)
     with pytest.raises(InputError, match="nothing is"):
-        discover(columns, names, SMALL.model_copy(update={"row_noise": 0.1}))
+        run_federation(columns, names, SMALL.model_copy(update={"row_noise": 0.1}), strong=True)
     columns["p0"][3, 1] = 99.0
     with pytest.raises(InputError, match="'x1'"):
-        discover(columns, names, SMALL)
+        run_federation(columns, names, SMALL, strong=True)
 
 
 @pytest.mark.parametrize("bernoulli", [None, False])
@@ -336,12 +337,12 @@ def test_a_run_that_was_killed_goes_on_with_new_masks_to_where_its_twin_goes_on(
         return
     # How numbers are rounded is new, too: the twin must go on from the same epoch in its second life.
     columns, names = parties(2, 1)
-    plan, given = plan_of(columns, names, SMALL, None, seed), (~np.eye(3, dtype=bool), np.zeros((3, 3), dtype=bool))
+    plan, given = strong_plan(columns, names, SMALL, None, seed), (~np.eye(3, dtype=bool), np.zeros((3, 3), dtype=bool))
     store = Store(tmp_path / "twin", "twin")
-    first = StrongTwin(plan_of(columns, names, SMALL, None, seed, 1), columns, *given, seed)
+    first = StrongTwin(strong_plan(columns, names, SMALL, None, seed, checkpoint_every=1), columns, *given, seed)
     first.run(store)
     store.start_step = heard[0] - 1
-    second = StrongTwin(plan, columns, *given, seed, life=1)
+    second = StrongTwin(plan, columns, *given, seed, restart_index=1)
     second.run(store)
     assert store.start_step in (1, 2)
     assert (found.strengths == second.judge.strengths).all()

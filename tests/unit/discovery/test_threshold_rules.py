@@ -1,4 +1,4 @@
-"""Which strength is worth an edge, and that asking rows kept apart opens each of them once."""
+"""Which strength is worth an edge, and that asking held-out rows opens each of them once."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from veracausa.discovery.engines.launch import run_federation
 from veracausa.discovery.engines.shares.plaintext_twin import discover_plaintext
-from veracausa.discovery.engines.shares.run import discover
 from veracausa.discovery.engines.shares.share_engine import ShareEngine
 from veracausa.discovery.engines.shares.validator import Validator
 from veracausa.discovery.methods.vfedcd.settings import Settings
-from veracausa.discovery.methods.vfedcd.threshold import (
+from veracausa.discovery.methods.vfedcd.structure import (
     POWER,
     endings,
     mixture_threshold,
@@ -107,7 +107,7 @@ SMALL = Settings(width=3, batch=8, epochs=2, refit_epochs=1, structure_every=2, 
 
 
 def opened(monkeypatch: pytest.MonkeyPatch, **change: Any) -> dict[tuple[str, int], int]:
-    """How often each party opened every set of rows kept apart."""
+    """How often each party opened every set of held-out rows."""
     counted: dict[tuple[str, int], int] = {}
     really = ShareEngine.opened
 
@@ -119,7 +119,7 @@ def opened(monkeypatch: pytest.MonkeyPatch, **change: Any) -> dict[tuple[str, in
     monkeypatch.setattr(ShareEngine, "opened", watched)
     values = np.random.default_rng(0).standard_normal((60, 5))
     columns = {"a": values[:, :2], "b": values[:, 2:4], "c": values[:, 4:]}
-    discover(columns, tuple("vwxyz"), SMALL.model_copy(update=change), seed=1, timeout=30.0)
+    run_federation(columns, tuple("vwxyz"), SMALL.model_copy(update=change), seed=1, timeout=30.0)
     return counted
 
 

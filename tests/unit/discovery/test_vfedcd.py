@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
 
 import networkx as nx
 import numpy as np
@@ -13,9 +12,9 @@ from sklearn.base import clone
 
 import veracausa
 from veracausa.data.causal import load_causal
-from veracausa.discovery.engines import launch as engines
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
-from veracausa.discovery.methods.vfedcd.settings import FOLDER, Settings
+from veracausa.discovery.methods.vfedcd.settings import FOLDER, GROUPS, RENAMED, Settings
+from veracausa.discovery.result import DiscoveryResult
 from veracausa.errors import InputError
 from veracausa.registry import read_profile
 
@@ -37,10 +36,43 @@ def test_it_is_exported() -> None:
     assert veracausa.VFedCD is VFedCD
 
 
-def test_every_setting_is_a_parameter_that_defaults_to_the_profile() -> None:
-    defaults = {field.name: field.default for field in fields(VFedCD)}
-    for name in Settings.model_fields:
-        assert defaults[name] == ("recommended" if name == "profile" else None)
+def test_every_setting_is_in_one_group_and_defaults_to_the_profile() -> None:
+    own = [name for group in GROUPS.values() for name in group.model_fields]
+    assert sorted([*own, "profile", "threshold"]) == sorted(Settings.model_fields)
+    assert all(VFedCD().get_params()[group] is None for group in GROUPS)
+    grouped = VFedCD(model={"width": 3}, search={"epochs": 7}, protection={"reveal": "own"})
+    flat = VFedCD(width=3, epochs=7, reveal="own")
+    assert flat.get_params() == grouped.get_params()
+    assert clone(flat).settings() == grouped.settings() == flat.set_params(epochs=7).settings()
+    assert (flat.width, flat.depth) == (3, 1)
+    with pytest.raises(InputError, match=r"search\.epohs: no such setting; did you mean 'epochs'"):
+        VFedCD(search={"epohs": 3}).settings()
+    with pytest.raises(TypeError, match="epohs"):
+        VFedCD(epohs=3)
+
+
+def test_names_of_earlier_versions_are_understood_and_noted() -> None:
+    for old, new in RENAMED.items():
+        assert new in Settings.model_fields, old
+    value = VFedCD(growth=0.5, epochs=1, refit_epochs=0, searches=[{"halt": 0.2}])
+    assert value.settings().acyclicity_growth == 0.5
+    assert value.settings().searches[0].cycle_tolerance == 0.2
+    noted = VFedCD(growth=0.5, search={"rate": 0.02, "epochs": 1, "refit_epochs": 0}).fit(FEW).notes_
+    assert noted[:2] == (
+        "setting growth is called acyclicity_growth now",
+        "setting rate is called learning_rate now",
+    )
+
+
+def test_what_a_resume_compares_is_spelled_as_ever() -> None:
+    written = Settings(searches=[{"acyclicity_growth": 0.1}]).recorded()
+    assert list(written)[6:13] == ["rate", "batch", "epochs", "refit_epochs", "growth", "ceiling", "halt"]
+    assert list(written)[-4:] == ["open_parts", "bottleneck", "row_noise", "searches"]
+    assert written["searches"] == [{"growth": 0.1}]
+    assert Settings(encryption="bfv", strong=True).recorded() == Settings().recorded()
+
+
+def test_settings_of_the_paper() -> None:
     told = VFedCD(profile="paper", width=3).settings()
     assert told.width == 3
     assert told.threshold == read_profile(FOLDER, "paper")["threshold"]
@@ -177,7 +209,7 @@ def test_a_time_limit_ends_a_fit() -> None:
         ({"time_limit": 1.0}, PARTIES, "time_limit"),
         ({"encryption": "bfv"}, None, "encryption: 'bfv' hides what parties send"),
         ({"encryption": "bfv", "engine": "floating"}, PARTIES, "in one place nobody sends anything"),
-        ({"reveal": "some"}, None, "neither 'all' nor 'own'"),
+        ({"reveal": "some"}, None, "reveal"),
         ({"bootstrap": -1}, None, "bootstrap: -1"),
         ({"missing": "refuse"}, None, None),
     ],
@@ -213,11 +245,12 @@ def test_a_federated_fit_does_not_depend_on_where_columns_stand() -> None:
 def test_where_columns_are_encrypted_resamples_are_federated_too(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
 
-    def pretend(settings, rows, parties, progress, out, resume, **how):
-        seen.append(how["encryption"])
-        return engines.floating(settings, rows, np.random.default_rng(0), progress, lambda: False)
+    def pretend(columns, names, settings, **how):
+        seen.append(settings.encryption)
+        square = (len(names), len(names))
+        return DiscoveryResult(tuple(names), np.zeros(square), np.ones(square, dtype=bool), 0.1, 0.0)
 
-    monkeypatch.setattr("veracausa.discovery.methods.vfedcd.estimator.federated", pretend)
+    monkeypatch.setattr("veracausa.discovery.engines.launch.run_federation", pretend)
     VFedCD(epochs=1, refit_epochs=0, bootstrap=2, encryption="bfv").fit(FEW, parties=PARTIES)
     assert seen == ["bfv"] * 3
 

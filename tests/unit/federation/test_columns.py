@@ -9,9 +9,9 @@ import pytest
 import tomli_w
 import torch
 
+from veracausa.discovery.discover import DiscoveryRun, run_job
 from veracausa.discovery.engines.shares.plan import VALIDATOR
 from veracausa.discovery.job import DiscoveryJob
-from veracausa.discovery.run import DiscoveryRun, run_job
 from veracausa.errors import InputError, RunError, WireError
 from veracausa.federation import columns as site_columns
 from veracausa.federation.columns import ATTRIBUTES, Attributes

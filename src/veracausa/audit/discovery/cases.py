@@ -47,9 +47,13 @@ def cases_of(
     found = [AuditCase(AS_RUN, "the job as it is")]
     if len(sizes) > 2:
         found.append(
-            AuditCase("each part opened", "a target opens each source's part, not their sum", {"open_parts": True})
-            if not settings.open_parts
-            else AuditCase("only sums opened", "a target opens the sum of all sources' parts", {"open_parts": False})
+            AuditCase(
+                "each part opened", "a target opens each source's part, not their sum", {"reveal_per_source": True}
+            )
+            if not settings.reveal_per_source
+            else AuditCase(
+                "only sums opened", "a target opens the sum of all sources' parts", {"reveal_per_source": False}
+            )
         )
     if given.get("validator", "M2") == "M2":
         found.append(AuditCase("validator M1", "the validator is sent all weights", {"validator": "M1"}))

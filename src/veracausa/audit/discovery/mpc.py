@@ -14,9 +14,10 @@ from veracausa.audit.discovery.recorder import MOMENTS
 from veracausa.audit.discovery.views import DiscoveryViews
 from veracausa.crypto.ring64.fixed64 import Words
 from veracausa.data.causal import CausalData
+from veracausa.discovery.engines.launch import StrongProgram
+from veracausa.discovery.engines.mpc.network import Targets
 from veracausa.discovery.engines.mpc.party import StrongParty
-from veracausa.discovery.engines.mpc.run import StrongProgram, plan_of
-from veracausa.discovery.engines.mpc.targets import Targets
+from veracausa.discovery.engines.mpc.schedule import strong_plan
 from veracausa.discovery.engines.shares.plan import VALIDATOR, Plan
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.discovery.methods.vfedcd.settings import Settings
@@ -75,7 +76,7 @@ def train_strong(
     columns: Mapping[str, Array], names: Sequence[str], settings: Settings, train_rows: int, seed: int
 ) -> dict[str, WatchedProgram]:
     """Fit with every party a program and the validator as dealer; gives the programs with what they saw."""
-    plan = plan_of(columns, names, settings, train_rows, seed)
+    plan = strong_plan(columns, names, settings, train_rows, seed)
     allowed, required = ~np.eye(plan.d, dtype=bool), np.zeros((plan.d, plan.d), dtype=bool)
     programs = {name: WatchedProgram(plan, name, values, allowed, required, seed) for name, values in columns.items()}
     dealer = StrongProgram(plan, VALIDATOR, None, allowed, required, seed)

@@ -12,7 +12,7 @@ from veracausa.arrays import Array, Mask
 from veracausa.attacks.columns.factors import strengths_of
 from veracausa.crypto import fixed_point
 from veracausa.crypto.ring import Ring, Small
-from veracausa.discovery.engines.shares.share_engine import FEATURE_BITS, ShareEngine, together
+from veracausa.discovery.engines.shares.share_engine import FEATURE_BITS, ShareEngine, pooled
 from veracausa.errors import InputError
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class DiscoveryRecorder:
     @property
     def apart(self) -> bool:
         """Whether each source's part is opened."""
-        return bool(self.plan.settings.open_parts) or len(self.plan.parties) == 2
+        return bool(self.plan.settings.reveal_per_source) or len(self.plan.parties) == 2
 
     @property
     def mean(self) -> Array:
@@ -107,7 +107,7 @@ class DiscoveryRecorder:
         return None if factors is None else strengths_of(factors, self.plan.settings, self.plan.every)
 
     def opened(self, batch: int, opened: Ring, graph: tuple[Mask, Mask] | None) -> None:
-        parts = fixed_point.decode(opened, FEATURE_BITS) if self.apart else together(opened)[None]
+        parts = fixed_point.decode(opened, FEATURE_BITS) if self.apart else pooled(opened)[None]
         if batch >= self.batches:
             if batch == self.batches:
                 self.candidates.append(Candidate(self.order if graph is None else graph[0].copy()))
@@ -164,7 +164,7 @@ class WatchedHolder:
     def features(self, link: Link, batch: int, graph: tuple[Mask, Mask] | None = None) -> Array:
         opened = self._holder.opened(link, batch, graph)
         self._recorder.opened(batch, opened, graph)
-        return together(opened)
+        return pooled(opened)
 
     def descend(self, batch: int, steps: Small) -> None:
         self._recorder.stepped(steps)

@@ -18,11 +18,11 @@ from veracausa.audit.discovery.record import write_audit
 from veracausa.audit.discovery.recorder import DiscoveryRecording
 from veracausa.audit.discovery.views import all_but_one, single
 from veracausa.data.causal import CausalData
-from veracausa.data.causal_parties import owners
+from veracausa.data.causal.parties import owners
+from veracausa.discovery.discover import make_method
 from veracausa.discovery.job import DiscoveryJob, load_columns
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.discovery.privacy.countermeasures import accounted, most_exposed
-from veracausa.discovery.run import make_method
 from veracausa.errors import InputError
 from veracausa.events import Event, Observer
 from veracausa.metrics.graphs import graph_scores

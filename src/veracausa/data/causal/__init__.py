@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from pydantic import ValidationError
 
+from veracausa.arrays import Mask
 from veracausa.data.files import data_folder
 from veracausa.errors import InputError
 from veracausa.registry import Options, Registry, did_you_mean
@@ -99,3 +100,27 @@ def edges_between(pairs: Sequence[tuple[str, str]], names: Sequence[str], where:
             raise InputError(f"{where}: edge {pair[0]} -> {pair[1]}: nothing is its own cause; remove it")
         edges[position[pair[0]], position[pair[1]]] = True
     return edges
+
+
+def topological_order(adjacency: ArrayLike) -> list[int] | None:
+    """The nodes with every cause before its effects, the lowest number first; None if there is a cycle."""
+    edges = as_adjacency(adjacency)
+    waiting = edges.sum(axis=0)
+    ready, order = [int(node) for node in np.flatnonzero(waiting == 0)], []
+    while ready:
+        node = min(ready)
+        ready.remove(node)
+        order.append(node)
+        for effect in np.flatnonzero(edges[node]):
+            waiting[effect] -= 1
+            if waiting[effect] == 0:
+                ready.append(int(effect))
+    return order if len(order) == len(edges) else None
+
+
+def as_adjacency(matrix: ArrayLike, name: str = "adjacency") -> Mask:
+    """A square matrix as booleans: True where an entry is not zero."""
+    square = np.asarray(matrix)
+    if square.ndim != 2 or square.shape[0] != square.shape[1]:
+        raise InputError(f"{name}: a graph is a square matrix, this has shape {square.shape}; give one row a column")
+    return np.asarray(square != 0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
-from veracausa.data.bif import read_bif
 from veracausa.data.causal import CausalData, CausalOptions, causal_data, held
+from veracausa.data.causal.bif import read_bif
 from veracausa.data.files import data_folder
 from veracausa.errors import InputError
 from veracausa.registry import did_you_mean

@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 
 from veracausa.data.causal import CausalData, CausalOptions, causal_data, held
+from veracausa.data.causal.columns import without_missing
 from veracausa.data.table_files import read_table
-from veracausa.discovery.columns import without_missing
 
 _ZERO_IS_MISSING = ("Glucose", "BloodPressure", "SkinThickness", "Insulin", "BMI")
 

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from veracausa.arrays import Array
-from veracausa.data.causal import CausalData, CausalOptions, causal_data
-from veracausa.discovery.columns import standardised
-from veracausa.discovery.graphs import topological_order
+from veracausa.data.causal import CausalData, CausalOptions, causal_data, topological_order
+from veracausa.data.causal.columns import standardised
 from veracausa.seeding import derive
 
 NOISE = 0.5

@@ -9,10 +9,10 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from veracausa.data.causal import CausalData, CausalOptions, causal_data, edges_between
+from veracausa.data.causal.columns import NAMING
 from veracausa.data.columns import numbers_or_words
 from veracausa.data.files import given_path
 from veracausa.data.table_files import MISSING, read_table
-from veracausa.discovery.columns import NAMING
 from veracausa.errors import InputError
 from veracausa.registry import did_you_mean
 

@@ -1,1 +1,31 @@
-"""The ways to run VFedCD: centralized in floating point, on two-party shares, on shares of all parties."""
+"""The engines of VFedCD: one model, learned in one place, by pairs of parties on shares, or by all parties on shares.
+
+`Centralized` is in `centralized`, `Federation` in `launch`. Both keep to the protocol `Engine`. What the parties of a
+federation do is in `shares` and, for the strong mode, in `mpc`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from veracausa.data.causal.columns import PreparedTable
+    from veracausa.discovery.methods.vfedcd.settings import Settings
+    from veracausa.discovery.result import DiscoveryResult
+    from veracausa.events import ProgressCallback
+
+
+class Engine(Protocol):
+    """One way to run the model."""
+
+    def learn(
+        self,
+        settings: Settings,
+        table: PreparedTable,
+        progress: ProgressCallback,
+        out: Path | None = None,
+        resume: bool = False,
+    ) -> DiscoveryResult:
+        """What it finds, with attributes in the table's order. It keeps what a resume needs in `out`."""
+        ...

@@ -1,63 +1,35 @@
-"""The model in floating point, in one place: what the federation learns, but without shares."""
+"""The engine in one place: the model that the federation learns, in floating point and without shares.
+
+A search ends in an order of the attributes. Which one it finds depends on the acyclicity term, on how fast that grows,
+and on the first weights. So several searches are made, each with a refit and a threshold of its own, and the one that
+makes the data likeliest is kept. No true graph is looked at.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veracausa.arrays import Array, Mask
-from veracausa.discovery.graphs import greedy_cut
-from veracausa.discovery.methods.vfedcd import threshold as rules
+from veracausa.data.causal.columns import PreparedTable
+from veracausa.discovery.graphs import chosen_graph, greedy_cut
+from veracausa.discovery.methods.vfedcd import structure as rules
 from veracausa.discovery.methods.vfedcd.decoders import decoders_for
-from veracausa.discovery.methods.vfedcd.diagnostics import FIGURES, figures
+from veracausa.discovery.methods.vfedcd.diagnostics import figures
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.discovery.methods.vfedcd.structure import Structure
+from veracausa.discovery.result import DiscoveryResult, Fit, likelier
 from veracausa.errors import InputError, RunError
 from veracausa.events import ProgressCallback
 from veracausa.runs.atomic import atomic_write
 from veracausa.runs.store import deserialize_state, serialize_state
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from veracausa.discovery.methods.vfedcd.searches import Searches
-
-
-@dataclass
-class Fit:
-    """What a training left, each with a leading axis of replicates."""
-
-    strengths: Array
-    """(R, d, d)."""
-    allowed: Mask
-    """The edges that the order leaves, or all that were not forbidden where there was no refit."""
-    thresholds: Array
-    held_out_loss: Array
-    """(R,): mean over the rows kept apart, of the chosen graph; nan where there are none."""
-    score: Array
-    """(R,): the loss of the last epochs, by which searches are compared. Every order leaves as many edges, so that rows
-    that were trained on can judge it, and there are more of these than of rows kept apart."""
-    search: NDArray[np.int_]
-    """(R,): which search it was."""
-    apart: Array
-    """(R,): the loss of rows kept apart with all edges that the order leaves; nan where there are none. Likelihoods are
-    compared by it: the one that can say more always makes the rows that it was trained on likelier."""
-    history: list[dict[str, float]] = field(default_factory=list)
-    figures: Array = field(default_factory=lambda: np.full((1, 0, len(FIGURES)), np.nan))
-    """(R, d, 4): of each attribute on rows kept apart, see `diagnostics`; a validator has none."""
-
-    @property
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """All that is there for each replicate."""
-        left = {"history"} if self.figures.size else {"history", "figures"}
-        return {one.name: getattr(self, one.name) for one in fields(self) if one.name not in left}
 
 
 class CentralizedVFedCD:
@@ -129,7 +101,7 @@ class CentralizedVFedCD:
                 self._scale(self.structure.allowed.astype(float))
             losses = self._epoch(batches)
             if not np.isfinite(losses).all():
-                raise RunError(f"the fit diverged in epoch {epoch + 1}; lower its rate ({settings.rate})")
+                raise RunError(f"the fit diverged in epoch {epoch + 1}; lower its rate ({settings.learning_rate})")
             self.losses.append(losses)
             self.structure.end_epoch(self.strengths, epoch)
             weight = self.structure.weight.mean() if self.structure.searching else 0.0
@@ -187,11 +159,13 @@ class CentralizedVFedCD:
     def _step(self, x: Array) -> Array:
         settings = self.settings
         replicates, n, _ = x.shape
-        step = self.decoders.step(self.features(x), x.swapaxes(1, 2), settings.rate, self._decay)
+        step = self.decoders.step(self.features(x), x.swapaxes(1, 2), settings.learning_rate, self._decay)
         gradient = x.swapaxes(1, 2) @ step.features.swapaxes(1, 2).reshape(replicates, n, -1)
-        self.weights -= settings.rate * self.structure.allowed[..., None] * gradient.reshape(self.weights.shape)
+        self.weights -= (
+            settings.learning_rate * self.structure.allowed[..., None] * gradient.reshape(self.weights.shape)
+        )
         if settings.sparsity == "l1":
-            small = settings.rate * settings.sparsity_weight
+            small = settings.learning_rate * settings.sparsity_weight
             self.weights = np.sign(self.weights) * np.maximum(np.abs(self.weights) - small, 0.0)
         losses: Array = step.losses.sum(1)
         return losses
@@ -225,7 +199,7 @@ class CentralizedVFedCD:
             for replicate, (thresholds, graphs) in enumerate(sets):
                 losses = np.array([self._one(replicate, rows, graph) for graph in graphs])
                 chosen = rules.most_worthy(
-                    losses, graphs.sum((1, 2)), float(empty[replicate]), self.d, settings.edge_worth
+                    losses, graphs.sum((1, 2)), float(empty[replicate]), self.d, settings.min_edge_gain
                 )
                 found[replicate] = thresholds[chosen]
         elif isinstance(settings.threshold, float):
@@ -239,7 +213,7 @@ class CentralizedVFedCD:
         return found, self.held_out_loss(rows, final) if kept else np.full(len(strengths), np.nan)
 
     def _figures(self, held_out: Array, trained: int) -> Array:
-        """(R, d, 4) on rows kept apart, with all edges that the order leaves."""
+        """(R, d, 4) on held-out rows, with all edges that the order leaves."""
         predictions = self.decoders.predict(self.features(held_out)).swapaxes(1, 2)
         each = zip(predictions, held_out, self.structure.allowed, strict=True)
         more = self.decoders.binary, trained
@@ -251,6 +225,65 @@ class CentralizedVFedCD:
         return float(self.held_out_loss(rows, mask)[replicate])
 
 
+class Searches:
+    """The searches that settings ask for, one after the other; each is a model of its own, with weights drawn anew."""
+
+    def __init__(self, settings: Settings, make: Callable[[Settings], CentralizedVFedCD]) -> None:
+        self.settings, self.make, self.each = settings, make, settings.each
+        self.number = 0
+        """The search that is being trained."""
+        self.model = make(self.each[0])
+        self.kept: Fit | None = None
+        self.history: list[dict[str, float]] = []
+        """Of the searches before."""
+
+    def fit(
+        self,
+        train: Array,
+        held_out: Array,
+        progress: ProgressCallback = lambda share: None,
+        time_is_up: Callable[[], bool] = lambda: False,
+        after_epoch: Callable[[], None] = lambda: None,
+    ) -> Fit:
+        """Learn from rows (R, n, d), as a model does."""
+        total = sum(one.epochs + one.refit_epochs for one in self.each)
+        while True:
+            one, before = self.each[self.number], len(self.history)
+            own = one.epochs + one.refit_epochs
+
+            def within(share: float, before: int = before, own: int = own) -> None:
+                progress((before + own * share) / total)
+
+            found = self.model.fit(train, held_out, within, time_is_up, after_epoch)
+            found.search[:] = self.number
+            records = [{**record, "epoch": record["epoch"] + before} for record in found.history]
+            self.history = found.history = self.history + records
+            ended = len(records) == own
+            # A search that was cut off has cycles, which make data likely: it only counts where there is no other.
+            if ended or self.kept is None:
+                self.kept = likelier(self.kept, found, self.each)
+            if not ended or time_is_up() or self.number + 1 == len(self.each):
+                self.kept.history = self.history
+                return self.kept
+            self.number += 1
+            self.model = self.make(self.each[self.number])
+
+    def state(self) -> dict[str, Any]:
+        """All that the next epoch depends on, as arrays and plain values."""
+        kept = {} if self.kept is None else self.kept.arrays
+        return {"number": self.number, "kept": kept, "history": self.history, "model": self.model.state()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Let the next `fit`, on the same rows, go on after the last epoch that the state knows."""
+        self.number, self.history = state["number"], list(state["history"])
+        if self.number:
+            self.model = self.make(self.each[self.number])
+            self.kept = Fit(**state["kept"])
+        self.model.load_state(state["model"])
+
+
+GRAPH_STATE, RESAMPLES_STATE = "graph.safetensors", "resamples.safetensors"
+"""The checkpoints of a graph and of its resamples."""
 EVERY = 10.0
 """Seconds between two checkpoints: a short fit has none, a long one loses little."""
 
@@ -260,7 +293,7 @@ class Checkpoint:
 
     def __init__(self, path: Path, model: Searches, *rows: Array) -> None:
         self.path, self.model = path, model
-        digest = hashlib.sha256(model.settings.model_dump_json().encode())
+        digest = hashlib.sha256(model.settings.recorded_json())
         for table in rows:
             digest.update(f"{table.shape}".encode())
             digest.update(np.ascontiguousarray(table).tobytes())
@@ -319,3 +352,53 @@ def _arrays(node: Any) -> Any:
     if hasattr(node, "numpy"):
         return node.numpy()
     return {key: _arrays(value) for key, value in node.items()} if isinstance(node, dict) else node
+
+
+@dataclass(frozen=True)
+class Centralized:
+    """The engine `floating`: all columns in one place."""
+
+    rng: np.random.Generator
+    time_is_up: Callable[[], bool]
+
+    def learn(
+        self,
+        settings: Settings,
+        table: PreparedTable,
+        progress: ProgressCallback,
+        out: Path | None = None,
+        resume: bool = False,
+    ) -> DiscoveryResult:
+        model = Searches(settings, model_of(table, self.rng))
+        file = None if out is None else out / GRAPH_STATE
+        fit = fit_and_keep(model, table.train[None], table.held_out[None], progress, self.time_is_up, file, resume)
+        result = DiscoveryResult.of(table.names, fit)
+        result.figures = fit.figures[0]
+        return result
+
+
+def model_of(
+    table: PreparedTable, rng: np.random.Generator, replicates: int = 1
+) -> Callable[[Settings], CentralizedVFedCD]:
+    """Makes models of these columns, with weights drawn anew each time."""
+    known = {"binary": table.binary, "required": table.required, "forbidden": table.forbidden}
+    return lambda settings: CentralizedVFedCD(settings, len(table.names), rng, replicates=replicates, **known)
+
+
+def bootstrap_graphs(
+    settings: Settings,
+    table: PreparedTable,
+    resamples: int,
+    rng: np.random.Generator,
+    progress: Callable[[float], None] = lambda share: None,
+    time_is_up: Callable[[], bool] = lambda: False,
+    file: Path | None = None,
+    resume: bool = False,
+) -> Mask:
+    """(resamples, d, d): a graph a resample; all are trained side by side, as replicates of one model."""
+    drawn = [table.resampled(rng) for _ in range(resamples)]
+    model = Searches(settings, model_of(table, rng, resamples))
+    train, held_out = np.stack([one.train for one in drawn]), np.stack([one.held_out for one in drawn])
+    fit = fit_and_keep(model, train, held_out, progress, time_is_up, file, resume)
+    fitted = zip(fit.strengths, fit.allowed, fit.thresholds, strict=True)
+    return np.stack([chosen_graph(*one, table.required) for one in fitted])

@@ -1,116 +1,293 @@
-"""The two ways to run the same model: in one place, or as parties that exchange messages."""
+"""The engine between parties: every party and the validator is a program, and all of them exchange messages.
+
+The same programs run here in threads or processes, and each at its own site in a federation.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from veracausa.arrays import Array, Mask
-from veracausa.discovery.bootstrap import Rows
-from veracausa.discovery.engines.centralized import fit_and_keep
-from veracausa.discovery.methods.vfedcd.searches import Searches
+from veracausa.crypto import fixed_point
+from veracausa.data.causal.columns import PreparedTable
+from veracausa.discovery.engines.mpc.party import StrongParty
+from veracausa.discovery.engines.mpc.schedule import strong_plan
+from veracausa.discovery.engines.mpc.validator import StrongValidator
+from veracausa.discovery.engines.shares.offline_phase import PhaseLedger
+from veracausa.discovery.engines.shares.party import AttributeParty
+from veracausa.discovery.engines.shares.plan import VALIDATOR, Plan, make_plan
+from veracausa.discovery.engines.shares.validator import Validator
+from veracausa.discovery.graphs import constraints
 from veracausa.discovery.methods.vfedcd.settings import Settings
-from veracausa.events import Event, Observer, ProgressCallback
+from veracausa.discovery.privacy.check import stated
+from veracausa.discovery.privacy.party import PrivateParty
+from veracausa.discovery.result import DiscoveryResult
+from veracausa.errors import InputError, RunError, VeracausaError
+from veracausa.events import Event, Observer, ProgressCallback, event_of
+from veracausa.runs.atomic import atomic_write
+from veracausa.runs.folder import check_free, locked
+from veracausa.runs.store import Store, common_step
+from veracausa.wire.launch import Launch
+from veracausa.wire.link import Link
+
+PATIENCE = 120.0
+PATIENCE_ENCRYPTING = 3600.0
+PLANS = {False: "plan.json", True: "strong.json"}
+"""What a resume must have the same, by whether it is the strong mode: neither goes on with the other's checkpoints."""
+Watch = Callable[[AttributeParty], None]
+"""Is shown every party before it runs, and may put itself between the party and its share engine; with threads only."""
+
+
+@dataclass
+class Program:
+    """One party or the validator, ready to be started. Only its own columns travel with it."""
+
+    plan: Plan
+    name: str
+    values: Array | None
+    """None: the validator."""
+    allowed: Mask
+    required: Mask
+    seed: int | None
+    binary: Mask | None = None
+    out: Path | None = None
+    start: int | None = None
+    restart_index: int = 0
+    """How often this discovery was started before."""
+    watch: Watch | None = None
+
+    def __call__(self, link: Link, notify: Observer) -> None:
+        try:
+            self._run(link, notify)
+        except (VeracausaError, OSError):
+            raise
+        except Exception as error:  # the reader must know whose
+            raise RunError(f"party {self.name!r} failed: {type(error).__name__}: {error}") from error
+
+    def _run(self, link: Link, notify: Observer) -> None:
+        store = None
+        if self.out is not None:
+            store = Store(self.out, self.name)
+            store.start_step = self.start
+            store.announce_to(link)
+        self.take_part(link, store, notify)
+        link.ledger.flush()
+        sent = link.ledger.totals() if isinstance(link.ledger, PhaseLedger) else None
+        totals = sent or {"bytes": link.ledger.bytes_sent, "messages": link.ledger.messages}
+        notify({"event": "finished", "party": self.name, "sent": totals})
+
+    def take_part(self, link: Link, store: Store | None, notify: Observer) -> None:
+        """The member's part of the protocol, from its first message to its last."""
+        raise NotImplementedError
+
+
+class ShareProgram(Program):
+    """A member of a discovery on shares of two parties."""
+
+    def take_part(self, link: Link, store: Store | None, notify: Observer) -> None:
+        link.ledger = PhaseLedger(None if store is None else store.ledger.path)
+        if store is not None:
+            store.ledger = link.ledger
+        if self.values is None:
+            validator = Validator(self.plan, self.allowed, self.required, notify, self.restart_index, self.seed)
+            validator.run(link, store)
+            assert validator.found is not None
+            notify({"event": "result", "found": _lists(validator.found.arrays), "history": validator.history})
+            return
+        binary = np.zeros(self.values.shape[1], dtype=bool) if self.binary is None else self.binary
+        given = self.plan, self.name, self.values, binary, self.allowed, self.seed, self.restart_index
+        party = (AttributeParty if self.plan.privacy is None else PrivateParty)(*given)
+        if self.watch is not None:
+            self.watch(party)
+        party.run(link, store)
+        graph, figures = party.known.tolist(), party.figures.tolist()
+        notify({"event": "graph", "party": self.name, "graph": graph, "figures": figures})
+
+
+class StrongProgram(Program):
+    """A member of a discovery on shares of all parties."""
+
+    def take_part(self, link: Link, store: Store | None, notify: Observer) -> None:
+        if store is not None:
+            link.ledger = store.ledger
+        if self.values is None:
+            given = self.plan, self.allowed, self.required, link, self.seed, notify, self.restart_index
+            validator = StrongValidator(*given)
+            validator.run(store)
+            found = validator.judge.fit()
+            notify({"event": "result", "found": _lists(found.arrays), "history": found.history})
+            return
+        StrongParty(self.plan, self.name, self.values, self.allowed, link, self.seed, self.restart_index).run(store)
 
 
 @dataclass(frozen=True)
-class EngineResult:
-    """What either engine leaves, columns in the order of the rows it was given."""
+class Federation:
+    """The engine `federated`: parties that hold `positions` of the table's columns, and a validator."""
 
-    strengths: Array
-    allowed: Mask
-    threshold: float
-    held_out_loss: float
-    history: list[dict[str, float]]
-    sent: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Messages and bytes of each party."""
-    noise: dict[str, object] | None = None
-    """What a federation's noise guarantees, or that it does not."""
-    search: int = 0
-    """Which of the searches was kept."""
-    figures: Array | None = None
-    """(d, 4): of each attribute on rows kept apart, see `diagnostics`; None: nobody could say."""
+    positions: Mapping[str, Sequence[int]]
+    seed: int | None
+    link: Literal["threads", "processes"] = "threads"
+    observer: Observer = lambda event: None
+    watch: Watch | None = None
+
+    def learn(
+        self,
+        settings: Settings,
+        table: PreparedTable,
+        progress: ProgressCallback,
+        out: Path | None = None,
+        resume: bool = False,
+    ) -> DiscoveryResult:
+        # Attributes are numbered party by party: the parties' columns are cut out once, the result is put back once.
+        order = [at for own in self.positions.values() for at in own]
+        square = np.ix_(order, order)
+        columns = {
+            party: np.concatenate([table.train[:, own], table.held_out[:, own]])
+            for party, own in ((party, list(positions)) for party, positions in self.positions.items())
+        }
+
+        def hear(event: Event) -> None:
+            if event["event"] == "epoch":
+                progress(event["step"] / event["of"])
+            elif event["event"] == "noise":
+                self.observer(event)
+
+        # A fit killed before its parties wrote anything begins anew.
+        begun = resume and out is not None and (out / PLANS[settings.strong]).is_file()
+        result = run_federation(
+            columns,
+            [table.names[at] for at in order],
+            settings,
+            binary=table.binary[order],
+            required=table.required[square],
+            forbidden=table.forbidden[square],
+            train_rows=len(table.train),
+            seed=self.seed,
+            link=self.link,
+            out=out,
+            resume=begun,
+            observer=hear,
+            watch=self.watch,
+        )
+        return result.ordered([int(at) for at in np.argsort(order)])
 
 
-def floating(
+def run_federation(
+    columns: Mapping[str, Array],
+    names: Sequence[str],
     settings: Settings,
-    rows: Rows,
-    rng: np.random.Generator,
-    progress: ProgressCallback,
-    time_is_up: Callable[[], bool],
-    file: Path | None = None,
-    resume: bool = False,
-) -> EngineResult:
-    """All columns in one place."""
-    model = Searches(settings, rows.model(rng))
-    fit = fit_and_keep(model, rows.train[None], rows.held_out[None], progress, time_is_up, file, resume)
-    return EngineResult(
-        fit.strengths[0],
-        fit.allowed[0],
-        float(fit.thresholds[0]),
-        float(fit.held_out_loss[0]),
-        fit.history,
-        search=int(fit.search[0]),
-        figures=fit.figures[0],
-    )
-
-
-def federated(
-    settings: Settings,
-    rows: Rows,
-    parties: Mapping[str, Sequence[int]],
-    progress: ProgressCallback,
+    *,
+    binary: Mask | None = None,
+    required: Mask | None = None,
+    forbidden: Mask | None = None,
+    train_rows: int | None = None,
+    seed: int | None = None,
+    link: Literal["threads", "processes"] = "threads",
+    timeout: float | None = None,
+    checkpoint_every: int = 10,
     out: Path | None = None,
     resume: bool = False,
-    tell: Observer = lambda event: None,
-    strong: bool = False,
-    **how: Any,
-) -> EngineResult:
-    """Every party and the validator as a program of its own; `parties` says where each one's columns are."""
-    from veracausa.discovery.engines.mpc.run import PLAN as STRONG_PLAN
-    from veracausa.discovery.engines.mpc.run import discover as discover_on_shares
-    from veracausa.discovery.engines.shares.run import discover
+    observer: Observer = lambda event: None,
+    watch: Watch | None = None,
+    strong: bool | None = None,
+    **agreed: Any,
+) -> DiscoveryResult:
+    """Learn the strengths of all edges between the parties' attributes, with every party a program of its own.
 
-    order = [at for positions in parties.values() for at in positions]
-    sorted_rows = rows.ordered(order)
-    table = np.concatenate([sorted_rows.train, sorted_rows.held_out])
-    ends = np.cumsum([len(positions) for positions in parties.values()])
-    blocks = np.split(table, ends[:-1], axis=1)
+    `columns` holds each party's (n, d_k) prepared values, the same rows in the same order. Attributes are numbered
+    party by party, and `names`, `binary`, `required` and `forbidden` follow that order. The first `train_rows`
+    train (by default all but the settings' share), the others choose the threshold. A seed makes a simulation
+    repeatable, and its masks known to who has the seed. Without one they come from the system. With `out`, the parties
+    leave checkpoints there, and `resume` goes on from them. A party that says nothing for `timeout` seconds is lost.
+    By default these are many where it may be encrypting all that time. `agreed` are fields of the plan that stand over
+    the settings.
+    """
+    strong = settings.strong if strong is None else strong
+    agreed["checkpoint_every"] = checkpoint_every
+    plan = (strong_plan if strong else make_plan)(columns, names, settings, train_rows, seed, **agreed)
+    two_valued = np.zeros(plan.d, dtype=bool) if binary is None else np.asarray(binary, dtype=bool)
+    if strong and two_valued.any():
+        first = names[int(np.argmax(two_valued))]
+        raise InputError(
+            f"column {first!r} has two values, and the strong mode has no Bernoulli likelihood; set bernoulli to false "
+            "to fit it as a number"
+        )
+    must, never = constraints(plan.d, required, forbidden)
+    allowed = ~np.eye(plan.d, dtype=bool) & ~never
+    for party, values in columns.items():
+        fixed_point.check_columns(values, plan.names[plan.own(party)])  # refuse before anybody is started
+    start, restart_index = None, 0
+    if out is not None:
+        plan, start, restart_index = prepare_folder(out, plan, resume, seed, PLANS[strong])
+    noise = None if strong else stated(plan, restart_index, seeded=seed is not None)
+    if noise is not None:
+        observer(event_of("noise", noise))
+    program = StrongProgram if strong else ShareProgram
+    given = allowed, must, seed
+    more: dict[str, Any] = {"out": out, "start": start, "restart_index": restart_index, "watch": watch}
+    programs: dict[str, Program] = {
+        party: program(plan, party, values, *given, two_valued[plan.own(party)], **more)
+        for party, values in columns.items()
+    }
+    programs[VALIDATOR] = program(plan, VALIDATOR, None, *given, **more | {"watch": None})
+    result = DiscoveryResult(plan.names, noise=noise)
 
     def hear(event: Event) -> None:
-        if event["event"] == "epoch":
-            progress(event["step"] / event["of"])
-        elif event["event"] == "noise":
-            tell(event)
+        if not result.hear(event):
+            observer(event)
 
-    columns = dict(zip(parties, blocks, strict=True))
-    common: dict[str, Any] = {
-        "binary": sorted_rows.binary,
-        "required": sorted_rows.required,
-        "forbidden": sorted_rows.forbidden,
-        "train_rows": len(rows.train),
-        "observer": hear,
-    }
-    # A fit killed before its parties wrote anything begins anew.
-    begun = resume and out is not None and (out / (STRONG_PLAN if strong else "plan.json")).is_file()
-    common |= {"out": out, "resume": begun}
-    if strong:
-        fit = discover_on_shares(columns, sorted_rows.names, settings, link=how["link"], seed=how["seed"], **common)
-    else:
-        fit = discover(columns, sorted_rows.names, settings, **common, **how)
-    back = np.ix_(np.argsort(order), np.argsort(order))
-    return EngineResult(
-        np.asarray(fit.strengths)[back],
-        np.asarray(fit.allowed)[back],
-        float(fit.threshold),
-        float(fit.held_out_loss),
-        list(fit.history),
-        {name: {"messages": told["messages"], "bytes_sent": told["bytes"]} for name, told in fit.sent.items()},
-        fit.noise,
-        fit.search,
-        None if fit.figures is None else fit.figures[np.argsort(order)],
-    )
+    if timeout is None:
+        timeout = PATIENCE if plan.encryption == "none" else PATIENCE_ENCRYPTING
+    launch = Launch(link, timeout, cpu_threads=dict.fromkeys(programs, 1))
+    with nullcontext() if out is None else locked(out):
+        launch.run(programs, hear)
+    result.sent = {name: result.sent[name] for name in programs}
+    result.sent_to = {party: result.sent_to[party] for party in plan.parties if party in result.sent_to}
+    if result.own_figures:
+        result.figures = np.concatenate([result.own_figures[party][result.search] for party in plan.parties])
+    return result
+
+
+def prepare_folder(
+    out: Path, plan: Plan, resume: bool, seed: int | None, name: str = PLANS[False]
+) -> tuple[Plan, int | None, int]:
+    """Write the plan down, or go on with the one that is there.
+
+    With it come the step of the newest common checkpoint, and how often this discovery was started before.
+    """
+    described = plan.describe()
+    path = out / name
+    if not resume:
+        check_free(out)
+        out.mkdir(parents=True, exist_ok=True)
+        atomic_write(path, json.dumps(described | {"order_seed": plan.order_seed, "lives": 1}).encode())
+        return plan, None, 0
+    if not path.is_file():
+        raise InputError(f"{out}: there is no discovery to go on with (no {name})")
+    before = json.loads(path.read_text(encoding="utf-8"))
+    order_seed, restart_index = before["order_seed"], before.get("lives", 1)
+    for what, value in json.loads(json.dumps(described)).items():
+        if before.get(what) != value:
+            raise InputError(f"{out}: this discovery was started with another {what}; use a new folder")
+    if seed is not None and order_seed != plan.order_seed:
+        raise InputError(f"{out}: this discovery was started with another seed; use a new folder")
+    stores = [Store(out, name) for name in (*plan.parties, VALIDATOR)]
+    step = common_step(stores)
+    for store in stores:
+        store.forget_after(step or 0)
+        if step is None:
+            store.ledger.resume(0, 0)
+    # Written before anybody starts: a start that fails at once is counted too.
+    atomic_write(path, json.dumps(before | {"lives": restart_index + 1}).encode())
+    return plan.with_order(order_seed), step, restart_index
+
+
+def _lists(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: array.tolist() for name, array in arrays.items()}

@@ -1,10 +1,12 @@
-"""Published methods of causal discovery on one table, behind one contract: one file a method."""
+"""Methods of causal discovery behind one contract, `CausalDiscovery`: one file a method, and the folder `vfedcd`.
+
+A method registers itself with `@method("its_name")`. Its parameters become the settings that a job may give.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar
 
 from pydantic import create_model
 
@@ -15,7 +17,11 @@ from veracausa.registry import Options, Registry
 Method = TypeVar("Method", bound=type[CausalDiscovery])
 
 methods: Registry[type[CausalDiscovery]] = Registry(
-    "method", "veracausa.discovery.methods", old_groups=("veracausa.discovery.baselines",)
+    "method",
+    __name__,
+    __name__,
+    f"{__name__}.vfedcd",
+    old_groups=("veracausa.discovery.baselines",),
 )
 
 
@@ -23,8 +29,7 @@ def method(name: str) -> Callable[[Method], Method]:
     """Register an estimator; its parameters become the settings a job may give."""
 
     def add(estimator: Method) -> Method:
-        hints = get_type_hints(estimator)
-        settings: dict[str, Any] = {field.name: (hints[field.name], field.default) for field in fields(estimator)}
+        settings: dict[str, Any] = estimator.job_options()
         methods.register(name, create_model(f"{estimator.__name__}Options", __base__=Options, **settings))(estimator)
         return estimator
 
@@ -34,4 +39,4 @@ def method(name: str) -> Callable[[Method], Method]:
 def build(name: str, **settings: Any) -> CausalDiscovery:
     """The method of this name with these settings, not yet fitted."""
     given = checked(methods.options(name), name, settings)
-    return methods.get(name)(**{key: value for key, value in given if key != "name"})
+    return methods.get(name)(**{key: value for key, value in given if key in given.model_fields_set and key != "name"})

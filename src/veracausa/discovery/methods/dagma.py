@@ -13,9 +13,9 @@ import torch
 
 from veracausa import seeding
 from veracausa.arrays import Array
-from veracausa.discovery.augmented_lagrangian import TimeLimitReached
+from veracausa.data.causal.columns import PreparedColumns
+from veracausa.discovery.acyclicity import TimeLimitReached
 from veracausa.discovery.base import CausalDiscovery
-from veracausa.discovery.columns import PreparedColumns
 from veracausa.discovery.methods import method
 from veracausa.errors import InputError
 

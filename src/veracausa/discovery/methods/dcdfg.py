@@ -11,10 +11,9 @@ import torch
 from numpy.typing import NDArray
 
 from veracausa import seeding
+from veracausa.data.causal.columns import PreparedColumns
 from veracausa.discovery.base import CausalDiscovery, Threshold
-from veracausa.discovery.columns import PreparedColumns
-from veracausa.discovery.conditionals import batches, gaussian_loss, gumbel_softmax
-from veracausa.discovery.edge_probabilities import descend
+from veracausa.discovery.conditionals import batches, descend, gaussian_loss, gumbel_softmax
 from veracausa.discovery.methods import method
 
 NEITHER = 2

@@ -10,10 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from veracausa import seeding
+from veracausa.data.causal.columns import PreparedColumns
 from veracausa.discovery.base import CausalDiscovery, Threshold
-from veracausa.discovery.columns import PreparedColumns
-from veracausa.discovery.conditionals import Conditionals, batches, gumbel_sigmoid
-from veracausa.discovery.edge_probabilities import descend
+from veracausa.discovery.conditionals import Conditionals, batches, descend, gumbel_sigmoid
 from veracausa.discovery.methods import method
 
 

@@ -9,10 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from veracausa.discovery.acyclicity import Spectral
-from veracausa.discovery.augmented_lagrangian import augmented_lagrangian
+from veracausa.data.causal.columns import PreparedColumns
+from veracausa.discovery.acyclicity import Spectral, augmented_lagrangian
 from veracausa.discovery.base import CausalDiscovery
-from veracausa.discovery.columns import PreparedColumns
 from veracausa.discovery.methods import method
 
 DEGREE = 3

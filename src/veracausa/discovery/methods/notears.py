@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from veracausa.arrays import Array
-from veracausa.discovery.acyclicity import TraceExponential
-from veracausa.discovery.augmented_lagrangian import TimeLimitReached, augmented_lagrangian
+from veracausa.data.causal.columns import PreparedColumns
+from veracausa.discovery.acyclicity import TimeLimitReached, TraceExponential, augmented_lagrangian
 from veracausa.discovery.base import CausalDiscovery
-from veracausa.discovery.columns import PreparedColumns
 from veracausa.discovery.methods import method
 
 

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from veracausa import seeding
 from veracausa.arrays import Array
-from veracausa.discovery.augmented_lagrangian import TimeLimitReached, augmented_lagrangian
+from veracausa.data.causal.columns import PreparedColumns
+from veracausa.discovery.acyclicity import TimeLimitReached, augmented_lagrangian
 from veracausa.discovery.base import CausalDiscovery
-from veracausa.discovery.columns import PreparedColumns
 from veracausa.discovery.conditionals import Conditionals
 from veracausa.discovery.methods import method
 

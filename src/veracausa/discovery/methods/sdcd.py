@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from veracausa import seeding
+from veracausa.data.causal.columns import PreparedColumns
 from veracausa.discovery.acyclicity import Spectral
 from veracausa.discovery.base import CausalDiscovery, Threshold
-from veracausa.discovery.columns import PreparedColumns
 from veracausa.discovery.conditionals import Conditionals, batches
 from veracausa.discovery.graphs import is_acyclic
 from veracausa.discovery.methods import method

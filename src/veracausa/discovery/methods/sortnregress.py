@@ -12,8 +12,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from veracausa.data.causal.columns import PreparedColumns
 from veracausa.discovery.base import CausalDiscovery
-from veracausa.discovery.columns import PreparedColumns
 from veracausa.discovery.methods import method
 from veracausa.metrics.graphs import r2_given_others
 from veracausa.seeding import derive

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from veracausa.discovery.methods.vfedcd.threshold import BY_LIKELIHOOD
-from veracausa.discovery.privacy import noise as laplace
+from veracausa.discovery.methods.vfedcd.as_published import laplace
+from veracausa.discovery.methods.vfedcd.as_published.laplace import LaplaceHeuristic
+from veracausa.discovery.methods.vfedcd.settings import Settings
+from veracausa.discovery.methods.vfedcd.structure import BY_LIKELIHOOD
 from veracausa.discovery.privacy.mechanism import mechanism_of, statement
-from veracausa.discovery.privacy.options import OUTPUTS, LaplaceHeuristic, Privacy
+from veracausa.discovery.privacy.options import OUTPUTS, Privacy
 from veracausa.errors import InputError
 
 if TYPE_CHECKING:
     from veracausa.discovery.engines.shares.plan import Plan
 
 
-def stated(plan: Plan, life: int, seeded: bool) -> dict[str, object] | None:
-    """What a run's noise guarantees, or that it does not; `life`: how often it was started before.
+def stated(plan: Plan, restart_index: int, seeded: bool) -> dict[str, object] | None:
+    """What a run's noise guarantees, or that it does not; `restart_index`: how often it was started before.
 
     A resumed run releases the epochs since its last checkpoint once more, with new noise.
     """
     if plan.privacy is not None:
-        return statement(plan.privacy, plan.epochs + life * plan.checkpoint_every, plan.epochs, seeded)
+        return statement(plan.privacy, plan.epochs + restart_index * plan.checkpoint_every, plan.epochs, seeded)
     return None if plan.laplace is None else laplace.statement(plan.laplace, len(plan.parties))
 
 
@@ -61,55 +62,51 @@ def check_privacy(plan: Plan) -> None:
         )
     if plan.settings.threshold in BY_LIKELIHOOD or plan.held_out:
         raise InputError(
-            "privacy: losses of rows kept apart would be released without noise; set held_out = 0 and threshold to a "
+            "privacy: losses of held-out rows would be released without noise; set held_out = 0 and threshold to a "
             "number or to 'mixture'"
         )
     mechanism_of(plan, plan.privacy)
 
 
-PARAMETERS = ("epsilon", "delta", "clip", "row_limit", "laplace", "laplace_rule")
-
-
-def chosen(parameters: Mapping[str, Any], engine: str) -> dict[str, Any]:
-    """`privacy`, `laplace`, `output` and `seed` of a federated fit; combinations that would mislead are refused."""
-    epsilon, laplace = parameters["epsilon"], parameters["laplace"]
+def check_choice(settings: Settings, engine: str, bootstrap: int = 0) -> None:
+    """Refuse combinations of protections that would mislead."""
     if engine != "federated":
-        if epsilon is not None or laplace is not None:
+        if settings.epsilon is not None or settings.laplace is not None:
             raise InputError("epsilon, laplace: they are about what a validator sees; name the parties")
-        if parameters["strong"]:
+        if settings.strong:
             raise InputError("strong: it is about what parties open to each other; name the parties")
-        return {}
-    if parameters["strong"] and (odd := _not_strong(parameters)):
+        if settings.bottleneck or settings.row_noise:
+            raise InputError("bottleneck, row_noise: they are about what parties open to each other; name the parties")
+        return
+    if settings.strong and (odd := _not_strong(settings)):
         raise InputError(f"strong: it has no {odd}; leave it out")
-    if epsilon is not None and parameters["bootstrap"]:
+    if settings.epsilon is not None and bootstrap:
         raise InputError("bootstrap: every resample would be one more release of all rows; set it to 0")
+    noise_of(settings)
+
+
+def noise_of(settings: Settings) -> dict[str, Any]:
+    """`privacy` and `laplace` of a plan, as the settings ask for them."""
+    epsilon, scale = settings.epsilon, settings.laplace
     try:
-        privacy = epsilon and Privacy(
-            epsilon=epsilon, delta=parameters["delta"], clip=parameters["clip"], values=parameters["row_limit"]
-        )
-        heuristic = laplace and LaplaceHeuristic(epsilon=laplace, rule=parameters["laplace_rule"])
+        privacy, heuristic = None, None
+        if epsilon is not None:
+            known = {"delta": settings.delta, "clip": settings.clip, "values": settings.row_norm_bound}
+            privacy = Privacy(epsilon=epsilon, **known)
+        if scale is not None:
+            heuristic = LaplaceHeuristic(epsilon=scale, rule=settings.laplace_rule)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         raise InputError(f"vfedcd: {problem['loc'][0]}: {problem['msg']}") from None
-    # A seed that everybody knows gives masks, first weights and noise away: where secrets matter there is none.
-    secret = epsilon is not None or parameters["encryption"] != "none" or parameters["strong"]
-    return {
-        "privacy": privacy,
-        "laplace": heuristic,
-        "output": parameters["reveal"],
-        "seed": None if secret else parameters["seed"],
-    }
+    return {"privacy": privacy, "laplace": heuristic}
 
 
-def _not_strong(parameters: Mapping[str, Any]) -> str:
+def needs_secrets(settings: Settings) -> bool:
+    """Whether masks, first weights and noise must come from the system: a seed that everybody knows gives them away."""
+    return settings.epsilon is not None or settings.encryption != "none" or settings.strong
+
+
+def _not_strong(settings: Settings) -> str:
     """What was asked for and the strong mode has not; empty: nothing."""
-    plain = {
-        "shares": "two",
-        "encryption": "none",
-        "validator": "M2",
-        "local_steps": 1,
-        "reveal": "all",
-        "epsilon": None,
-        "laplace": None,
-    }
-    return next((name for name, value in plain.items() if parameters[name] != value), "")
+    names = ("shares", "encryption", "validator", "local_steps", "reveal", "epsilon", "laplace")
+    return next((name for name in names if getattr(settings, name) != Settings.model_fields[name].default), "")

@@ -12,10 +12,9 @@ import numpy as np
 from veracausa.arrays import Array
 from veracausa.crypto.fixed_point import GRADIENT_BITS, GRADIENT_LIMIT, VALUE_BITS, WEIGHT_BITS
 from veracausa.crypto.randomness import Masks
-from veracausa.crypto.ring import Small
+from veracausa.crypto.ring import BITS, Ring, Small, reduce
 from veracausa.discovery.methods.vfedcd.decoders import Decoders, DecoderStep
 from veracausa.discovery.privacy.accountant import Account, noise_for
-from veracausa.discovery.privacy.noise import normal
 from veracausa.discovery.privacy.options import Privacy
 from veracausa.errors import InputError, RunError
 
@@ -174,7 +173,7 @@ def make_mechanism(privacy: Privacy, attributes: int, width: int, releases: int,
 
 def mechanism_of(plan: Plan, privacy: Privacy) -> Mechanism:
     """That of a federation: gradients are averaged over a batch, times the rate, and integers."""
-    unit = len(plan.batches[0]) / (plan.settings.rate * 2.0**GRADIENT_BITS)
+    unit = len(plan.batches[0]) / (plan.settings.learning_rate * 2.0**GRADIENT_BITS)
     return make_mechanism(privacy, plan.d, plan.settings.width, plan.epochs, unit)
 
 
@@ -214,3 +213,32 @@ def said(stated: Mapping[str, object]) -> str:
         f"{stated['guarantee']}: epsilon {stated['epsilon']:.4g} at delta {stated['delta']:.3g} for one row, "
         f"{stated['releases']} releases, against {stated['against']}; not covered: {'; '.join(NOT_COVERED)}"
     )
+
+
+_PRECISION = 53
+
+
+def uniform(source: Masks, *shape: int) -> Array:
+    """Between 0 and 1, both left out, in steps of 2⁻⁵³."""
+    words = source.uniform(*shape) >> (BITS - _PRECISION)
+    return np.asarray((words + 0.5) / 2.0**_PRECISION)
+
+
+def normal(source: Masks, *shape: int) -> Array:
+    """Normal, by Box and Muller; steps of 2⁻⁵³ end its tails at 8.6 deviations."""
+    count = int(np.prod(shape))
+    half = -(-count // 2)
+    radius, angle = uniform(source, 2, half)
+    radius, angle = np.sqrt(-2 * np.log(radius)), 2 * np.pi * angle
+    return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count].reshape(shape)
+
+
+def rounded_normal(source: Masks, deviation: float, *shape: int) -> Ring:
+    """round(N(0, σ²)) as elements of the field.
+
+    Added to integers it is the rounding of integers + N(0, σ²): what a Gaussian mechanism guarantees holds unchanged.
+    """
+    return reduce(np.rint(deviation * normal(source, *shape)).astype(np.int64))
+
+
+"""Of a block's strength."""

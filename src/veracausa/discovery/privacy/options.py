@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -12,9 +12,6 @@ from torch import Tensor
 
 from veracausa.arrays import Array, Mask
 from veracausa.wire.message import Kind, TensorSpec
-
-if TYPE_CHECKING:
-    pass
 
 
 class Privacy(BaseModel):
@@ -33,18 +30,6 @@ class Privacy(BaseModel):
     """Who draws an increment's noise: its target, or both holders, each all of it, so that either one's suffices."""
 
 
-class LaplaceHeuristic(BaseModel):
-    """The published noise on strengths. A heuristic: it gives no guarantee."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    epsilon: float = Field(128.0, gt=0)
-    """b = 1/ε: one entry, one look, and as if one row could change a strength by 1 at most, which nobody has shown."""
-    rule: Literal["published", "sum"] = "published"
-    """published: every party's Laplace noise, b scaled by the root of the number of parties, on the strengths in the
-    acyclicity term. sum: parts on the shares of squared strengths that make one Laplace(b), which nobody knows."""
-
-
 Output = Literal["own", "all"]
 
 OUTPUTS: tuple[Output, ...] = ("own", "all")
@@ -58,15 +43,15 @@ def result_kind(output: Output, attributes: int, own: int) -> Kind:
     return Kind("result", {name: TensorSpec(torch.float64, shape) for name, shape in shapes.items()})
 
 
-def told(output: Output, graph: Mask, strengths: Array, own: slice) -> dict[str, Tensor]:
-    """The strengths of the graph's edges that a party with these attributes is told; 0: no edge."""
+def sent_to(output: Output, graph: Mask, strengths: Array, own: slice) -> dict[str, Tensor]:
+    """The strengths of the graph's edges that a party with these attributes is sent; 0: no edge."""
     weighted = np.where(graph, strengths, 0.0)
     parts = {"whole": weighted} if output == "all" else {"into": weighted[:, own], "out": weighted[own]}
     return {name: torch.from_numpy(np.ascontiguousarray(part)) for name, part in parts.items()}
 
 
 def received(tensors: Mapping[str, Tensor], attributes: int, own: slice) -> Array:
-    """(d, d): what a party knows of the graph; nan where it was told nothing."""
+    """(d, d): what a party knows of the graph; nan where it was sent nothing."""
     if "whole" in tensors:
         return np.array(tensors["whole"].numpy())
     known = np.full((attributes, attributes), np.nan)

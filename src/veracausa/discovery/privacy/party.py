@@ -9,16 +9,22 @@ import numpy as np
 from veracausa.arrays import Array, Mask
 from veracausa.crypto import ring
 from veracausa.crypto.fixed_point import VALUE_BITS, WEIGHT_BITS
+from veracausa.crypto.randomness import Masks
 from veracausa.crypto.ring import Ring
+from veracausa.discovery.engines.centralized import CentralizedVFedCD
 from veracausa.discovery.engines.shares.party import AttributeParty
 from veracausa.discovery.engines.shares.plan import Plan
+from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.discovery.privacy.mechanism import (
     PrivateDecoders,
     clip_rows,
     encode_clipped,
+    make_mechanism,
     mechanism_of,
+    normal,
+    rounded_normal,
 )
-from veracausa.discovery.privacy.noise import rounded_normal
+from veracausa.discovery.privacy.options import Privacy
 from veracausa.wire.link import Link
 
 
@@ -48,9 +54,9 @@ class PrivateParty(AttributeParty):
         foreign = holder.features(link, batch)
         x = self.values[batch]
         decay = 2 * settings.sparsity_weight if settings.sparsity == "l2" else 0.0
-        step = self.decoders.step(self._features(foreign, x, self.inner), x.T[None], settings.rate, decay)
+        step = self.decoders.step(self._features(foreign, x, self.inner), x.T[None], settings.learning_rate, decay)
         gradient = step.features[0].swapaxes(0, 1).reshape(len(x), -1)
-        steps = encode_clipped(-settings.rate * gradient, self.mechanism, rounding)
+        steps = encode_clipped(-settings.learning_rate * gradient, self.mechanism, rounding)
         holder.descend(batch, steps)
         holder.into.grow(self._noise(*holder.into.fresh.shape))
         if self.plan.privacy is not None and self.plan.privacy.noise_from == "both":
@@ -65,3 +71,21 @@ class PrivateParty(AttributeParty):
     def _factors(self, link: Link) -> tuple[Array, Array]:
         self.loss = 0.0
         return super()._factors(link)
+
+
+class PrivateCentralizedVFedCD(CentralizedVFedCD):
+    """Clipped gradients with the noise of the federation, but no integers. Rows must be clipped before."""
+
+    def __init__(self, settings: Settings, d: int, rng: np.random.Generator, privacy: Privacy, source: Masks) -> None:
+        super().__init__(settings, d, rng)
+        releases = settings.epochs + settings.refit_epochs
+        self.mechanism = make_mechanism(privacy, d, settings.width, releases)
+        self.source = source
+        kind = (settings.depth, settings.activation, np.zeros(d, dtype=bool), settings.likelihood, rng)
+        self.decoders = PrivateDecoders(1, d, settings.width, *kind, mechanism=self.mechanism, source=source)
+
+    def _step(self, x: Array) -> Array:
+        losses = super()._step(x)
+        moved = self.settings.learning_rate / x.shape[1] * self.mechanism.deviation
+        self.weights -= moved * self.structure.allowed[..., None] * normal(self.source, *self.weights.shape)
+        return losses

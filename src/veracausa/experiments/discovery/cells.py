@@ -112,7 +112,7 @@ class CellResult:
 def tables_of(cell: DiscoveryCell) -> list[Table]:
     """The data of every graph of the cell."""
     from veracausa.data.causal import load_causal
-    from veracausa.data.causal_parties import dealt
+    from veracausa.data.causal.parties import dealt
 
     tables = []
     for number in cell.graphs:

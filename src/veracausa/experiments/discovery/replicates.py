@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veracausa.arrays import Array
-from veracausa.discovery.columns import prepare
-from veracausa.discovery.engines.centralized import CentralizedVFedCD
+from veracausa.data.causal.columns import prepare
+from veracausa.discovery.engines.centralized import CentralizedVFedCD, Searches
 from veracausa.discovery.graphs import greedy_cut
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
-from veracausa.discovery.methods.vfedcd.searches import Searches
 from veracausa.experiments.discovery.cells import CellResult, DiscoveryCell, Table
 from veracausa.experiments.discovery.local_encoders import LocalEncoders
 from veracausa.experiments.discovery.protected import ProtectedModel

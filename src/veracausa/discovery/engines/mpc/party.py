@@ -14,11 +14,9 @@ from veracausa.crypto import fixed_point
 from veracausa.crypto.ring64.arithmetic import Masked, zeros
 from veracausa.crypto.ring64.fixed64 import Stream, Words, fresh_seed
 from veracausa.crypto.ring64.shared import SharedArithmetic
-from veracausa.discovery.engines.mpc import protocol as kinds
-from veracausa.discovery.engines.mpc.network import SharedNetwork, draw_share
-from veracausa.discovery.engines.mpc.protocol import DEALT, OPENING, SUMS, as_tensor, as_words
-from veracausa.discovery.engines.mpc.schedule import MpcSchedule, row_sets
-from veracausa.discovery.engines.mpc.targets import FARTHEST, Targets
+from veracausa.discovery.engines.mpc import schedule as kinds
+from veracausa.discovery.engines.mpc.network import FARTHEST, SharedNetwork, Targets, draw_share
+from veracausa.discovery.engines.mpc.schedule import DEALT, OPENING, SUMS, MpcSchedule, as_tensor, as_words, row_sets
 from veracausa.discovery.engines.shares.plan import VALIDATOR, Plan
 from veracausa.discovery.engines.shares.protocol import counter
 from veracausa.errors import WireError
@@ -29,17 +27,18 @@ from veracausa.wire.message import Kind
 class StrongParty(MpcSchedule):
     """One party over its link. Without `seed` all that is secret comes from the system.
 
-    `life`: how often this run was started before. Masks, and the numbers of messages, are never those of another life.
+    `restart_index` says how often this run was started before. Masks, and the numbers of messages, are never those of
+    another start.
     """
 
     arithmetic: SharedArithmetic
 
     def __init__(
-        self, plan: Plan, name: str, values: Array, allowed: Mask, link: Link, seed: int | None, life: int = 0
+        self, plan: Plan, name: str, values: Array, allowed: Mask, link: Link, seed: int | None, restart_index: int = 0
     ) -> None:
-        self.name, self.link, self.seed, self.life = name, link, seed, life
+        self.name, self.link, self.seed, self.restart_index = name, link, seed, restart_index
         self.own, self.peers, self.first = plan.own(name), plan.peers(name), name == plan.parties[0]
-        self.exchange = self.dealt = self.looks = counter(life, 0)
+        self.exchange = self.dealt = self.updates = counter(restart_index, 0)
         self.squares_kind, self.given_kind, self.order_kind = (
             make(plan) for make in (kinds.squares, kinds.given, kinds.order)
         )
@@ -50,16 +49,16 @@ class StrongParty(MpcSchedule):
             link.declare(kinds.COMMON_SEED, OPENING, SUMS, peer=peer)
         self.targets = targets_of(plan, values)
         self.losses: list[float] = []
-        """Of each candidate on the rows kept apart."""
+        """Of each candidate on the held-out rows."""
         self.common = self._agree_on_seeds(plan)
-        seeds = link.receive(VALIDATOR, kinds.SEEDS, counter(life, 0)).tensors
+        seeds = link.receive(VALIDATOR, kinds.SEEDS, counter(restart_index, 0)).tensors
         masks, roundings = (Stream(seeds[purpose].numpy().tobytes()) for purpose in ("masks", "roundings"))
         arithmetic = SharedArithmetic(self.first, masks, roundings, self._add_up, self._hand_over)
         network = SharedNetwork(arithmetic, first_weights(plan, name, allowed, seed), allowed)
         super().__init__(plan, arithmetic, network, own_columns(plan, name, values))
 
     @contextmanager
-    def stretch(self) -> Iterator[None]:
+    def phase(self) -> Iterator[None]:
         if self.first:
             self.dealt += 1
             self.arithmetic.begin(as_words(self.link.receive(VALIDATOR, DEALT, self.dealt).tensors["words"]))
@@ -77,7 +76,7 @@ class StrongParty(MpcSchedule):
 
     def settle(self, squares: Words) -> Mask:
         self._tell(squares)
-        received = self.link.receive(VALIDATOR, self.order_kind, self.looks).tensors["allowed"]
+        received = self.link.receive(VALIDATOR, self.order_kind, self.updates).tensors["allowed"]
         allowed: Mask = received.numpy()
         return allowed
 
@@ -95,7 +94,7 @@ class StrongParty(MpcSchedule):
         if self.losses:
             losses = torch.tensor(self.losses, dtype=torch.float64)
             empty = self.targets.loss_without_causes
-            self.link.send(VALIDATOR, kinds.LOSSES, self.looks, {"losses": losses}, empty=empty)
+            self.link.send(VALIDATOR, kinds.LOSSES, self.updates, {"losses": losses}, empty=empty)
 
     def state(self) -> dict[str, Any]:
         return super().state() | {"targets": self.targets.state()}
@@ -106,27 +105,29 @@ class StrongParty(MpcSchedule):
 
     def _tell(self, squares: Words) -> None:
         """Hand the validator a share that says nothing but in the sum: it knows all masks, so it gets fresh ones."""
-        self.looks += 1
+        self.updates += 1
         for peer, stream in self.common.items():
             drawn = stream.take(squares.shape)
             squares = squares + drawn if self.name < peer else squares - drawn
         words = {"words": as_tensor(squares)}
-        self.link.send(VALIDATOR, self.squares_kind, self.looks, words, loss=self.targets.take_loss())
+        self.link.send(VALIDATOR, self.squares_kind, self.updates, words, loss=self.targets.take_loss())
 
     def _receive_given(self) -> Words:
-        return as_words(self.link.receive(VALIDATOR, self.given_kind, self.looks).tensors["words"])
+        return as_words(self.link.receive(VALIDATOR, self.given_kind, self.updates).tensors["words"])
 
     def _agree_on_seeds(self, plan: Plan) -> dict[str, Stream]:
         """One stream with every peer, which the party with the lower name draws the seed of."""
         common = {}
         for peer in self.peers:
             if self.name < peer:
-                drawn = fresh_seed(self.seed, "common", self.name, peer, self.life)
-                self.link.send(peer, kinds.COMMON_SEED, counter(self.life, 0), {"seed": kinds.seed_tensor(drawn)})
+                drawn = fresh_seed(self.seed, "common", self.name, peer, self.restart_index)
+                self.link.send(
+                    peer, kinds.COMMON_SEED, counter(self.restart_index, 0), {"seed": kinds.seed_tensor(drawn)}
+                )
                 common[peer] = Stream(drawn)
         for peer in self.peers:
             if self.name > peer:
-                received = self.link.receive(peer, kinds.COMMON_SEED, counter(self.life, 0)).tensors["seed"]
+                received = self.link.receive(peer, kinds.COMMON_SEED, counter(self.restart_index, 0)).tensors["seed"]
                 common[peer] = Stream(received.numpy().tobytes())
         return common
 

@@ -14,8 +14,7 @@ from veracausa.crypto.ring64.fixed64 import Stream, Words, added
 from veracausa.discovery.engines.mpc.network import SharedNetwork
 from veracausa.discovery.engines.mpc.party import first_weights, own_columns, targets_of
 from veracausa.discovery.engines.mpc.schedule import MpcSchedule
-from veracausa.discovery.engines.mpc.structure_update import Judge
-from veracausa.discovery.engines.mpc.validator import dealer_seeds
+from veracausa.discovery.engines.mpc.validator import Judge, dealer_seeds
 from veracausa.discovery.engines.shares.plan import Plan
 
 
@@ -32,19 +31,19 @@ class StrongTwin(MpcSchedule):
         required: Mask,
         seed: int,
         progress: Callable[[dict[str, float]], None] = lambda record: None,
-        life: int = 0,
+        restart_index: int = 0,
     ) -> None:
         self.judge, self.progress = Judge(plan, allowed, required), progress
         self.targets = {name: targets_of(plan, values) for name, values in columns.items()}
         self.losses: dict[str, list[float]] = {name: [] for name in columns}
-        arithmetic = PlaintextArithmetic([Stream(dealer_seeds(seed, name, life)[1]) for name in plan.parties])
+        arithmetic = PlaintextArithmetic([Stream(dealer_seeds(seed, name, restart_index)[1]) for name in plan.parties])
         drawn = [first_weights(plan, name, allowed, seed) for name in plan.parties]
         weights = {part: added([one[part] for one in drawn]) for part in drawn[0]}
         held = [own_columns(plan, name, values) for name, values in columns.items()]
         whole = [added(parts) for parts in zip(*held, strict=True)]
         super().__init__(plan, arithmetic, SharedNetwork(arithmetic, weights, allowed), whole)
 
-    def stretch(self) -> AbstractContextManager[None]:
+    def phase(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def learn(self, sums: Words) -> Words:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from veracausa.arrays import Mask
+from veracausa.arrays import Array, Mask
 from veracausa.crypto.ring64.arithmetic import Arithmetic, Masked
-from veracausa.crypto.ring64.fixed64 import Words
+from veracausa.crypto.ring64.fixed64 import SEED_BYTES, Words
 from veracausa.discovery.engines.mpc.network import SharedNetwork
-from veracausa.discovery.engines.mpc.protocol import as_tensor, as_words
-from veracausa.discovery.engines.shares.plan import Plan
+from veracausa.discovery.engines.shares.plan import Plan, make_plan
+from veracausa.discovery.methods.vfedcd.settings import Settings
+from veracausa.errors import InputError
 from veracausa.runs.store import Store
+from veracausa.wire.message import Kind, TensorSpec
 
 
 class MpcSchedule(ABC):
@@ -40,14 +43,14 @@ class MpcSchedule(ABC):
         self.x = self.arithmetic.mask(*self._columns)
         for epoch in range(self.epoch, plan.epochs):
             if epoch == plan.settings.epochs:
-                with self.stretch():
+                with self.phase():
                     _, squares = self.network.squares()
                 self.network.restrict(self.settle(squares))
-            for batch, look in plan.order(epoch):
-                with self.stretch():
+            for batch, update in plan.order(epoch):
+                with self.phase():
                     there = self.network.forward(self.x[batch])
                     self.network.backward(there, self.learn(self.network.squared_residuals(there)))
-                if look:
+                if update:
                     self._look()
             self.end_epoch(epoch)
             self.epoch = epoch + 1
@@ -65,29 +68,29 @@ class MpcSchedule(ABC):
         self.network.shares = {name: as_words(words) for name, words in state["shares"].items()}
 
     def _look(self) -> None:
-        with self.stretch():
+        with self.phase():
             encoder, squares = self.network.squares()
         factors = self.factors(squares)
-        with self.stretch():
+        with self.phase():
             self.network.scale(encoder, factors)
 
     def _compare(self) -> None:
         """The held-out loss of graphs that the validator proposes, which no party sees."""
-        with self.stretch():
+        with self.phase():
             encoder, squares = self.network.squares()
         for graph in self.candidates(squares):
-            with self.stretch():
+            with self.phase():
                 weights = self.network.under(graph, encoder)
             sums = []
             for rows in self.held_out:
-                with self.stretch():
+                with self.phase():
                     there = self.network.forward(self.x[rows], weights, learning=False)
                     sums.append((self.network.squared_residuals(there), len(self._columns[rows])))
             self.score(sums)
         self.choose()
 
     @abstractmethod
-    def stretch(self) -> AbstractContextManager[None]:
+    def phase(self) -> AbstractContextManager[None]:
         """Computing that the dealer prepares in one piece."""
 
     @abstractmethod
@@ -111,14 +114,86 @@ class MpcSchedule(ABC):
 
     @abstractmethod
     def score(self, sums: list[tuple[Words, int]]) -> None:
-        """Note a candidate's loss, by the squared residuals of every set of rows kept apart."""
+        """Note a candidate's loss, by the squared residuals of every set of held-out rows."""
 
     @abstractmethod
     def choose(self) -> None: ...
 
 
 def row_sets(plan: Plan) -> list[NDArray[np.int64]]:
-    """Batches, and then the rows kept apart, in sets no smaller than a batch."""
+    """Batches, and then the held-out rows, in sets no smaller than a batch."""
     kept_apart = np.arange(plan.train_rows, plan.rows)
     count = max(1, len(kept_apart) // len(plan.batches[0]))
     return [*plan.batches, *(np.array_split(kept_apart, count) if len(kept_apart) else [])]
+
+
+_SEED = TensorSpec(torch.uint8, (SEED_BYTES,))
+_WORDS = TensorSpec(torch.int64, (None,), max_free=1 << 28)
+
+SEEDS = Kind("seeds", {"masks": _SEED, "roundings": _SEED})
+"""From the dealer to a party, once: what its shares of all masks are drawn from."""
+COMMON_SEED = Kind("common seed", {"seed": _SEED})
+"""Between two parties, once: the validator must not know it."""
+DEALT = Kind("dealt", {"words": _WORDS}, secret_shared=True)
+"""From the dealer to the first party: what makes the drawn shares add up to products."""
+OPENING = Kind("opening", {"words": _WORDS}, secret_shared=True)
+"""Between parties: shares of masked numbers."""
+SUMS = Kind("sums", {"words": TensorSpec(torch.int64, (None,))}, secret_shared=True)
+"""To a target: shares of its attributes' sums of squared residuals."""
+LOSSES = Kind("losses", {"losses": TensorSpec(torch.float64, (None,))}, {"empty": float})
+"""A party's held-out loss of each candidate, summed over its attributes and rows, and that without any causes."""
+
+
+def squares(plan: Plan) -> Kind:
+    """To the validator: shares of all squared strengths."""
+    return Kind("squares", {"words": TensorSpec(torch.int64, (plan.d, plan.d))}, {"loss": float}, secret_shared=True)
+
+
+def given(plan: Plan) -> Kind:
+    """From the validator: factors or graphs, masked."""
+    return Kind("given", {"words": TensorSpec(torch.int64, (None, plan.d, plan.d))}, secret_shared=True)
+
+
+def order(plan: Plan) -> Kind:
+    """From the validator, once: the edges that the order of the attributes leaves."""
+    return Kind("order", {"allowed": TensorSpec(torch.bool, (plan.d, plan.d))})
+
+
+def as_tensor(words: Words) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(words).view(np.int64))
+
+
+def as_words(tensor: Tensor) -> Words:
+    return tensor.numpy().view(np.uint64)
+
+
+def seed_tensor(seed: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(seed), dtype=torch.uint8)
+
+
+FEWEST = 8
+"""Rows whose squared residuals are opened as one sum."""
+
+
+def strong_plan(
+    columns: Mapping[str, Array],
+    names: Sequence[str],
+    settings: Settings,
+    train_rows: int | None,
+    seed: int | None,
+    **agreed: Any,
+) -> Plan:
+    """What all parties know; settings that this mode has no place for are refused."""
+    if settings.sparsity == "l2":
+        raise InputError("sparsity = 'l2': decoders on shares do not decay; use 'group_lasso'")
+    if settings.bottleneck is not None or settings.row_noise is not None:
+        raise InputError("bottleneck and row_noise change what is opened of a row; here nothing is, so leave them out")
+    if settings.likelihood in ("heteroscedastic", "auto"):
+        raise InputError("likelihood: the strong mode has no heteroscedastic one; set likelihood to 'gaussian'")
+    if len(settings.each) > 1:
+        raise InputError("searches: the strong mode has one; set searches to []")
+    plan = make_plan(columns, names, settings.each[0], train_rows, seed, **agreed)
+    fewest = min(len(rows) for rows in row_sets(plan))
+    if fewest < FEWEST:
+        raise InputError(f"batch: sums over {fewest} rows would be opened, which are nearly rows; at least {FEWEST}")
+    return plan

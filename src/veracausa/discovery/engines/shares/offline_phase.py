@@ -16,8 +16,13 @@ from veracausa.crypto.triples import Needs, OneTimePool, Parts
 from veracausa.discovery.engines.shares import protocol
 from veracausa.discovery.engines.shares.plan import Plan, SearchPlan
 from veracausa.discovery.engines.shares.protocol import OFFLINE, tensor
-from veracausa.discovery.engines.shares.triple_generator import GeneratorRound, TripleBatch, TripleGenerator, TripleSpec
-from veracausa.discovery.engines.shares.triple_process import TripleGeneratorProcess
+from veracausa.discovery.engines.shares.triples import (
+    GeneratorRound,
+    TripleBatch,
+    TripleGenerator,
+    TripleGeneratorProcess,
+    TripleSpec,
+)
 from veracausa.errors import RunError, WireError
 from veracausa.wire.ledger import Ledger, read_ledger
 from veracausa.wire.link import Link
@@ -46,7 +51,7 @@ class PhaseLedger(Ledger):
             self.offline_messages += 1
             self.offline_bytes += nbytes
 
-    def told(self) -> dict[str, int]:
+    def totals(self) -> dict[str, int]:
         return {
             "bytes": self.bytes_sent,
             "messages": self.messages,
@@ -59,16 +64,16 @@ class Works(Protocol):
     def public_key(self, seed: bytes) -> Bytes: ...
     def columns(self) -> dict[str, Parts]: ...
     def accept(self, keys: Mapping[str, Bytes], columns: Mapping[str, Parts]) -> None: ...
-    def submit(self, turn: GeneratorRound, received: Mapping[str, Parts]) -> None: ...
+    def submit(self, this: GeneratorRound, received: Mapping[str, Parts]) -> None: ...
     def collect(self) -> tuple[dict[str, Parts], TripleBatch | None]: ...
     def close(self) -> None: ...
 
 
 class InlineTripleGenerator(TripleGenerator):
-    """A workshop that works when its result is wanted."""
+    """A generator that works when its result is wanted."""
 
-    def submit(self, turn: GeneratorRound, received: Mapping[str, Parts]) -> None:
-        self._submitted = turn, received
+    def submit(self, this: GeneratorRound, received: Mapping[str, Parts]) -> None:
+        self._submitted = this, received
 
     def collect(self) -> tuple[dict[str, Parts], TripleBatch | None]:
         return self.work(*self._submitted)
@@ -93,13 +98,13 @@ class OfflinePhase:
 
     def __enter__(self) -> OfflinePhase:
         made: Callable[[TripleSpec], Works] = (
-            TripleGeneratorProcess if self.plan.prepare == "process" else InlineTripleGenerator
+            TripleGeneratorProcess if self.plan.precompute == "process" else InlineTripleGenerator
         )
-        self.workshop = made(self.order)
+        self.generator = made(self.order)
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.workshop.close()
+        self.generator.close()
 
     def set_up(self, link: Link) -> None:
         """Toss for what no party may choose, exchange keys, agree that all have the same ones and the same plan, then
@@ -110,22 +115,22 @@ class OfflinePhase:
             link.declare(columns_kind, self.kind, peer=peer)
         step = self._step(0)
         seed = self._toss(link)
-        own = self.workshop.public_key(seed)
+        own = self.generator.public_key(seed)
         for peer in self.peers:
             link.send(peer, protocol.KEY, step, {"key": tensor(own)})
         keys = {peer: link.receive(peer, protocol.KEY, step).tensors["key"].numpy() for peer in self.peers}
         self._agree(link, seed, {**keys, self.name: own})
-        for peer, parts in self.workshop.columns().items():
+        for peer, parts in self.generator.columns().items():
             link.send(peer, columns_kind, step, {name: tensor(part) for name, part in parts.items()})
         columns = {}
         for peer in self.peers:
             received = link.receive(peer, columns_kind, step).tensors
             columns[peer] = {name: part.numpy() for name, part in received.items()}
-        self.workshop.accept(keys, columns)
+        self.generator.accept(keys, columns)
 
     def _toss(self, link: Link) -> bytes:
         """At every start anew: what was tossed before a restart goes with the keys that it was for."""
-        step, own = self._step(0), TossedNonce(self.name, self.order.life)
+        step, own = self._step(0), TossedNonce(self.name, self.order.restart_index)
         for peer in self.peers:
             link.send(peer, protocol.TOSS, step, {"commitment": protocol.word(own.commitment())})
         committed = {peer: link.receive(peer, protocol.TOSS, step).tensors["commitment"] for peer in self.peers}
@@ -143,7 +148,7 @@ class OfflinePhase:
             # A secret key is never written down, so after a resume every party has a new one.
             if keys[party].size and fingerprint in self.used_keys:
                 raise WireError("key.key", f"is one that was used before (of {party!r}); a resumed run draws new ones")
-        said = [self.plan.describe(), self.plan.order_seed, self.order.life, seed.hex(), prints]
+        said = [self.plan.describe(), self.plan.order_seed, self.order.restart_index, seed.hex(), prints]
         words = json.dumps(said, sort_keys=True)
         whole = np.frombuffer(hashlib.sha256(words.encode()).digest(), dtype=np.uint8).copy()
         for peer in self.peers:
@@ -162,8 +167,8 @@ class OfflinePhase:
         """The triples of the next epoch; the ones after it are begun."""
         if not self._begun:
             self._begun, self._first = True, epoch
-            for turn in (epoch - 3, epoch - 2, epoch - 1):
-                self._submit(turn)
+            for ahead in (epoch - 3, epoch - 2, epoch - 1):
+                self._submit(ahead)
                 made = self._collect(link)
         else:
             made = self._collect(link)
@@ -173,23 +178,23 @@ class OfflinePhase:
     def at_once(self, link: Link, needs: Needs) -> TripleBatch:
         """Triples that nobody could know of before, for the end of a search."""
         last = self.search.comparison
-        self.workshop.submit(GeneratorRound(ask=last, needs=needs), {})
+        self.generator.submit(GeneratorRound(ask=last, needs=needs), {})
         self._collect(link)
-        self.workshop.submit(GeneratorRound(answer=last), self._received)
-        self.workshop.collect()
-        self.workshop.submit(GeneratorRound(finish=last), self._received)
-        return self._whole(self.workshop.collect()[1])
+        self.generator.submit(GeneratorRound(answer=last), self._received)
+        self.generator.collect()
+        self.generator.submit(GeneratorRound(finish=last), self._received)
+        return self._whole(self.generator.collect()[1])
 
     def _submit(self, number: int) -> None:
         at = {"finish": number + 1, "answer": number + 2, "ask": number + 3}
-        turn = {name: epoch for name, epoch in at.items() if self._first <= epoch <= self.search.last}
-        if turn:
-            needs = self.plan.needs(self.search, turn["ask"]) if "ask" in turn else Needs()
-            self.workshop.submit(GeneratorRound(**turn, needs=needs), self._received)
+        due = {name: epoch for name, epoch in at.items() if self._first <= epoch <= self.search.last}
+        if due:
+            needs = self.plan.needs(self.search, due["ask"]) if "ask" in due else Needs()
+            self.generator.submit(GeneratorRound(**due, needs=needs), self._received)
 
     def _collect(self, link: Link) -> TripleBatch | None:
-        """Wait for the workshop, then send and receive what the turn gave."""
-        sent, made = self.workshop.collect()
+        """Wait for the generator, then send and receive what the round gave."""
+        sent, made = self.generator.collect()
         self._turns += 1
         for peer, parts in sent.items():
             link.send(peer, self.kind, self._step(self._turns), {name: tensor(part) for name, part in parts.items()})
@@ -206,7 +211,7 @@ class OfflinePhase:
         return made
 
     def _step(self, number: int) -> int:
-        return protocol.counter(self.order.life, number)
+        return protocol.counter(self.order.restart_index, number)
 
 
 class TripleStore:

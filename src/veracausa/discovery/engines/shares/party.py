@@ -12,16 +12,16 @@ from veracausa.crypto import fixed_point
 from veracausa.crypto.randomness import make_draws
 from veracausa.crypto.triples import Needs
 from veracausa.discovery.engines.shares import protocol
-from veracausa.discovery.engines.shares.fragments import KWayShareEngine
 from veracausa.discovery.engines.shares.offline_phase import OfflinePhase
 from veracausa.discovery.engines.shares.plan import VALIDATOR, Plan, SearchPlan, pairing
 from veracausa.discovery.engines.shares.protocol import LOSSES, tensor
 from veracausa.discovery.engines.shares.share_engine import ShareEngine
-from veracausa.discovery.engines.shares.triple_generator import TripleSpec
+from veracausa.discovery.engines.shares.triples import TripleSpec
+from veracausa.discovery.methods.vfedcd.as_published import laplace
+from veracausa.discovery.methods.vfedcd.as_published.k_way_shares import KWayShareEngine
 from veracausa.discovery.methods.vfedcd.decoders import Decoders, decoders_for
 from veracausa.discovery.methods.vfedcd.diagnostics import FIGURES, figures
 from veracausa.discovery.privacy import countermeasures as bottleneck
-from veracausa.discovery.privacy import noise as laplace
 from veracausa.discovery.privacy import options as output
 from veracausa.runs.store import Store
 from veracausa.wire.link import Link
@@ -31,7 +31,14 @@ class AttributeParty:
     """A straight program in step with the others: the plan says what is sent when, so nobody has to ask."""
 
     def __init__(
-        self, plan: Plan, name: str, values: Array, binary: Mask, allowed: Mask, seed: int | None, life: int = 0
+        self,
+        plan: Plan,
+        name: str,
+        values: Array,
+        binary: Mask,
+        allowed: Mask,
+        seed: int | None,
+        restart_index: int = 0,
     ) -> None:
         self.plan, self.name, self.allowed = plan, name, allowed
         self.draws = make_draws(seed, name)
@@ -42,11 +49,13 @@ class AttributeParty:
         self.values = [np.ascontiguousarray(values[rows]) for rows in parts]
         self.steps = len(plan.batches)
         self.batches = batches = [np.ascontiguousarray(fixed[rows]) for rows in parts]
-        self.holder = (ShareEngine if plan.shares == "two" else KWayShareEngine)(plan, name, batches, self.draws, life)
+        self.holder = (ShareEngine if plan.shares == "two" else KWayShareEngine)(
+            plan, name, batches, self.draws, restart_index
+        )
         start = self.own.start - plan.concerned(name).start
         self.inside = (self.own, slice(start, start + self.count))
         """Where the edges between the own attributes lie in what the validator says."""
-        order = TripleSpec(name, plan.encryption, pairing(plan, name), batches, seed, life)
+        order = TripleSpec(name, plan.encryption, pairing(plan, name), batches, seed, restart_index)
         self.preparation = OfflinePhase(plan, name, order)
         self.binary = binary & settings.bernoulli
         self.mixing = bottleneck.mixing(settings.bottleneck, self.h) if settings.bottleneck else None
@@ -58,13 +67,13 @@ class AttributeParty:
         self.norms_kind, self.factors_kind = protocol.norms(plan, name), protocol.factors(plan, name)
         self.candidates_kind = protocol.candidates(plan, name)
         self.result_kind = output.result_kind(plan.output, plan.d, self.count)
-        self.told: Array
-        """(d, d): what the validator told this party of the graph, at the end."""
+        self.known: Array
+        """(d, d): what the validator sent this party of the graph, at the end."""
         self.epoch = 0
-        """So many stretches of the plan are done."""
+        """So many phases of the plan are done."""
         self.loss = 0.0
         self.figures = np.full((len(plan.searches), self.count, len(FIGURES)), np.nan)
-        """Of the own attributes on rows kept apart, by search, see `diagnostics`: they stay with the party."""
+        """Of the own attributes on held-out rows, by search, see `diagnostics`: they stay with the party."""
 
     def draw(self, *search: int) -> None:
         """First weights that are the party's own alone; for a search after the first one, by its number."""
@@ -80,7 +89,7 @@ class AttributeParty:
         self.inner = rng.uniform(-1, 1, shape) / (self.plan.d * np.sqrt(self.h)) * self.inner_allowed
 
     def run(self, link: Link, store: Store | None = None) -> None:
-        """Take part from set-up to the last row that was kept apart."""
+        """Take part from set-up to the last held-out row."""
         link.declare(self.norms_kind, self.factors_kind, self.candidates_kind, LOSSES, peer=VALIDATOR)
         link.declare(self.result_kind, peer=VALIDATOR)
         self.holder.declare(link)
@@ -95,8 +104,8 @@ class AttributeParty:
                     self._begin(link, search)
                 self._learn(link, store, search)
                 step = self._compare(link, search)
-        told = link.receive(VALIDATOR, self.result_kind, step).tensors
-        self.told = output.received(told, self.plan.d, self.own)
+        sent = link.receive(VALIDATOR, self.result_kind, step).tensors
+        self.known = output.received(sent, self.plan.d, self.own)
 
     def _begin(self, link: Link, search: SearchPlan) -> None:
         if search.number:
@@ -113,9 +122,9 @@ class AttributeParty:
                 holder.restrict(into > 0, out > 0)
                 self.inner_allowed = (into[self.inside] > 0)[..., None]
                 self.inner *= self.inner_allowed
-            for batch, look in plan.order(epoch):
+            for batch, update in plan.order(epoch):
                 self._step(link, batch, rounding)
-                if look:
+                if update:
                     into, out = self._factors(link)
                     holder.shrink(into, out)
                     self.inner *= into[self.inside][..., None]
@@ -131,15 +140,15 @@ class AttributeParty:
         decay = 2 * settings.sparsity_weight if settings.sparsity == "l2" else 0.0
         gradient = np.zeros_like(foreign)
         for local in range(self.plan.local_steps):
-            step = self.decoders.step(self._features(foreign, x, self.inner), x.T[None], settings.rate, decay)
+            step = self.decoders.step(self._features(foreign, x, self.inner), x.T[None], settings.learning_rate, decay)
             by_feature = step.features[0].swapaxes(0, 1).reshape(len(x), -1)
-            self.inner -= settings.rate * self.inner_allowed * (x.T @ by_feature).reshape(self.inner.shape)
+            self.inner -= settings.learning_rate * self.inner_allowed * (x.T @ by_feature).reshape(self.inner.shape)
             gradient += by_feature
             if local == 0:
                 self.loss += float(step.losses.sum())
         if self.mixing is not None:
             gradient = bottleneck.gathered(gradient, self.mixing)
-        self.holder.descend(batch, fixed_point.encode_gradient(-settings.rate * gradient, rounding))
+        self.holder.descend(batch, fixed_point.encode_gradient(-settings.learning_rate * gradient, rounding))
 
     def _spread(self, opened: Array) -> Array:
         """What was opened, as an input of every hidden unit."""
@@ -166,7 +175,7 @@ class AttributeParty:
         return received["into"].numpy(), received["out"].numpy()
 
     def _compare(self, link: Link, search: SearchPlan) -> int:
-        """The held-out loss with the edges that the validator proposes; only sums leave. The last look's number."""
+        """The held-out loss with the edges that the validator proposes; only sums leave. The last update's number."""
         self.holder.use(self.preparation.epoch(link, search.last))
         self._factors(link)
         step = self.holder.step
@@ -221,7 +230,7 @@ class AttributeParty:
         return total / rows
 
     def _diagnose(self, seen: list[Array], inner: Array) -> None:
-        """What rows kept apart say of the own attributes, from what was opened of them."""
+        """What held-out rows say of the own attributes, from what was opened of them."""
         rows, foreign = np.concatenate(self.values[self.steps :]), np.concatenate(seen)
         prediction = self.decoders.predict(self._features(foreign, rows, inner))[0].T
         opened = foreign.reshape(len(rows), self.count, self.h)

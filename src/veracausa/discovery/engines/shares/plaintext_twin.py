@@ -16,13 +16,13 @@ from veracausa.crypto import fixed_point, ring
 from veracausa.crypto.ring import Ring, Small
 from veracausa.crypto.shares import SharedWeights
 from veracausa.discovery.engines.shares.party import AttributeParty
-from veracausa.discovery.engines.shares.plan import VALIDATOR, Plan, SearchPlan
+from veracausa.discovery.engines.shares.plan import VALIDATOR, Plan, SearchPlan, make_plan
 from veracausa.discovery.engines.shares.protocol import tensor
-from veracausa.discovery.engines.shares.run import FederatedFit, make_plan
 from veracausa.discovery.engines.shares.share_engine import FEATURE_BITS, first_weights
 from veracausa.discovery.engines.shares.validator import Validator
 from veracausa.discovery.graphs import constraints
 from veracausa.discovery.methods.vfedcd.settings import Settings
+from veracausa.discovery.result import DiscoveryResult
 from veracausa.errors import InputError
 from veracausa.wire.message import Kind, Message
 
@@ -38,11 +38,11 @@ def discover_plaintext(
     train_rows: int | None = None,
     seed: int = 0,
     local_steps: int = 1,
-) -> FederatedFit:
-    """What `discover` finds with the same seed; nothing is sent."""
+) -> DiscoveryResult:
+    """What `run_federation` finds with the same seed; nothing is sent."""
     if settings.row_noise is not None:
         raise InputError("row_noise: only answers that are sent have noise; leave it out, or fit with parties")
-    plan = make_plan(columns, names, settings, train_rows, seed, {"local_steps": local_steps})
+    plan = make_plan(columns, names, settings, train_rows, seed, local_steps=local_steps)
     must, never = constraints(plan.d, required, forbidden)
     allowed = ~np.eye(plan.d, dtype=bool) & ~never
     two_valued = np.zeros(plan.d, dtype=bool) if binary is None else np.asarray(binary, dtype=bool)
@@ -53,7 +53,7 @@ def discover_plaintext(
     validator = Validator(plan, allowed, must)
     validator.run(_SimulatedLink(plan, parties, allowed))  # type: ignore[arg-type]
     assert validator.found is not None
-    fit = FederatedFit.of(plan, validator.found)
+    fit = DiscoveryResult.of(plan.names, validator.found)
     fit.figures = np.concatenate([party.figures[fit.search] for party in parties.values()])
     return fit
 
@@ -87,7 +87,7 @@ class _SimulatedLink:
         self._until_look = self._learn()
         self._stage = ""
         self._norms: Ring
-        self._told: dict[str, Array] = {}
+        self._sent: dict[str, Array] = {}
         self._proposed: dict[str, dict[str, Mask]] = {}
 
     def _begin(self, search: SearchPlan) -> None:
@@ -117,11 +117,11 @@ class _SimulatedLink:
 
     def _epoch(self, epoch: int) -> Iterator[str]:
         rounding = {name: party.draws.generator("rounding", epoch) for name, party in self.parties.items()}
-        for batch, look in self.plan.order(epoch):
+        for batch, update in self.plan.order(epoch):
             for name, party in self.parties.items():
                 party._step(None, batch, rounding[name])  # type: ignore[arg-type]
-            if look:
-                yield "look"
+            if update:
+                yield "update"
 
     def receive(self, name: str, kind: Kind, step: int) -> Message:
         plan, party = self.plan, self.parties[name]
@@ -145,12 +145,12 @@ class _SimulatedLink:
             self._proposed[name] = {part: mask.numpy() for part, mask in tensors.items()}
         if kind.name != "factors" or self._stage == "end":
             return
-        into = self._told[name] = tensors["into"].numpy()
+        into = self._sent[name] = tensors["into"].numpy()
         if self._stage == "settle":
             party.inner_allowed = (into[party.inside] > 0)[..., None]
         party.inner *= into[party.inside][..., None]
         if name == self.plan.parties[-1]:
-            factors = np.concatenate([self._told[party] for party in self.plan.parties], axis=1)
+            factors = np.concatenate([self._sent[party] for party in self.plan.parties], axis=1)
             if self._stage == "settle":
                 self.weights.restrict((factors > 0) & self.plan.between)
             else:

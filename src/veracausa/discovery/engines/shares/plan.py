@@ -1,8 +1,9 @@
-"""Who holds shares of which blocks, and so what each pair of parties must be able to multiply."""
+"""What all parties of a discovery agree on before it starts: who holds what, and what is done when."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -10,61 +11,33 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from veracausa.arrays import Array
+from veracausa.crypto.backends import encryption_class
 from veracausa.crypto.triples import Needs, Shape
-from veracausa.discovery.engines.shares.triple_generator import Pairing
+from veracausa.discovery.engines.shares.triples import Pairing
+from veracausa.discovery.methods.vfedcd.as_published.laplace import LaplaceHeuristic
 from veracausa.discovery.methods.vfedcd.settings import Settings
-from veracausa.discovery.privacy.check import check_privacy
-from veracausa.discovery.privacy.options import LaplaceHeuristic, Output, Privacy
+from veracausa.discovery.privacy.check import check_privacy, noise_of
+from veracausa.discovery.privacy.options import Output, Privacy
 from veracausa.errors import InputError
 from veracausa.seeding import derive
 
-
-def pairing(plan: Plan, name: str) -> Pairing:
-    sizes = tuple(len(rows) for rows in (*plan.batches, *plan.held_out))
-    count = {party: plan.sizes[at] for at, party in enumerate(plan.parties)}
-    h, own, peers = plan.numbers, count[name], plan.peers(name)
-    if plan.shares == "all":
-        blocks = plan.d**2 - sum(size**2 for size in plan.sizes)
-        none, every = np.arange(0), np.arange(blocks)
-        before = {peer: plan.parties.index(name) < plan.parties.index(peer) for peer in peers}
-        return Pairing(
-            {peer: Shape(sizes, count[peer], (plan.d - count[peer]) * h, own * h) for peer in peers},
-            {peer: Shape(sizes, own, (plan.d - own) * h, count[peer] * h) for peer in peers},
-            blocks,
-            h,
-            {peer: every if before[peer] else none for peer in peers},
-            {peer: none if before[peer] else every for peer in peers},
-        )
-    between = own * (plan.d - own)
-    into = np.arange(between).reshape(-1, own)
-    out = between + np.arange(between).reshape(own, -1)
-    at = {peer: plan.among_foreign(name, peer) for peer in peers}
-    return Pairing(
-        {peer: Shape(sizes, count[peer], own * h, own * h) for peer in peers},
-        {peer: Shape(sizes, own, count[peer] * h, count[peer] * h) for peer in peers},
-        2 * between,
-        h,
-        {peer: into[at[peer]].ravel() for peer in peers},
-        {peer: out[:, at[peer]].ravel() for peer in peers},
-    )
-
-
-Rows = NDArray[np.int64]
+RowNumbers = NDArray[np.int64]
 ValidatorMode = Literal["M1", "M2"]
 Sharing = Literal["two", "all"]
-Preparing = Literal["inline", "process"]
+Precomputing = Literal["inline", "process"]
 
 VALIDATOR = "validator"
 MOST_PARTIES = 16
 HELD_OUT_ROWS = 256
-"""Rows of one pass over the rows that were kept apart."""
+"""RowNumbers of one pass over the held-out rows."""
 
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """One search with its refit, a last look at the graph, and the comparison of edges on rows kept apart.
+    """One search with its refit, a last structure update, and the comparison of edges on held-out rows.
 
-    These stretches are numbered on from search to search: masks are drawn for each of them once.
+    These phases are numbered on from search to search: masks are drawn for each of them once.
     """
 
     number: int
@@ -79,7 +52,7 @@ class SearchPlan:
 
     @property
     def last(self) -> int:
-        """The look after its last epoch."""
+        """The structure update after its last epoch."""
         return self.refit + self.settings.refit_epochs
 
     @property
@@ -91,7 +64,7 @@ class SearchPlan:
         return range(max(self.first, done), self.last)
 
     def begins(self, done: int) -> bool:
-        """Whether it begins anew when so many stretches are done."""
+        """Whether it begins anew when so many phases are done."""
         return done <= self.first
 
 
@@ -116,15 +89,14 @@ class Plan:
     """Epochs."""
     shares: Sharing = "two"
     """Who holds a block: its source and its target, or, as published, all parties, which protects nothing more."""
-    prepare: Preparing = "inline"
+    precompute: Precomputing = "inline"
     """Where triples are made: by the party itself between epochs, or in a process of its own while the steps run."""
-
     privacy: Privacy | None = None
     """Noise on clipped gradients, which gives a guarantee; None: there is none."""
     laplace: LaplaceHeuristic | None = None
     """The published noise on strengths, which gives none."""
     output: Output = "all"
-    """What a party is told of the graph: the edges that touch its attributes, or all."""
+    """What a party is sent of the graph: the edges that touch its attributes, or all."""
 
     @property
     def d(self) -> int:
@@ -138,7 +110,7 @@ class Plan:
     @property
     def epochs(self) -> int:
         """Of all searches together."""
-        return sum(one.epochs + one.refit_epochs for one in self.settings.each)
+        return self.settings.total_epochs
 
     @cached_property
     def searches(self) -> tuple[SearchPlan, ...]:
@@ -149,7 +121,7 @@ class Plan:
         return tuple(made)
 
     def left(self, done: int) -> tuple[SearchPlan, ...]:
-        """The searches that are not over when so many stretches are done."""
+        """The searches that are not over when so many phases are done."""
         return tuple(search for search in self.searches if done <= search.last)
 
     def own(self, party: str) -> slice:
@@ -181,33 +153,33 @@ class Plan:
         return different
 
     def concerned(self, party: str) -> slice:
-        """Attributes of whose edges the party is told the factors: its own, or, where it has a share of all, all."""
+        """Attributes of whose edges the party is sent the factors: its own, or, where it has a share of all, all."""
         return self.own(party) if self.shares == "two" else slice(0, self.d)
 
     def peers(self, party: str) -> tuple[str, ...]:
         return tuple(name for name in self.parties if name != party)
 
     @property
-    def batches(self) -> list[Rows]:
+    def batches(self) -> list[RowNumbers]:
         """Fixed sets of training rows: what was encrypted once serves every epoch. What is left over is not used."""
         n = min(self.settings.batch, self.train_rows)
         rng = np.random.default_rng(derive(self.order_seed, "batches"))
         return list(rng.permutation(self.train_rows)[: self.train_rows // n * n].reshape(-1, n))
 
     @property
-    def held_out(self) -> list[Rows]:
+    def held_out(self) -> list[RowNumbers]:
         rows = np.arange(self.train_rows, self.rows)
         return [rows[at : at + HELD_OUT_ROWS] for at in range(0, len(rows), HELD_OUT_ROWS)]
 
     @property
     def every_graph(self) -> bool:
-        """Whether rows kept apart are opened under every candidate graph, which tells a target single columns; else
+        """Whether held-out rows are opened under every candidate graph, which tells a target single columns; else
         once, as a training row is."""
         return self.settings.threshold == "held_out_graphs"
 
     @property
     def every(self) -> int:
-        """Steps from one look at the whole graph to the next."""
+        """Steps from one structure update to the next."""
         count = self.train_rows // min(self.settings.batch, self.train_rows)
         wanted = self.settings.structure_every
         return count if wanted == "epoch" else min(wanted, count)
@@ -221,27 +193,27 @@ class Plan:
             yield batch, number % self.every == 0
 
     def needs(self, search: SearchPlan, epoch: int) -> Needs:
-        """What an epoch uses up; the last one is followed by a last look at the graph."""
+        """What an epoch uses up; the last one is followed by a last structure update."""
         batches = tuple(range(len(self.batches)))
         if epoch == search.last:
             once = () if self.every_graph else tuple(len(batches) + at for at in range(len(self.held_out)))
             return Needs(forward=once, squares=int(self.validator == "M2"))
-        looks = len(batches) // self.every + (epoch == search.refit)
-        return Needs(batches, batches, looks if self.validator == "M2" else 0)
+        updates = len(batches) // self.every + (epoch == search.refit)
+        return Needs(batches, batches, updates if self.validator == "M2" else 0)
 
     def keeps(self, search: SearchPlan, done: int) -> bool:
-        """Whether there is a checkpoint after so many stretches."""
+        """Whether there is a checkpoint after so many phases."""
         return (done - search.first) % self.checkpoint_every == 0 or done == search.last
 
     def describe(self) -> dict[str, Any]:
         """What must be the same for a run to go on."""
-        free = ("order_seed", "checkpoint_every", "prepare", "settings")
+        free = ("order_seed", "checkpoint_every", "precompute", "settings")
         own = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in free}
         if self.privacy is not None:  # each resume counts as many releases more as lie between two checkpoints
             own["checkpoint_every"] = self.checkpoint_every
         for noise in ("privacy", "laplace"):
             own[noise] = None if own[noise] is None else own[noise].model_dump()
-        return own | self.settings.model_dump(mode="json")
+        return own | self.settings.recorded()
 
     def with_order(self, order_seed: int) -> Plan:
         return replace(self, order_seed=order_seed)
@@ -253,7 +225,9 @@ class Plan:
         if len(self.parties) > MOST_PARTIES:
             raise InputError(f"parties: {len(self.parties)} are more than sums of shares hold; at most {MOST_PARTIES}")
         if VALIDATOR in self.parties:
-            raise InputError(f"parties: {VALIDATOR!r} is the name of the party that looks at the graph; choose another")
+            raise InputError(
+                f"parties: {VALIDATOR!r} is the name of the party that updates at the graph; choose another"
+            )
         if self.validator not in ("M1", "M2"):
             raise InputError(f"validator = {self.validator!r}: M2 opens norms, M1 weights; there is no other mode")
         if len(set(self.names)) != len(self.names):
@@ -267,8 +241,69 @@ class Plan:
             raise InputError(f"local_steps = {self.local_steps}: at least one step is needed")
         if self.shares not in ("two", "all"):
             raise InputError(f"shares = {self.shares!r}: 'two' or 'all' parties hold a block; there is no other way")
-        if self.prepare not in ("inline", "process"):
-            raise InputError(f"prepare = {self.prepare!r}: triples are made 'inline' or in a 'process'")
+        if self.precompute not in ("inline", "process"):
+            raise InputError(f"precompute = {self.precompute!r}: triples are made 'inline' or in a 'process'")
         if self.train_rows < 2:
             raise InputError(f"{self.train_rows} training rows are too few")
         check_privacy(self)
+
+
+def make_plan(
+    columns: Mapping[str, Array],
+    names: Sequence[str],
+    settings: Settings,
+    train_rows: int | None,
+    seed: int | None,
+    **agreed: Any,
+) -> Plan:
+    """The plan that follows from the settings; `agreed` are fields of it that stand over them."""
+    rows = {party: len(values) for party, values in columns.items()}
+    if len(set(rows.values())) > 1:
+        raise InputError(f"parties: they hold different numbers of rows ({rows}); align them first")
+    sizes = tuple(values.shape[1] for values in columns.values())
+    if sum(sizes) != len(names):
+        raise InputError(f"names: {len(names)} for {sum(sizes)} columns; give one a column, party by party")
+    if min(sizes, default=0) < 1:
+        raise InputError(f"party {list(columns)[sizes.index(0)]!r} holds no column; leave it out")
+    count = next(iter(rows.values()))
+    if train_rows is None:
+        train_rows = count - round(count * settings.held_out)
+    how = {name: getattr(settings, name) for name in ("encryption", "validator", "local_steps", "shares", "precompute")}
+    how |= noise_of(settings) | {"output": settings.reveal} | agreed
+    encryption_class(how["encryption"])
+    # Public: all parties see it. In a real run it comes from the system, once.
+    order_seed = secrets.randbits(63) if seed is None else derive(seed, "order")
+    plan = Plan(settings, tuple(columns), sizes, tuple(names), count, train_rows, order_seed, **how)
+    plan.check()
+    return plan
+
+
+def pairing(plan: Plan, name: str) -> Pairing:
+    """What a party must be able to multiply with each other one: it follows from who holds shares of which blocks."""
+    sizes = tuple(len(rows) for rows in (*plan.batches, *plan.held_out))
+    count = {party: plan.sizes[at] for at, party in enumerate(plan.parties)}
+    h, own, peers = plan.numbers, count[name], plan.peers(name)
+    if plan.shares == "all":
+        blocks = plan.d**2 - sum(size**2 for size in plan.sizes)
+        none, every = np.arange(0), np.arange(blocks)
+        before = {peer: plan.parties.index(name) < plan.parties.index(peer) for peer in peers}
+        return Pairing(
+            {peer: Shape(sizes, count[peer], (plan.d - count[peer]) * h, own * h) for peer in peers},
+            {peer: Shape(sizes, own, (plan.d - own) * h, count[peer] * h) for peer in peers},
+            blocks,
+            h,
+            {peer: every if before[peer] else none for peer in peers},
+            {peer: none if before[peer] else every for peer in peers},
+        )
+    between = own * (plan.d - own)
+    into = np.arange(between).reshape(-1, own)
+    out = between + np.arange(between).reshape(own, -1)
+    at = {peer: plan.among_foreign(name, peer) for peer in peers}
+    return Pairing(
+        {peer: Shape(sizes, count[peer], own * h, own * h) for peer in peers},
+        {peer: Shape(sizes, own, count[peer] * h, count[peer] * h) for peer in peers},
+        2 * between,
+        h,
+        {peer: into[at[peer]].ravel() for peer in peers},
+        {peer: out[:, at[peer]].ravel() for peer in peers},
+    )

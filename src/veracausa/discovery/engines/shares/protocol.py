@@ -17,7 +17,7 @@ from veracausa.discovery.privacy.countermeasures import SECRET
 from veracausa.errors import WireError
 from veracausa.wire.message import Kind, Message, TensorSpec
 
-LIFE_BITS = 32
+RESTART_BITS = 32
 """An exchange's number has as many: messages of a run before it was resumed have other numbers, and are refused."""
 SEARCH_BITS = 29
 """Of these, an exchange's number within its search."""
@@ -36,9 +36,9 @@ OFFLINE = ("toss", "toss shown", "key", "agreed", "columns", "pad secret", "trip
 """Kinds that do not depend on what is learnt: they are sent ahead of the steps, or once. All others are online."""
 
 
-def counter(life: int, number: int) -> int:
+def counter(restart_index: int, number: int) -> int:
     """What a message is numbered by; both ends count, and one with another number is refused."""
-    return life << LIFE_BITS | number
+    return restart_index << RESTART_BITS | number
 
 
 def first_exchange(search: int) -> int:
@@ -59,8 +59,8 @@ def triples(plan: Plan) -> Kind:
     graphs = plan.settings.candidates + 2 if plan.every_graph else 1
     rows = max(plan.rows, len(plan.held_out) * HELD_OUT_ROWS * graphs)
     blocks = plan.d**2 if plan.shares == "all" else max(plan.sizes) ** 2
-    looks = len(plan.batches) + 1
-    products = _cipher(looks * blocks * plan.numbers, 1, optional=True)
+    updates = len(plan.batches) + 1
+    products = _cipher(updates * blocks * plan.numbers, 1, optional=True)
     return Kind("triples", {
         "forward": _cipher(rows * width, 1, optional=True),
         "backward": _cipher(plan.rows * max(plan.sizes) * width, len(plan.batches), optional=True),
@@ -155,7 +155,7 @@ def factors(plan: Plan, party: str) -> Kind:
 
 
 def candidates(plan: Plan, party: str) -> Kind:
-    """From the validator: which edges to leave out, in turn, and compare the loss of the rows kept apart.
+    """From the validator: which edges to leave out, in turn, and compare the loss of the held-out rows.
 
     Among the party's own attributes only; of whole graphs, the edges of blocks that it has a share of.
     """

@@ -22,7 +22,7 @@ from veracausa.discovery.engines.shares import protocol
 from veracausa.discovery.engines.shares.offline_phase import TripleStore
 from veracausa.discovery.engines.shares.plan import Plan
 from veracausa.discovery.engines.shares.protocol import PAD_SECRET, elements, tensor
-from veracausa.discovery.engines.shares.triple_generator import TripleBatch
+from veracausa.discovery.engines.shares.triples import TripleBatch
 from veracausa.discovery.privacy import countermeasures as row_noise
 from veracausa.discovery.privacy import countermeasures as zero_sum
 from veracausa.wire.link import Link
@@ -40,7 +40,7 @@ def first_weights(plan: Plan, name: str, allowed: Mask, masks: Masks) -> NDArray
     return weights
 
 
-def together(opened: Ring) -> Array:
+def pooled(opened: Ring) -> Array:
     """The sum over all sources, as numbers."""
     # Of as many as there may be parties the sum stays in int64.
     return fixed_point.decode(ring.reduce(opened.sum(0)), FEATURE_BITS)
@@ -49,8 +49,10 @@ def together(opened: Ring) -> Array:
 class ShareEngine:
     """One party's shares, and the exchanges with the other holder of each."""
 
-    def __init__(self, plan: Plan, name: str, batches: list[Small], draws: RandomSource, life: int = 0) -> None:
-        self.plan, self.name, self.batches, self.draws, self.life = plan, name, batches, draws, life
+    def __init__(
+        self, plan: Plan, name: str, batches: list[Small], draws: RandomSource, restart_index: int = 0
+    ) -> None:
+        self.plan, self.name, self.batches, self.draws, self.restart_index = plan, name, batches, draws, restart_index
         self.peers, self.own, self.others = plan.peers(name), plan.own(name), plan.foreign(name)
         self.at = {peer: plan.among_foreign(name, peer) for peer in self.peers}
         """Where a peer's attributes lie among the foreign ones."""
@@ -76,8 +78,8 @@ class ShareEngine:
 
     @property
     def step(self) -> int:
-        """The number of the exchange, unlike that of any other, also in a life of this run before it was resumed."""
-        return protocol.counter(self.life, self.exchange)
+        """The number of the exchange, unlike that of any other, also in a start of this run before it was resumed."""
+        return protocol.counter(self.restart_index, self.exchange)
 
     def use(self, made: TripleBatch) -> None:
         """Go on with these triples; what is left of the ones before is thrown away."""
@@ -103,9 +105,9 @@ class ShareEngine:
 
     def share_pads(self, link: Link) -> None:
         """Agree with every other party on what keeps a third one from seeing one source's part of its features."""
-        if self.plan.settings.open_parts or len(self.peers) == 1:
+        if self.plan.settings.reveal_per_source or len(self.peers) == 1:
             return
-        masks = self.draws.masks("pads", self.life)
+        masks = self.draws.masks("pads", self.restart_index)
         number = {peer: self.plan.parties.index(peer) for peer in self.peers}
         for peer in self.peers:
             if self.me < number[peer]:
@@ -128,7 +130,7 @@ class ShareEngine:
 
     def features(self, link: Link, batch: int, graph: tuple[Mask, Mask] | None = None) -> Array:
         """(n, own·h): what the others' attributes add to this party's features, opened here."""
-        return together(self.opened(link, batch, graph))
+        return pooled(self.opened(link, batch, graph))
 
     def opened(self, link: Link, batch: int, graph: tuple[Mask, Mask] | None = None) -> Ring:
         """(peers, n, own·h): what each peer's attributes add to this party's features.

@@ -12,16 +12,15 @@ from veracausa.crypto import ring
 from veracausa.crypto.fixed_point import WEIGHT_BITS, decode
 from veracausa.crypto.randomness import make_draws
 from veracausa.crypto.shares import NORM_BITS
-from veracausa.discovery.engines.centralized import Fit
 from veracausa.discovery.engines.shares import protocol
 from veracausa.discovery.engines.shares.plan import VALIDATOR, Plan, SearchPlan
 from veracausa.discovery.engines.shares.protocol import LOSSES, tensor
 from veracausa.discovery.graphs import greedy_cut
-from veracausa.discovery.methods.vfedcd import threshold as rules
-from veracausa.discovery.methods.vfedcd.searches import likelier
+from veracausa.discovery.methods.vfedcd import structure as rules
+from veracausa.discovery.methods.vfedcd.as_published.laplace import NoisyPenalty
 from veracausa.discovery.methods.vfedcd.structure import Structure
 from veracausa.discovery.privacy import options as output
-from veracausa.discovery.privacy.noise import NoisyPenalty
+from veracausa.discovery.result import Fit, likelier
 from veracausa.errors import RunError, WireError
 from veracausa.events import Observer, event_of
 from veracausa.runs.store import Store
@@ -39,12 +38,12 @@ class Validator:
         allowed: Mask,
         required: Mask,
         notify: Observer = lambda event: None,
-        life: int = 0,
+        restart_index: int = 0,
         seed: int | None = None,
     ) -> None:
-        self.plan, self.required, self.notify, self.life = plan, required, notify, life
+        self.plan, self.required, self.notify, self.restart_index = plan, required, notify, restart_index
         self.allowed = allowed
-        self.noise = make_draws(seed, VALIDATOR).masks("noise", life)
+        self.noise = make_draws(seed, VALIDATOR).masks("noise", restart_index)
         self.history: list[dict[str, float]] = []
         self.norms_kind = {party: protocol.norms(plan, party) for party in plan.parties}
         self.factors_kind = {party: protocol.factors(plan, party) for party in plan.parties}
@@ -53,7 +52,7 @@ class Validator:
         self.own = {party: plan.own(party) for party in plan.parties}
         self.others = {party: plan.foreign(party) for party in plan.parties}
         self.epoch = 0
-        """So many stretches of the plan are done."""
+        """So many phases of the plan are done."""
         self.found: Fit | None = None
         """The likeliest of the searches that are over."""
         self._begin(plan.searches[0])
@@ -70,7 +69,7 @@ class Validator:
     @property
     def step(self) -> int:
         """The parties' number of the exchange: it follows from the plan."""
-        return protocol.counter(self.life, self.exchange)
+        return protocol.counter(self.restart_index, self.exchange)
 
     def run(self, link: Link, store: Store | None = None) -> None:
         plan = self.plan
@@ -95,10 +94,10 @@ class Validator:
 
     def _epoch(self, link: Link, search: SearchPlan, epoch: int) -> None:
         pending = False
-        for _, look in self.plan.order(epoch):
+        for _, update in self.plan.order(epoch):
             self.exchange += 1
-            pending = not look
-            if look:
+            pending = not update
+            if update:
                 self._open(link)
                 factors = self.structure.factors(self.strengths[None], self.plan.every)[0]
                 self._send(link, factors)
@@ -117,7 +116,8 @@ class Validator:
             del record["loss"]  # nobody sent one
         elif not np.isfinite(record["loss"]):
             raise RunError(
-                f"the fit diverged in epoch {len(self.history) + 1}; lower its rate ({self.plan.settings.rate})"
+                f"the fit diverged in epoch {len(self.history) + 1}; lower its rate "
+                f"({self.plan.settings.learning_rate})"
             )
         self.history.append(record)
         self.notify(event_of("epoch", {"step": len(self.history), "of": self.plan.epochs, **record}))
@@ -159,7 +159,7 @@ class Validator:
         self.strengths = self.strengths * allowed
 
     def _choose(self, link: Link) -> None:
-        """The threshold, by the rule; the parties score edges on rows that were kept apart."""
+        """The threshold, by the rule; the parties score edges on held-out rows."""
         plan, settings, allowed = self.plan, self.plan.settings, self.structure.allowed[0]
         self._open(link)
         self._send(link, np.ones((plan.d, plan.d)))
@@ -187,17 +187,17 @@ class Validator:
             rises = np.concatenate([losses[1:] - losses[0] for losses in scored.values()])
             sets, gain = np.concatenate([*ended.values()]), rules.mean_gain(loss, empty, plan.d)
             tried = self.strengths, self.structure.allowed[0], sets, rises
-            self.threshold = rules.worth_threshold(*tried, gain, settings.edge_worth, plan.rows - plan.train_rows)
+            self.threshold = rules.worth_threshold(*tried, gain, settings.min_edge_gain, plan.rows - plan.train_rows)
 
     def _compare_graphs(self, link: Link) -> None:
         plan, settings, allowed = self.plan, self.plan.settings, self.structure.allowed[0]
         thresholds, graphs = rules.candidates(self.strengths, allowed, self.required, settings.candidates)
-        told = {party: plan.concerned(party) for party in plan.parties}
-        proposed = {party: {"into": graphs[:, :, at], "out": graphs[:, at]} for party, at in told.items()}
+        concerned = {party: plan.concerned(party) for party in plan.parties}
+        proposed = {party: {"into": graphs[:, :, at], "out": graphs[:, at]} for party, at in concerned.items()}
         scored, empty = self._scored(link, proposed)
         losses = np.sum([*scored.values()], axis=0)
         self.apart = float(losses[0])  # the first choice leaves all edges
-        chosen = rules.most_worthy(losses, graphs.sum((1, 2)), empty, plan.d, settings.edge_worth)
+        chosen = rules.most_worthy(losses, graphs.sum((1, 2)), empty, plan.d, settings.min_edge_gain)
         self.threshold, self.held_out_loss = float(thresholds[chosen]), float(losses[chosen])
 
     def _scored(self, link: Link, proposed: Mapping[str, Mapping[str, Mask]]) -> tuple[dict[str, Array], float]:
@@ -236,7 +236,7 @@ class Validator:
         strengths, allowed = self.found.strengths[0], self.found.allowed[0]
         graph = greedy_cut(strengths, float(self.found.thresholds[0]), self.required, ~allowed)
         for party in self.plan.parties:
-            part = output.told(self.plan.output, graph, strengths, self.plan.own(party))
+            part = output.sent_to(self.plan.output, graph, strengths, self.plan.own(party))
             link.send(party, self.result_kind[party], self.step, part)
 
     def state(self) -> dict[str, Any]:

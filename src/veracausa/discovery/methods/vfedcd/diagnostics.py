@@ -1,15 +1,21 @@
-"""Does this table look like what the method suits? Figures of each attribute on rows kept apart, and warnings in words.
+"""Does this table look like what the method suits? Figures of each attribute on held-out rows, and warnings in words.
 
 A party works its own attributes' figures out at home, from what it has opened of these rows anyway.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from veracausa.arrays import Array, Mask
+from veracausa.discovery.privacy.mechanism import said
+
+if TYPE_CHECKING:
+    from veracausa.discovery.methods.vfedcd.settings import Settings
+
 
 FIGURES = ("explained", "linear", "skewness", "excess kurtosis")
 """Of an attribute: the share of its variance that its network explains, and a linear fit on the same causes; and how
@@ -75,12 +81,12 @@ def warnings(found: Array, adjacency: Mask) -> tuple[str, ...]:
     if curved > 0 and straight >= LINEAR * curved:
         said.append(
             f"relations look linear: a linear fit has {min(straight / curved, 1.0):.0%} of what the networks gain on "
-            "rows kept apart, and this method tells cause from effect by curvature; read edges as associations, "
+            "held-out rows, and this method tells cause from effect by curvature; read edges as associations, "
             "and their directions as guesses"
         )
     if judged.any() and (median := float(np.median(explained[judged]))) < LITTLE:
         said.append(
-            f"causes explain little: {max(median, 0.0):.0%} of an attribute's variance on rows kept apart (median over "
+            f"causes explain little: {max(median, 0.0):.0%} of an attribute's variance on held-out rows (median over "
             "those with a cause); expect missing and reversed edges"
         )
     known = np.isfinite(skewness)
@@ -95,3 +101,45 @@ def warnings(found: Array, adjacency: Mask) -> tuple[str, ...]:
 def _gain(explained: Array) -> float:
     """The likelihood that such shares of variance are worth, in nats."""
     return float(-0.5 * np.log(1 - np.clip(explained, 0.0, 0.999)).sum())
+
+
+OPENED_FEATURES = (
+    "no encryption hides this: a party opens the features of its own attributes for every row, which are mixtures of "
+    "the other parties' columns, and enough of them can be solved for those columns; strong = true opens only sums"
+)
+"""Of every discovery between parties but one in the strong mode."""
+
+
+def protection_in_words(
+    settings: Settings, engine: str, parties: int, noise: Mapping[str, Any] | None, resamples_apart: bool
+) -> tuple[str, ...]:
+    """Notes on a fit of so many parties by this engine."""
+    notes = []
+    if engine == "federated" and settings.strong:
+        notes.append(
+            "strong: of rows only sums over batches were opened, if the validator keeps its masks to itself and "
+            "links are encrypted; here all parties ran in one place"
+        )
+    elif engine == "federated" and settings.encryption == "none":
+        notes.append(
+            "encryption none: the parties exchanged the protocol's messages, but nothing in them was encrypted; "
+            "this is a simulation and protects nobody"
+        )
+    if engine == "federated" and not settings.strong:
+        notes.append(OPENED_FEATURES)
+    if engine == "federated" and settings.validator == "M1":
+        notes.append("validator M1: it was sent all weights, and with any one party's help it can read all columns")
+    if engine == "federated" and settings.threshold == "held_out_graphs":
+        notes.append(
+            "threshold held_out_graphs: held-out rows were opened under every candidate graph, and differences "
+            "of these show single columns"
+        )
+    if engine == "floating" and parties > 1:
+        notes.append("engine floating: all columns were in one place, and no party was protected from another")
+    if noise is not None:
+        notes.append(said(noise))
+    if engine == "federated" and not resamples_apart:
+        notes.append(
+            "the resamples were trained with all columns in one place (engine = 'federated' trains them apart)"
+        )
+    return tuple(notes)

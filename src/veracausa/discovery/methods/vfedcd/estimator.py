@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import ValidationError
 
 from veracausa.arrays import Array, Mask
-from veracausa.data.causal_parties import owners
-from veracausa.discovery.base import CausalDiscovery, as_table, clock, column_named
-from veracausa.discovery.bootstrap import Rows, bootstrap_graphs, chosen_graph
-from veracausa.discovery.columns import prepare, without_missing
-from veracausa.discovery.constraints import edge_constraints
-from veracausa.discovery.edges import edge_rows, revealed
-from veracausa.discovery.engines.launch import EngineResult, federated, floating
-from veracausa.discovery.graphs import is_acyclic, thresholded
-from veracausa.discovery.methods.vfedcd.decoders import Likelihood
-from veracausa.discovery.methods.vfedcd.diagnostics import FIGURES, SUITS, warnings
-from veracausa.discovery.methods.vfedcd.protection import protection_in_words
-from veracausa.discovery.methods.vfedcd.searches import choice_in_words
-from veracausa.discovery.methods.vfedcd.settings import Acyclicity, Settings
-from veracausa.discovery.methods.vfedcd.threshold import rule_in_words
-from veracausa.discovery.privacy.check import chosen
+from veracausa.data.causal.columns import PreparedTable, prepare, without_missing
+from veracausa.data.causal.parties import owners
+from veracausa.discovery.base import CausalDiscovery, as_table, clock, column_named, edge_constraints
+from veracausa.discovery.engines.centralized import RESAMPLES_STATE, Centralized, bootstrap_graphs
+from veracausa.discovery.graphs import chosen_graph, edge_rows, is_acyclic, revealed, thresholded
+from veracausa.discovery.methods import method
+from veracausa.discovery.methods.vfedcd.diagnostics import FIGURES, SUITS, protection_in_words, warnings
+from veracausa.discovery.methods.vfedcd.settings import GROUPS, RENAMED, Settings, grouped, old_names, resolve
+from veracausa.discovery.methods.vfedcd.structure import rule_in_words
+from veracausa.discovery.privacy.check import check_choice, needs_secrets
+from veracausa.discovery.result import choice_in_words
 from veracausa.errors import InputError
 from veracausa.events import Observer
 from veracausa.seeding import derive
@@ -35,86 +31,96 @@ from veracausa.seeding import derive
 if TYPE_CHECKING:
     import networkx
 
-    from veracausa.discovery.engines.shares.run import Watch
+    from veracausa.discovery.engines import Engine
+    from veracausa.discovery.engines.launch import Watch
 
 
 ONE_PARTY = "party"
 """What the only party is called."""
-GRAPH_STATE, RESAMPLES_STATE = "graph.safetensors", "resamples.safetensors"
-"""The checkpoints of a fit in one place."""
 MANY = 200
 """Fewer rows than this are said to be few."""
 
 
+def _flat_names_too(estimator: type[VFedCD]) -> type[VFedCD]:
+    """Let the constructor take a group's settings by their own names, too: `VFedCD(epochs=60)`."""
+    by_groups = estimator.__init__
+
+    @functools.wraps(by_groups)
+    def __init__(self: VFedCD, **given: Any) -> None:
+        parameters, self._notes = grouped(given)
+        by_groups(self, **parameters)
+
+    estimator.__init__ = __init__  # type: ignore[assignment, method-assign]
+    return estimator
+
+
+@method("vfedcd")
+@_flat_names_too
 @dataclass(kw_only=True, eq=False, repr=False)
 class VFedCD(CausalDiscovery):
     """Causal discovery by one small network an attribute, trained under sparsity and acyclicity, then cut to a DAG.
 
-    Settings that are None come from the profile: `recommended`, or `paper` for the model as published. The engine
-    `federated` runs every party and the validator as programs that exchange messages, `floating` the same model in one
-    place; by default the first where `fit` is given parties.
+    Parameters
+    ----------
+    profile
+        Where settings come from that are not given: `recommended`, or `paper` for the model as published.
+    model, search, protection
+        Mappings of settings, see `ModelGroup`, `SearchGroup` and `ProtectionGroup` in `vfedcd.settings`. A setting may
+        also be given by its own name: `VFedCD(epochs=60)` is `VFedCD(search={"epochs": 60})`.
+    threshold
+        The strength an edge must have: a number, or the rule that finds it. None: that of the profile.
+    engine
+        `federated` runs every party and the validator as programs that exchange messages. `floating` runs the same
+        model in one place. By default the first where `fit` is given parties.
+    link
+        How the parties' programs run: in `threads` or in `processes`.
+    bootstrap
+        So many resamples of the rows, for the confidence of edges.
+
+    Examples
+    --------
+    >>> VFedCD(search={"epochs": 60}).fit(frame, parties={"a": ["age"], "b": ["dose"]}).edges_  # doctest: +SKIP
     """
 
+    federated: ClassVar[bool] = True
+
     profile: str = "recommended"
-    width: int | None = None
-    depth: int | None = None
-    activation: Literal["tanh", "sigmoid", "leaky_relu"] | None = None
-    likelihood: Likelihood | None = None
-    bernoulli: bool | None = None
-    rate: float | None = None
-    batch: int | None = None
-    epochs: int | None = None
-    refit_epochs: int | None = None
-    growth: float | None = None
-    ceiling: float | None = None
-    halt: float | None = None
-    acyclicity: Acyclicity | None = None
-    sparsity: Literal["group_lasso", "l1", "l2"] | None = None
-    sparsity_weight: float | None = None
-    pivot: float | None = None
-    structure_every: int | Literal["epoch"] | None = None
+    model: Mapping[str, Any] | None = None
+    search: Mapping[str, Any] | None = None
+    protection: Mapping[str, Any] | None = None
     threshold: float | Literal["held_out", "held_out_graphs", "mixture"] | None = None  # type: ignore[assignment]
-    edge_worth: float | None = None
-    candidates: int | None = None
-    held_out: float | None = None
-    searches: Sequence[Mapping[str, Any]] | None = None
-    """Several searches, each a mapping of what it has of its own, of which the likeliest is kept; []: one."""
-    open_parts: bool | None = None
-    """Whether a party opens what each other one adds to its features; else only the sum over all others."""
-    bottleneck: int | None = None
-    """So many numbers of a target attribute are opened of a row, in place of `width`."""
-    row_noise: float | None = None
-    """The deviation of the noise that the others add to every number that is opened of a row."""
     engine: Literal["floating", "federated"] | None = None
-    encryption: str = "none"
     link: Literal["threads", "processes"] = "threads"
-    validator: Literal["M1", "M2"] = "M2"
-    """What it is sent to see the graph: the norm of every edge's weights, or (M1) the weights themselves."""
-    laplace: float | None = None
-    """ε of the published noise on strengths: a heuristic that gives no guarantee."""
-    laplace_rule: Literal["published", "sum"] = "sum"
-    """published: at the validator, in its acyclicity term. sum: in parts on shares, so that nobody knows it."""
-    local_steps: int = 1
-    """Updates of a party's own decoders for one exchange."""
-    shares: Literal["two", "all"] = "two"
-    """Who holds a block's weights: its source and its target, or (the published way, for comparison) every party."""
-    prepare: Literal["inline", "process"] = "inline"
-    """Where triples are made ahead: between the steps, or in a process of its own."""
-    strong: bool = False
-    """Features, decoders and gradients stay on shares of all parties, and the validator deals: of rows only sums are
-    opened. Slower, with a cubic activation."""
     bootstrap: int = 0
-    """So many resamples of the rows, for the confidence of edges."""
-    reveal: Literal["all", "own"] = "all"
-    """What a party is told: the whole graph, or the edges that touch its own attributes."""
-    epsilon: float | None = None
-    """Differential privacy of one row against the validator and readers of the graph, for the whole fit; not against
-    the parties. Needs `held_out` = 0 and a `threshold` that is a number or "mixture"."""
-    delta: float = 1e-5
-    clip: float = 20.0
-    """With `epsilon`: the most that a row adds to the gradient of one target's network."""
-    row_limit: float = 1.5
-    """With `epsilon`: the largest root mean square of a row's columns, party by party."""
+
+    def __getattr__(self, name: str) -> Any:
+        """A setting of any group by its own name, that of the profile where it is not given."""
+        if name in Settings.model_fields:
+            return getattr(self.settings(), name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def set_params(self, **given: Any) -> Self:
+        """Change parameters, or settings of the groups by their own names."""
+        parameters, notes = grouped({**{name: getattr(self, name) for name in GROUPS}, **given})
+        self._notes: list[str] = [*self._notes, *notes]
+        super().set_params(**parameters)
+        return self
+
+    @classmethod
+    def job_options(cls) -> dict[str, tuple[Any, Any]]:
+        """Flat: a job may leave the groups out."""
+        more = {name: (field.annotation | None, None) for name, field in Settings.model_fields.items()}  # type: ignore[operator]
+        before = dict.fromkeys(RENAMED, (Any, None))
+        return before | more | super().job_options()
+
+    def job_settings(self) -> dict[str, Any]:
+        """Flat, with those of the profile written out."""
+        own = {name: value for name, value in super().job_settings().items() if name not in GROUPS}
+        return own | {name: value for name, value in self.settings().model_dump().items() if value is not None}
+
+    def settings(self) -> Settings:
+        """All settings, with those of the profile filled in."""
+        return resolve({name: getattr(self, name) for name in GROUPS}, profile=self.profile, threshold=self.threshold)
 
     def fit(
         self,
@@ -135,40 +141,19 @@ class VFedCD(CausalDiscovery):
         settings, tell = self.settings(), observer or (lambda event: None)
         values, names = as_table(X)
         held = _held(parties, names)
-        engine = self.engine_for(len(held), parties is not None)
-        if engine == "floating" and (settings.bottleneck or settings.row_noise):
-            raise InputError("bottleneck, row_noise: they are about what parties open to each other; name the parties")
-        noise = chosen(self.get_params(), engine)
+        kind = self.engine_for(len(held), parties is not None)
+        check_choice(settings, kind, self.bootstrap)
         must, never = edge_constraints(self.required, self.forbidden, names)
-        rows, kept, notes = self._prepared(settings, values, names, must, never)
+        table, kept, notes = self._prepared(settings, values, names, must, never)
         self.n_features_in_, self.feature_names_in_ = len(names), np.array(names, dtype=object)
         self.parties_: dict[str, tuple[str, ...]] = held
-        self.engine_: str = engine
+        self.engine_: str = kind
 
-        # In the order in which a party names its columns: where they stand in a table decides nothing.
-        at = {name: position for position, name in enumerate(rows.names)}
-        left = {party: [at[name] for name in own if name in at] for party, own in held.items()}
-        left = {party: positions for party, positions in left.items() if positions}
-        if engine == "federated" and len(left) < 2:
-            raise InputError(
-                "parties: only one of them has a column that varies; give columns that do, to two at least"
-            )
+        def progress(share: float) -> None:
+            tell({"event": "progress", "what": "graph", "share": share})
 
-        def learn(rows: Rows, what: str, share: Callable[[float], float] = lambda part: part) -> EngineResult:
-            def progress(part: float) -> None:
-                tell({"event": "progress", "what": what, "share": share(part)})
-
-            folder = None if out is None or what != "graph" else Path(out)
-            if engine == "federated":
-                named = ("link", "encryption", "validator", "local_steps", "shares", "prepare")
-                how = {name: getattr(self, name) for name in named} | noise | {"watch": watch}
-                how |= {"tell": tell, "strong": self.strong}
-                return federated(settings, rows, left, progress, folder, resume, **how)
-            rng = np.random.default_rng(derive(self.seed, "discovery", "floating"))
-            file = folder and folder / GRAPH_STATE
-            return floating(settings, rows, rng, progress, clock(self.time_limit, self.timer), file, resume)
-
-        found = learn(rows, "graph")
+        folder = None if out is None else Path(out)
+        found = self._engine(settings, table, tell, watch).learn(settings, table, progress, folder, resume)
         inside = np.ix_(kept, kept)
         d = len(names)
         self.strengths_ = np.zeros((d, d))
@@ -179,47 +164,36 @@ class VFedCD(CausalDiscovery):
         self.adjacency_matrix_ = chosen_graph(self.strengths_, allowed, found.threshold, must)
         self.thresholded_ = thresholded(self.strengths_, found.threshold)
         self.thresholded_is_dag_ = is_acyclic(self.thresholded_)
-        self.history_, self.sent_ = found.history, found.sent
+        self.history_ = found.history
+        self.sent_ = {
+            name: {"messages": sent["messages"], "bytes_sent": sent["bytes"]} for name, sent in found.sent.items()
+        }
         self.search_ = found.search
         """Which of the searches was kept, counted from 0."""
         self.noise_ = found.noise
         """What noise there was, and what it guarantees or not; None: there was none."""
-        numeric = int((~rows.binary).sum())
+        numeric = int((~table.binary).sum())
         self.held_out_log_likelihood_ = -found.held_out_loss - 0.5 * math.log(2 * math.pi) * numeric
-        """Of a row kept apart, on average; columns as they were fitted, standardised."""
+        """Of a held-out row, on average; columns as they were fitted, standardised."""
         self.confidence_: Array | None = None
         if self.bootstrap:
-            file = None if out is None else Path(out) / RESAMPLES_STATE
-            graphs = self._resampled(settings, rows, learn, tell, file, resume)
+            graphs = self._resampled(settings, table, tell, folder, resume, watch)
             self.confidence_ = np.zeros((d, d))
             self.confidence_[inside] = graphs.mean(axis=0)
         self.rule_ = rule_in_words(settings.threshold, found.strengths, found.allowed, found.threshold)
         """Where the threshold came from, in words."""
         self.figures_ = np.full((d, len(FIGURES)), np.nan)
-        """Of each column on rows kept apart: `diagnostics.FIGURES`; nan where nobody could say."""
+        """Of each column on held-out rows: `diagnostics.FIGURES`; nan where nobody could say."""
         if found.figures is not None:
             self.figures_[kept] = found.figures
         self.warnings_ = warnings(self.figures_, self.adjacency_matrix_)
         """What speaks against the graph, in words."""
-        chosen_of = choice_in_words(settings, found.search)
         apart = self._resamples_apart or not self.bootstrap
-        protected = protection_in_words(self, engine, len(held), apart)
-        self.notes_ = (*notes, *chosen_of, f"vfedcd {SUITS}", *protected)
+        protected = protection_in_words(settings, kind, len(held), found.noise, apart)
+        renamed = dict.fromkeys([*self._notes, *old_names(getattr(self, name) for name in GROUPS)])
+        chosen = choice_in_words(settings, found.search)
+        self.notes_ = (*renamed, *notes, *chosen, f"vfedcd {SUITS}", *protected)
         return self
-
-    def settings(self) -> Settings:
-        """The settings with those of the profile filled in."""
-        given = {name: value for name in Settings.model_fields if (value := getattr(self, name)) is not None}
-        if self.strong or self.epsilon is not None:
-            given.setdefault("searches", [])  # a profile's several are for where they can be had
-        try:
-            return Settings(**given)
-        except ValidationError as error:
-            problem = error.errors(include_url=False)[0]
-            parts = problem["loc"] if problem["loc"][:1] == ("searches",) else problem["loc"][:1]
-            place = ".".join(str(part) for part in parts)
-            message = problem["msg"].removeprefix("Value error, ")
-            raise InputError(f"vfedcd: {place}{': ' if place else ''}{message}") from None
 
     @property
     def edges_(self) -> list[dict[str, Any]]:
@@ -229,7 +203,7 @@ class VFedCD(CausalDiscovery):
 
     @property
     def party_edges_(self) -> dict[str, list[dict[str, Any]]]:
-        """What each party is told of the graph, by `reveal`."""
+        """What each party is sent of the graph, by `reveal`."""
         return revealed(self.edges_, tuple(self.parties_), self.reveal)
 
     @property
@@ -246,13 +220,13 @@ class VFedCD(CausalDiscovery):
 
     def _prepared(
         self, settings: Settings, values: Array, names: tuple[str, ...], must: Mask, never: Mask
-    ) -> tuple[Rows, list[int], tuple[str, ...]]:
-        """Rows to train on and rows kept apart, the columns that take part, and what was done."""
+    ) -> tuple[PreparedTable, list[int], tuple[str, ...]]:
+        """Rows to train on and held-out rows, the columns that take part, and what was done."""
         table, notes = without_missing(values, names, self.missing)
         apart = round(settings.held_out * len(table))
         train_rows = len(table) - apart
         if train_rows < 2 or (settings.held_out and not apart):
-            raise InputError(f"X: {len(table)} rows are too few to learn from and keep some apart; give more")
+            raise InputError(f"X: {len(table)} rows are too few to learn from and hold some out; give more")
         order = np.random.default_rng(derive(self.seed, "discovery", "kept apart")).permutation(len(table))
         ready = prepare(
             table[order],
@@ -276,8 +250,12 @@ class VFedCD(CausalDiscovery):
         )
         few = (f"{len(table)} rows are few: expect edges to be missed",) if len(table) < MANY else ()
         inside = np.ix_(ready.kept, ready.kept)
-        rows = Rows(fitted[:train_rows], fitted[train_rows:], ready.names, binary, must[inside], never[inside])
-        return rows, list(ready.kept), (*notes, *said, *few)
+        both = fitted[:train_rows], fitted[train_rows:]
+        return (
+            PreparedTable(*both, ready.names, binary, must[inside], never[inside]),
+            list(ready.kept),
+            (*notes, *said, *few),
+        )
 
     def engine_for(self, count: int, given: bool) -> str:
         """How a fit of so many parties is run; says what can not be."""
@@ -289,46 +267,62 @@ class VFedCD(CausalDiscovery):
                 "time_limit: parties have no common clock and must all end at the same step; take fewer epochs, "
                 "or engine 'floating'"
             )
-        if engine == "floating" and self.encryption != "none":
+        encryption = self.settings().encryption
+        if engine == "floating" and encryption != "none":
             raise InputError(
-                f"encryption: {self.encryption!r} hides what parties send, and in one place nobody sends anything; "
+                f"encryption: {encryption!r} hides what parties send, and in one place nobody sends anything; "
                 "name the parties, with engine 'federated'"
             )
-        if self.reveal not in ("all", "own"):
-            raise InputError(f"reveal: {self.reveal!r} is neither 'all' nor 'own'")
         if self.bootstrap < 0:
             raise InputError(f"bootstrap: {self.bootstrap} resamples can not be drawn; give 0 or more")
         return engine
 
+    def _engine(self, settings: Settings, table: PreparedTable, tell: Observer, watch: Watch | None) -> Engine:
+        if self.engine_ == "floating":
+            rng = np.random.default_rng(derive(self.seed, "discovery", "floating"))
+            return Centralized(rng, clock(self.time_limit, self.timer))
+        from veracausa.discovery.engines.launch import Federation
+
+        # In the order in which a party names its columns: where they stand in a table decides nothing.
+        at = {name: position for position, name in enumerate(table.names)}
+        left = {party: [at[name] for name in own if name in at] for party, own in self.parties_.items()}
+        left = {party: positions for party, positions in left.items() if positions}
+        if len(left) < 2:
+            raise InputError(
+                "parties: only one of them has a column that varies; give columns that do, to two at least"
+            )
+        return Federation(left, None if needs_secrets(settings) else self.seed, self.link, tell, watch)
+
     def _resampled(
         self,
         settings: Settings,
-        rows: Rows,
-        learn: Callable[..., EngineResult],
+        table: PreparedTable,
         tell: Observer,
-        file: Path | None,
+        out: Path | None,
         resume: bool,
+        watch: Watch | None,
     ) -> Mask:
+        """(resamples, d, d): the graph of each resample."""
         rng = np.random.default_rng(derive(self.seed, "discovery", "bootstrap"))
+
+        def progress(share: float, done: int = 0, of: int = 1) -> None:
+            tell({"event": "progress", "what": "resamples", "share": (done + share) / of})
+
         if not self._resamples_apart:
-
-            def progress(part: float) -> None:
-                tell({"event": "progress", "what": "resamples", "share": part})
-
             up = clock(self.time_limit, self.timer)
-            return bootstrap_graphs(settings, rows, self.bootstrap, rng, progress, up, file, resume)
+            file = None if out is None else out / RESAMPLES_STATE
+            return bootstrap_graphs(settings, table, self.bootstrap, rng, progress, up, file, resume)
         graphs = []
         for number in range(self.bootstrap):
-            found = learn(rows.resampled(rng), "resamples", lambda part, n=number: (n + part) / self.bootstrap)
-            graphs.append(chosen_graph(found.strengths, found.allowed, found.threshold, rows.required))
+            one = table.resampled(rng)
+            share = functools.partial(progress, done=number, of=self.bootstrap)
+            graphs.append(self._engine(settings, one, tell, watch).learn(settings, one, share).graph(table.required))
         return np.stack(graphs)
 
     @property
     def _resamples_apart(self) -> bool:
         """Whether parties train resamples, too: where it is asked for, and wherever their columns are protected."""
-        return self.engine == "federated" or (
-            self.engine_ == "federated" and (self.strong or self.encryption != "none")
-        )
+        return self.engine == "federated" or (self.engine_ == "federated" and needs_secrets(self.settings()))
 
 
 def _held(parties: Mapping[str, Sequence[Any]] | None, names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:

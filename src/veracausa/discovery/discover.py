@@ -6,25 +6,20 @@ import csv
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import create_model
 
-from veracausa.data.causal import CausalData, checked
-from veracausa.data.causal_parties import owners
-from veracausa.discovery.base import CausalDiscovery, as_edges, as_table, column_named
-from veracausa.discovery.constraints import edge_constraints
+from veracausa.data.causal import CausalData
+from veracausa.data.causal.parties import owners
+from veracausa.discovery.base import CausalDiscovery, as_edges, as_table, column_named, edge_constraints
 from veracausa.discovery.job import GIVEN, DiscoveryJob, Edges, load_columns, read_job
 from veracausa.discovery.methods import build, methods
-from veracausa.discovery.methods.vfedcd.estimator import VFedCD
-from veracausa.discovery.record import Parties, write_found
+from veracausa.discovery.result_files import Parties, write_found
 from veracausa.errors import InputError, VeracausaError
 from veracausa.events import Event, Observer
-from veracausa.registry import Options, did_you_mean
+from veracausa.registry import did_you_mean
 from veracausa.runs import folder
 from veracausa.runs.atomic import as_written, atomic_write
 from veracausa.runs.folder import Run
@@ -136,9 +131,9 @@ def run_job(
     """Do what a job asks for, in a folder; `columns` where they were given in Python."""
     path = Path(out) if out is not None else _default_folder(job, resume)
     method = make_method(job)
-    job = job.model_copy(update={"settings": _resolved(method)})
+    job = resolved(job, method)
     if resume:
-        if DiscoveryRun(path).job.model_dump() != job.model_dump():
+        if _asked(DiscoveryRun(path).job) != _asked(job):
             raise InputError(f"{path}: this run was started with other settings or data; use a new --out")
         if DiscoveryRun(path).status.get("state") == "done":
             return DiscoveryRun(path)
@@ -164,6 +159,11 @@ def run_job(
     return run
 
 
+def _asked(job: DiscoveryJob) -> dict[str, Any]:
+    """What a resumed run must have the same, with the settings' names of today."""
+    return resolved(job, make_method(job)).model_dump()
+
+
 OWN = ("required", "forbidden", "seed")
 """What a job says of every method, beside its settings."""
 
@@ -174,29 +174,17 @@ def make_method(job: DiscoveryJob) -> CausalDiscovery:
     taken = sorted(set(job.settings) & set(OWN))
     if taken:
         raise InputError(f"--set {taken[0]}: give it by --{taken[0]}")
-    if job.method != "vfedcd":
-        if job.method not in methods.names():
-            raise InputError(
-                f"--method {job.method}: no such method{did_you_mean(job.method, ['vfedcd', *methods.names()])}"
-            )
-        return build(job.method, **job.settings, **known)
-    given = checked(_vfedcd_options(), "vfedcd", {**job.settings, **known})
-    made = VFedCD(**{name: value for name, value in given if name != "name"})
-    made.settings()
+    if job.method not in methods.names() and job.method.replace("-", "_") not in methods.names():
+        raise InputError(f"--method {job.method}: no such method{did_you_mean(job.method, methods.names())}")
+    made = build(job.method, **job.settings, **known)
+    made.job_settings()  # what contradicts itself is refused here
     return made
 
 
-def _resolved(method: CausalDiscovery) -> dict[str, Any]:
-    """Every setting of a method, those of a profile written out."""
-    chosen = method.get_params() | (method.settings().model_dump() if isinstance(method, VFedCD) else {})
-    return {name: value for name, value in chosen.items() if value is not None and name not in OWN}
-
-
-@cache
-def _vfedcd_options() -> type[Options]:
-    hints = get_type_hints(VFedCD)
-    parameters: dict[str, Any] = {field.name: (hints[field.name], field.default) for field in fields(VFedCD)}
-    return create_model("VFedCDOptions", __base__=Options, **parameters)
+def resolved(job: DiscoveryJob, method: CausalDiscovery) -> DiscoveryJob:
+    """The job with every setting of its method written out, those of a profile among them."""
+    settings = {name: value for name, value in method.job_settings().items() if name not in OWN}
+    return job.model_copy(update={"settings": settings})
 
 
 def _fit(
@@ -208,21 +196,18 @@ def _fit(
     resume: bool,
     observer: Observer | None,
 ) -> None:
-    import polars as pl
-
     path = run.path
     folder.set_status(path, state="running")
     if observer is not None:
         observer({"event": "folder", "path": str(path)})
     started = time.monotonic()
-    frame = pl.DataFrame(data.values, schema=list(data.names))
     tell = _also_in_status(path, method, observer)
     try:
-        if isinstance(method, VFedCD):
+        how: dict[str, Any] = {}
+        if method.federated:
             own = FEDERATION if method.engine_for(len(parties), bool(parties)) == "federated" else CHECKPOINTS
-            method.fit(frame, parties=parties or None, observer=tell, out=path / own, resume=resume)
-        else:
-            method.fit(frame)
+            how = {"parties": parties or None, "observer": tell, "out": path / own, "resume": resume}
+        method.fit(data, **how)
     except (VeracausaError, KeyboardInterrupt) as error:
         folder.set_ended(path, error)
         raise
@@ -238,7 +223,7 @@ STATUS_EVERY = 1.0
 
 def _also_in_status(path: Path, method: CausalDiscovery, observer: Observer | None) -> Observer:
     """Hands events on, and keeps in `status.json` which epoch a fit is in."""
-    epochs = sum(one.epochs + one.refit_epochs for one in method.settings().each) if isinstance(method, VFedCD) else 0
+    epochs = method.settings().total_epochs if method.federated else 0
     written = 0.0
 
     def tell(event: Event) -> None:

@@ -22,7 +22,7 @@ from veracausa.discovery.engines.shares import protocol
 from veracausa.discovery.engines.shares.plan import Plan
 from veracausa.discovery.engines.shares.protocol import elements, tensor
 from veracausa.discovery.engines.shares.share_engine import ShareEngine, first_weights
-from veracausa.discovery.engines.shares.triple_generator import TripleBatch
+from veracausa.discovery.engines.shares.triples import TripleBatch
 from veracausa.wire.link import Link
 
 

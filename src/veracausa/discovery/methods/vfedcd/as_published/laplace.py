@@ -1,47 +1,23 @@
-"""Noise from a party's own entropy: normal, rounded normal, and parts that make one Laplace noise."""
+"""The paper's Laplace noise on strengths. It is a heuristic and gives no guarantee."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
 from scipy.special import gammaincinv
 
 from veracausa.arrays import Array
 from veracausa.crypto.fixed_point import WEIGHT_BITS
 from veracausa.crypto.randomness import Masks
-from veracausa.crypto.ring import BITS, Ring, reduce
+from veracausa.crypto.ring import Ring, reduce
 from veracausa.crypto.shares import NORM_BITS
 from veracausa.discovery.acyclicity import LogDeterminant, Spectral, TraceExponential
-from veracausa.discovery.privacy.options import LaplaceHeuristic
-
-_PRECISION = 53
-
-
-def uniform(source: Masks, *shape: int) -> Array:
-    """Between 0 and 1, both left out, in steps of 2⁻⁵³."""
-    words = source.uniform(*shape) >> (BITS - _PRECISION)
-    return np.asarray((words + 0.5) / 2.0**_PRECISION)
-
-
-def normal(source: Masks, *shape: int) -> Array:
-    """Normal, by Box and Muller; steps of 2⁻⁵³ end its tails at 8.6 deviations."""
-    count = int(np.prod(shape))
-    half = -(-count // 2)
-    radius, angle = uniform(source, 2, half)
-    radius, angle = np.sqrt(-2 * np.log(radius)), 2 * np.pi * angle
-    return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count].reshape(shape)
-
-
-def rounded_normal(source: Masks, deviation: float, *shape: int) -> Ring:
-    """round(N(0, σ²)) as elements of the field.
-
-    Added to integers it is the rounding of integers + N(0, σ²): what a Gaussian mechanism guarantees holds unchanged.
-    """
-    return reduce(np.rint(deviation * normal(source, *shape)).astype(np.int64))
+from veracausa.discovery.privacy.mechanism import uniform
 
 
 def laplace_part(source: Masks, scale: float, holders: int, *shape: int) -> Array:
@@ -115,3 +91,15 @@ def statement(rule: LaplaceHeuristic, parties: int) -> dict[str, object]:
     """What a record says of it."""
     scale = published_scale(rule.epsilon, parties) if rule.rule == "published" else 1 / rule.epsilon
     return {"mechanism": f"laplace, {rule.rule}", "guarantee": LABEL, "scale": scale}
+
+
+class LaplaceHeuristic(BaseModel):
+    """The published noise on strengths. A heuristic: it gives no guarantee."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    epsilon: float = Field(128.0, gt=0)
+    """b = 1/ε: one entry, one look, and as if one row could change a strength by 1 at most, which nobody has shown."""
+    rule: Literal["published", "sum"] = "published"
+    """published: every party's Laplace noise, b scaled by the root of the number of parties, on the strengths in the
+    acyclicity term. sum: parts on the shares of squared strengths that make one Laplace(b), which nobody knows."""

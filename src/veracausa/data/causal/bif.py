@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from veracausa.discovery.graphs import topological_order
+from veracausa.data.causal import topological_order
 from veracausa.errors import InputError
 
 _VARIABLE = re.compile(r"variable\s+(\S+)\s*\{\s*type\s+discrete\s*\[\s*\d+\s*\]\s*\{([^}]*)\}\s*;")

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from veracausa.arrays import Array
+from veracausa.arrays import Array, Mask
 from veracausa.errors import InputError
 
 Missing = Literal["median", "drop", "refuse"]
@@ -157,3 +157,21 @@ def _dependent(columns: Array) -> list[int]:
         elif basis.shape[1] < len(columns):
             basis = np.column_stack([basis, rest / left])
     return found
+
+
+@dataclass(frozen=True)
+class PreparedTable:
+    """What a fit is made of: columns that are ready, in one order, and what is known of them."""
+
+    train: Array
+    """(n, d)"""
+    held_out: Array
+    names: tuple[str, ...]
+    binary: Mask
+    required: Mask
+    forbidden: Mask
+
+    def resampled(self, rng: np.random.Generator) -> PreparedTable:
+        """As many rows, drawn with replacement; a held-out row is never trained on."""
+        train, held_out = (rows[rng.integers(0, len(rows), len(rows))] for rows in (self.train, self.held_out))
+        return PreparedTable(train, held_out, self.names, self.binary, self.required, self.forbidden)

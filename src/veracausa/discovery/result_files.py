@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from veracausa.data.causal import CausalData
-from veracausa.data.causal_parties import owners
+from veracausa.data.causal.parties import owners
 from veracausa.discovery.base import CausalDiscovery
-from veracausa.discovery.edges import COLUMNS, edge_rows, revealed
-from veracausa.discovery.graphs import is_acyclic
+from veracausa.discovery.graphs import COLUMNS, edge_rows, is_acyclic, revealed
 from veracausa.discovery.job import DiscoveryJob
 from veracausa.discovery.methods.vfedcd.diagnostics import FIGURES
 from veracausa.discovery.methods.vfedcd.estimator import ONE_PARTY
@@ -43,9 +42,9 @@ def write_found(
     atomic_write(path / "edges.csv", _csv(COLUMNS, ([row[column] for column in COLUMNS] for row in rows)))
     strengths = ([name, *map(float, row)] for name, row in zip(names, method.strengths_, strict=True))
     atomic_write(path / "strengths.csv", _csv(("cause", *names), strengths))
-    for party, told in revealed(rows, tuple(parties), getattr(method, "reveal", "all")).items():
+    for party, own in revealed(rows, tuple(parties), getattr(method, "reveal", "all")).items():
         (path / "parties" / party).mkdir(parents=True, exist_ok=True)
-        table = _csv(COLUMNS, ([row[column] for column in COLUMNS] for row in told))
+        table = _csv(COLUMNS, ([row[column] for column in COLUMNS] for row in own))
         atomic_write(path / "parties" / party / "edges.csv", table)
     graph = method.causal_graph_
     buffer = io.BytesIO()

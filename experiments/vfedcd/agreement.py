@@ -18,10 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veracausa.data.causal.synthetic import SyntheticOptions, synthetic
-from veracausa.discovery.engines.centralized import CentralizedVFedCD
+from veracausa.discovery.engines.centralized import CentralizedVFedCD, Searches
 from veracausa.discovery.engines.shares.plaintext_twin import discover_plaintext
 from veracausa.discovery.graphs import greedy_cut
-from veracausa.discovery.methods.vfedcd.searches import Searches
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.metrics.graphs import graph_scores
 from veracausa.runs.atomic import atomic_write
