@@ -16,8 +16,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import veracausa
-from veracausa.audit.run import audit_run, strength_check
-from veracausa.audit.samples import choose, column_groups
+from veracausa.audit.evaluation import choose, column_groups
+from veracausa.audit.job import audit_run, strength_check
 from veracausa.audit.usefulness import Whole
 from veracausa.cli.main import app
 from veracausa.data.load import load

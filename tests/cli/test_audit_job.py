@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 
 import veracausa
 from veracausa.attacks import attacks
-from veracausa.attacks.base import AdversaryView, Attack, Grant
-from veracausa.audit.run import audit_run
-from veracausa.audit.twin import defended_by, undefended
+from veracausa.attacks.base import AdversaryView, FeatureAttack, Grant
+from veracausa.audit.baseline import defended_by, undefended
+from veracausa.audit.job import audit_run
 from veracausa.cli.main import app
 from veracausa.config import load_job
 from veracausa.defenses import defenses
@@ -53,7 +53,7 @@ class Offset(Defense):
         return r + 3 * drawn[ids]
 
 
-class Mute(Attack):
+class Mute(FeatureAttack):
     """Guesses black, whatever it sees; fails on the way if it is told to."""
 
     needs = Grant.ARCHITECTURE
@@ -81,11 +81,11 @@ class Mute(Attack):
         return torch.zeros(len(payload), *self.shape)
 
 
-class Asking(Attack):
+class Asking(FeatureAttack):
     needs = Grant.QUERIES
 
 
-class Sitting(Attack):
+class Sitting(FeatureAttack):
     """Must be there while the victim trains; guesses black."""
 
     live = True

@@ -177,9 +177,9 @@ def test_attacks_say_what_they_need_and_refuse_what_they_cannot_read() -> None:
 def test_an_audit_accepts_and_refuses_as_the_matrix_says(
     name: str, kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from veracausa.audit import live_training as sitting_in
-    from veracausa.audit import own_site
-    from veracausa.audit import run as auditing
+    from veracausa.audit import job as auditing
+    from veracausa.audit import job as own_site
+    from veracausa.audit import live as sitting_in
 
     job, data = defended.made("none", defended.Condition(job={"transcript": {"record": True}}), kind)
     job = job.model_copy(update={"checkpoints": job.checkpoints.model_copy(update={"moments": (0.0, 0.5)})})

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from veracausa.attacks.live.view import LiveAttack
+from veracausa.attacks.base import LiveAttack
 from veracausa.models.cuda_graph import capture, reset_optimizer_state
 from veracausa.models.dropout import bind_dropout
 from veracausa.seeding import drawing_from

@@ -76,7 +76,7 @@ def _registry(kind: What) -> Registry[Any]:
 
         return attacks
     if kind is What.label_attacks:
-        from veracausa.attacks.labels import label_attacks
+        from veracausa.attacks import label_attacks
 
         return label_attacks
     from veracausa.defenses import defenses

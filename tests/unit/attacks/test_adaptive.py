@@ -11,13 +11,12 @@ from torch import Tensor
 
 import toy_federation as toys
 from veracausa.attacks.base import AdversaryView, Exchange, Grant
-from veracausa.attacks.history import aligned, averaged, nearest_payloads
 from veracausa.attacks.methods.features.averaging import Averaging, AveragingOptions
 from veracausa.attacks.methods.features.differencing import Differencing, DifferencingOptions, differences
 from veracausa.attacks.methods.features.inverse import InverseNetwork, InverseOptions
 from veracausa.attacks.methods.features.mismatch import Mismatch, MismatchOptions, late_from_early
 from veracausa.attacks.methods.features.norm_inflation import NormInflation, NormInflationOptions, lengthening
-from veracausa.attacks.transcript import Head, Transcript, TranscriptWriter
+from veracausa.attacks.transcript import Head, Transcript, TranscriptWriter, aligned, averaged, nearest_payloads
 from veracausa.errors import InputError
 from veracausa.metrics.leakage import leakage
 

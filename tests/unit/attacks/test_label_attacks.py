@@ -8,14 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from veracausa.attacks import attacks
+from veracausa.attacks import attacks, label_attacks
 from veracausa.attacks.base import Grant
-from veracausa.attacks.labels import label_attacks
-from veracausa.attacks.labels.base import LabelAttack, PassiveView
-from veracausa.attacks.labels.gradient_record import GradientRecord, GradientRecorder, recording
-from veracausa.attacks.methods.labels.gradient_direction import spread_passes
+from veracausa.attacks.gradient_record import GradientRecord, GradientRecorder, recording, spread_passes
+from veracausa.attacks.labels import LabelAttack, PassiveView
 from veracausa.attacks.methods.labels.model_completion import principal_components, surest
-from veracausa.audit.label_score import score_labels
+from veracausa.audit.labels import score_labels
 from veracausa.defenses.methods.none import Undefended
 from veracausa.errors import InputError
 from veracausa.registry import Options

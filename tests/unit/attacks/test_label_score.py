@@ -9,9 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from veracausa.attacks.labels.base import LabelGuess
-from veracausa.attacks.labels.clusters import best_cut, spherical_k_means
-from veracausa.audit.label_score import advantage, best_assignment, majority_prior, score_labels
+from veracausa.attacks.labels import LabelGuess, best_assignment, best_cut, spherical_k_means
+from veracausa.audit.labels import advantage, majority_prior, score_labels
 
 
 def rng(seed: int = 0) -> torch.Generator:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
+from veracausa.attacks.labelled import LabelCode, LabelledDecoder
 
 from veracausa.attacks.base import AdversaryView, Grant
 from veracausa.attacks.fitting import LinearReader
-from veracausa.attacks.labelled import LabelCode, LabelledDecoder
 from veracausa.attacks.methods.features.inverse import InverseNetwork, InverseOptions
 from veracausa.metrics.leakage import blind_guesses, blind_mse
 

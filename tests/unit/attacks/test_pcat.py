@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from live_toy import CLASSES, LiveToy, Scrambled, rng
-from veracausa.attacks.base import AdversaryView, Grant
-from veracausa.attacks.live.view import LiveView
+from veracausa.attacks.base import AdversaryView, Grant, LiveView
 from veracausa.attacks.methods.features.pcat import PCAT, PCATOptions
 from veracausa.errors import InputError
 from veracausa.runs.store import deserialize_state, same, serialize_state

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veracausa.audit.discovery.measure import measured
-from veracausa.audit.discovery.mpc import ATTACKS, strong_scenes, train_strong
+from veracausa.audit.column_scores import measured
+from veracausa.audit.discovery_views import ATTACKS, strong_scenes, train_strong
 from veracausa.discovery.engines.centralized import CentralizedVFedCD
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.discovery.privacy.countermeasures import mixing

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veracausa.attacks.columns import feature_attacks
-from veracausa.attacks.columns.base import Candidates, ColumnGrant, Opened, View
-from veracausa.audit.discovery.score import ColumnScore, best_own, random_guess, scored
+from veracausa.attacks import column_attacks
+from veracausa.attacks.columns import Candidates, Grant, Opened, View
+from veracausa.audit.column_scores import ColumnScore, best_own, random_guess, scored
 from veracausa.errors import InputError
 
 N, COLUMNS, TARGETS, H = 200, 3, 3, 4
@@ -31,7 +31,7 @@ def view(x: np.ndarray, mixed: np.ndarray, noise: float = 0.0, **given: Any) -> 
     still = [x @ mixed.reshape(COLUMNS, -1) + noise * rng.standard_normal((len(x), TARGETS * H)) for _ in range(200)]
     return View(
         **{
-            "grants": ~ColumnGrant.NONE,
+            "grants": ~Grant.NONE,
             "columns": COLUMNS,
             "own": rng.standard_normal((len(x), 2)),
             "last": still[0].reshape(shape),
@@ -45,7 +45,7 @@ def view(x: np.ndarray, mixed: np.ndarray, noise: float = 0.0, **given: Any) -> 
 
 def attacked(name: str, seen: View, x: np.ndarray) -> ColumnScore:
     few = {"restarts": 2, "turns": 20} if name in ("unsplit", "norm_aware", "norm_averaging") else {}
-    attack = feature_attacks.get(name)(feature_attacks.options(name)(name=name, **few))
+    attack = column_attacks.get(name)(column_attacks.options(name)(name=name, **few))
     guess = attack.read(seen)
     assert guess is not None
     return scored(guess, x)
@@ -62,7 +62,7 @@ def weights(rng: np.random.Generator) -> np.ndarray:
 
 
 def test_an_attack_is_refused_what_it_is_not_granted(rng: np.random.Generator, weights: np.ndarray) -> None:
-    seen = view(columns(rng), weights, grants=ColumnGrant.NONE)
+    seen = view(columns(rng), weights, grants=Grant.NONE)
     with pytest.raises(InputError, match="known rows"):
         attacked("known_rows", seen, columns(rng))
 
@@ -164,7 +164,7 @@ def test_with_the_validators_weights_columns_are_solved_for(rng: np.random.Gener
     assert attacked("party_and_validator", view(x, weights, looked=(first, batches)), x).mean > 0.9999
     other = 0.05 * rng.standard_normal(first.shape)
     assert attacked("party_and_validator", view(x, weights, looked=(other, batches)), x).mean < 0.9
-    attack = feature_attacks.get("party_and_validator")(feature_attacks.options("party_and_validator")(name=""))
+    attack = column_attacks.get("party_and_validator")(column_attacks.options("party_and_validator")(name=""))
     assert attack.read(view(x, weights)) is None  # mode M2: it was sent none
 
 

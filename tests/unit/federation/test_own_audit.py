@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from veracausa.audit.run import audit_run
+from veracausa.audit.job import audit_run
 from veracausa.errors import InputError
 from veracausa.runs.folder import Run
 
