@@ -32,7 +32,8 @@ class FederationInfo:
 class ActivePartyHook:
     """The one that changes nothing, and the base of the others.
 
-    In every exchange: `on_payloads`, then `on_gradient` for each passive party, then `on_step_end` when all gradients are on their way.
+    In every exchange: `on_payloads`, then `on_gradient` for each passive party, then `on_step_end` when all gradients
+    are on their way.
     """
 
     def begin(self, meeting: FederationInfo) -> None:

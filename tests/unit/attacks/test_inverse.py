@@ -12,7 +12,8 @@ from torch import Tensor
 from veracausa.attacks import attacks
 from veracausa.attacks.base import AdversaryView, Grant
 from veracausa.attacks.fitting import batch_size, kept_as, one_cycle, reconstruction_loss
-from veracausa.attacks.methods.features.inverse import InverseNetwork, InverseOptions, linear_is_affordable
+from veracausa.attacks.decoding import linear_is_affordable
+from veracausa.attacks.methods.features.inverse import InverseNetwork, InverseOptions
 from veracausa.errors import InputError, RunError
 from veracausa.metrics.leakage import blind_guesses, blind_mse, leakage, table_leakage
 from veracausa.models.input_scaling import RobustInputScaling

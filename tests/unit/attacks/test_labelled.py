@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
-from veracausa.attacks.labelled import LabelCode, LabelledDecoder
+from veracausa.attacks.decoding import LabelCode, LabelledDecoder
 
 from veracausa.attacks.base import AdversaryView, Grant
 from veracausa.attacks.fitting import LinearReader
