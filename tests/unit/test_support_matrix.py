@@ -12,6 +12,7 @@ import torch
 from typer.testing import CliRunner
 
 from veracausa.attacks import attacks
+from veracausa.audit.settings import AuditSettings
 from veracausa.cli.main import app
 from veracausa.data.vertical import VerticalDataset
 from veracausa.defenses import defenses
@@ -190,7 +191,7 @@ def test_an_audit_accepts_and_refuses_as_the_matrix_says(
     small = {"epochs": 1, "channels": 4, "blocks": 0, "main": 1, "steps": 2, "batch_size": 4, "reading_epochs": 1}
     given = [f"{name}.{setting}={value}" for setting, value in small.items() if setting in known]
     try:
-        auditing.audit_run(run, [name], 8, 4, given, ["passive_1"])
+        auditing.audit_run(run, AuditSettings([name], given, 8, 4, ["passive_1"]))
         happened = ""
     except VeracausaError as error:
         happened = str(error)

@@ -57,9 +57,9 @@ class NotGranted(InputError, AttributeError):
 _ABSENT: Any = object()
 
 
-def granted(*ways: Grant) -> Any:
-    """A field of a view that exists with each of these grants."""
-    return field(default=_ABSENT, metadata={"ways": ways})
+def granted(*ways: Grant, optional: bool = False) -> Any:
+    """A field of a view that exists with each of these grants; `optional`: where there is something to give."""
+    return field(default=_ABSENT, metadata={"ways": ways, "optional": optional})
 
 
 def recorded(what: str) -> Any:
@@ -94,6 +94,14 @@ class View:
         if any(way in self.grants for way in about["ways"]):
             return f"the attack reads `{name}`; its view grants {ways} and was made without it"
         return f"the attack reads `{name}` without the grant for it: {ways}"
+
+    def check(self, needs: Grant) -> None:
+        """Refuse a view that was made without something that it grants, as far as somebody needs it."""
+        for each in fields(self):
+            ways = each.metadata.get("ways", ())
+            wanted = any(way in needs for way in ways) and not each.metadata["optional"]
+            if wanted and vars(self)[each.name] is _ABSENT:
+                raise NotGranted(self._why_not(each.name))
 
     def replaced(self, **changes: Any) -> Self:
         """The same view with some fields changed."""
@@ -131,6 +139,7 @@ class Attack(Generic[V]):
         if missing := self.needs & ~view.grants:
             words = ", ".join(missing.words)
             raise InputError(f"{self.kind} {self.options.name!r} needs {words}, which it is not granted")
+        view.check(self.needs)
 
     def notes(self) -> Mapping[str, float]:
         """A few numbers that say how the attack itself went, for the record."""
@@ -175,7 +184,7 @@ class AdversaryView(View):
     redrawn: bool = False
     """Whether two calls of `oracle` differ: for noise that belongs to a row, too, since nobody knows the victims'."""
     progress: ProgressCallback = field(default=lambda share: None)
-    oracle_at: Mapping[str, Callable[[], Tensor]] = granted(Grant.WEIGHTS | Grant.DEFENSE)
+    oracle_at: Mapping[str, Callable[[], Tensor]] = granted(Grant.WEIGHTS | Grant.DEFENSE, optional=True)
     """As `oracle`, at snapshots of the training, by their names in the transcript, in order."""
 
 

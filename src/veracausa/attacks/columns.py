@@ -70,7 +70,7 @@ class ColumnView(View):
     """(columns, targets·h): the weights before the first batch."""
     known: tuple[NDArray[np.int64], Array] = granted(Grant.KNOWN_ROWS)
     """Rows by place, and the source's values there."""
-    looked: tuple[Array, tuple[Opened, ...]] = granted(Grant.VALIDATOR)
+    looked: tuple[Array, tuple[Opened, ...]] = granted(Grant.VALIDATOR, optional=True)
     """The weights as the validator of mode M1 saw them first, and the batches after that; in mode M2 it sees strengths
     only, and a view has none."""
 

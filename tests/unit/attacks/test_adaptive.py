@@ -63,6 +63,8 @@ def view(oracle: Callable[[], Tensor], **changed) -> AdversaryView:
         "device": torch.device("cpu"),
         "auxiliary": auxiliary,
         "oracle": oracle,
+        "transmit": oracle,
+        "defense": oracle,
     }
     return AdversaryView(**{**settings, **changed})
 
@@ -212,7 +214,7 @@ def test_an_inflated_victim_is_read_by_the_inverse_network() -> None:
     toy.train(attack, 5)
     with torch.no_grad():
         known = toy.bottoms[toys.VICTIM](toy.spare[toys.VICTIM])
-    attack.read_with(toy.view(oracle=lambda: known))
+    attack.read_with(toy.view(oracle=lambda: known, transmit=torch.clone, defense=torch.clone))
     assert toy.leaked(attack.reconstruct(toy.payloads(), torch.arange(toy.count))) > 0.8
     restored = NormInflation(NormInflationOptions(name="norm_inflation", **SMALL))
     restored.begin(toy.view(grants=Grant.TAMPER))

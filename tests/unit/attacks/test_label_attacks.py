@@ -195,7 +195,7 @@ def test_rows_that_were_never_seen_count_as_common(tmp_path: Path) -> None:
 def test_what_a_view_lacks_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="labelled auxiliary"):
         begun("model_completion", 2)
-    with pytest.raises(InputError, match="payloads and a few known labels"):
+    with pytest.raises(InputError, match="known_ids"):
         begun("model_completion", 2, grants=Grant.LABELLED_AUXILIARY)
     with pytest.raises(InputError, match="outside the 3 payloads"):
         begun("model_completion", 2, (torch.tensor([3]), torch.tensor([0])), payloads=torch.zeros(3, 2))
@@ -204,12 +204,12 @@ def test_what_a_view_lacks_is_named(tmp_path: Path) -> None:
     for name in ("gradient_norm", "gradient_direction"):
         with pytest.raises(InputError, match="record them"):
             begun(name, 2)
-    with pytest.raises(InputError, match="2 classes apart, not 3"):
-        begun("gradient_norm", 3)
-    with pytest.raises(InputError, match="at least 2 classes"):
-        begun("gradient_direction", 0)
     recorder = GradientRecorder(tmp_path)
     recorder.add(0, torch.arange(2), torch.randn(2, 4))
+    with pytest.raises(InputError, match="2 classes apart, not 3"):
+        begun("gradient_norm", 3, gradients=recorder.finish())
+    with pytest.raises(InputError, match="at least 2 classes"):
+        begun("gradient_direction", 0)
     with pytest.raises(InputError, match="fewer rows than the 3 classes"):
         begun("gradient_direction", 3, gradients=recorder.finish())
 

@@ -84,10 +84,11 @@ def test_a_view_that_lacks_something_is_refused(lacking):
         "device": torch.device("cpu"),
         "classes": CLASSES,
     }
+    known = ("auxiliary", "auxiliary_labels", "labels", "bottom")
     view = (
-        AdversaryView(grants=~Grant.NONE, **settings)
+        AdversaryView(grants=~Grant.NONE, **settings, **{name: torch.zeros(2) for name in known})
         if lacking == "view"
-        else LiveView(grants=Grant.ARCHITECTURE, **settings)
+        else LiveView(grants=Grant.ARCHITECTURE, predict=lambda payloads, numbers=None: torch.zeros(1), **settings)
     )
     with pytest.raises(InputError, match="live attack" if lacking == "view" else "labelled auxiliary"):
         pcat().begin(view)
