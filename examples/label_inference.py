@@ -1,7 +1,7 @@
 """What a passive party learns of the labels from the gradients it gets back."""
 
-from veracausa.attacks.labels.returned import GradientsReturned
-from veracausa.audit.label_inference import infer_labels
+from veracausa.audit.labels import infer_labels
+from veracausa.training.recorders import GradientsReturned
 from veracausa.training.train import train
 
 job = {

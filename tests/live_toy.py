@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from veracausa.attacks.base import Exchange, Grant
-from veracausa.attacks.live.view import LiveAttack, LiveView
+from veracausa.attacks.base import Exchange, Grant, LiveAttack, LiveView
 from veracausa.metrics.leakage import blind_guesses, blind_mse, leakage
 from veracausa.models.runner import eval_mode
 from veracausa.seeding import drawing_from

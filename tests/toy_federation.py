@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from veracausa.attacks.base import Attack, Exchange, Grant
-from veracausa.attacks.live.view import LiveView
+from veracausa.attacks.base import Exchange, FeatureAttack, Grant, LiveView
 from veracausa.metrics.leakage import blind_guesses, blind_mse, leakage
 from veracausa.seeding import drawing_from
 
@@ -85,7 +84,7 @@ class Toy:
     def predict(self, payloads: Mapping[str, Tensor], numbers: Tensor | None = None) -> Tensor:
         return self.top(torch.cat([payloads[VICTIM], payloads[OTHER]], 1))
 
-    def train(self, attack: Attack, steps: int) -> None:
+    def train(self, attack: FeatureAttack, steps: int) -> None:
         """Exchanges as a live run makes them."""
         for step in range(steps):
             ids = torch.randperm(self.count, generator=self.draws)[:BATCH]

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from veracausa.attacks.methods.features.norm_inflation import NormInflationOptions
-from veracausa.audit.live import attacked_live
-from veracausa.audit.live_training import run_live
+from veracausa.audit.live import attacked_live, run_live
 from veracausa.config import load_job
 from veracausa.data.load import load
 from veracausa.runs import folder

@@ -76,8 +76,8 @@ class Event(TypedDict, total=False):
     seconds: float
     share: float
     """How much is done, between 0 and 1."""
-    twin: bool
-    """Whether it is about the undefended twin of an audited run."""
+    baseline: bool
+    """Whether it is about the undefended baseline of an audited run."""
 
     train: Mapping[str, float]
     validation: Mapping[str, float]

@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from veracausa.audit.gallery import Gallery
+from veracausa.audit.measure import Gallery
 from veracausa.report.run_page import write_report
 from veracausa.runs.folder import write_json
 

@@ -224,7 +224,7 @@ def test_an_invitation(name, here, capsys, monkeypatch):
 
 def test_a_folder_that_vouches_for_itself_is_not_audited(here, trained):
     """A party.toml speaks for the member in `federation` alone: beside a run folder that was sent, it was sent too."""
-    from veracausa.audit.own_site import data_of
+    from veracausa.audit.job import data_of
 
     Path("site").mkdir()
     shutil.copytree(trained, "site/run")

@@ -16,8 +16,9 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import veracausa
-from veracausa.audit.run import audit_run, strength_check
-from veracausa.audit.samples import choose, column_groups
+from veracausa.audit.evaluation import choose, column_groups
+from veracausa.audit.job import audit_run, strength_check
+from veracausa.audit.settings import AuditSettings
 from veracausa.audit.usefulness import Whole
 from veracausa.cli.main import app
 from veracausa.data.load import load
@@ -145,7 +146,9 @@ def test_it_prints_a_table_and_a_sentence(run: Path) -> None:
 
 
 def test_the_same_audit_again_gives_the_same_figure(run: Path) -> None:
-    first, second = (audit_run(Run(run), victims=20, overrides=QUICK, parties=["passive_1"]) for _ in range(2))
+    first, second = (
+        audit_run(Run(run), AuditSettings(victims=20, overrides=QUICK, parties=["passive_1"])) for _ in range(2)
+    )
     assert first["strongest"] == second["strongest"]
 
 
@@ -164,7 +167,7 @@ def test_doubling_says_whether_the_figure_has_settled(run: Path) -> None:
 def test_a_map_that_changes_from_batch_to_batch_is_read_all_the_same(tmp_path: Path) -> None:
     run = veracausa.train({**DIGITS, "defense": {"name": "scaled_by_batch"}}, tmp_path / "run")
     settings = (*QUICK, "inverse.epochs=6")
-    found = audit_run(run, victims=200, overrides=settings, parties=["passive_1"])
+    found = audit_run(run, AuditSettings(victims=200, overrides=settings, parties=["passive_1"]))
     assert found["strongest"]["leakage"] > 0.4
 
 
@@ -172,7 +175,8 @@ def test_a_map_that_changes_from_batch_to_batch_is_read_all_the_same(tmp_path: P
 def test_noise_alone_leaks_nothing(tmp_path: Path) -> None:
     job = {**DIGITS, "defense": {"name": "noise_alone"}}
     run = veracausa.train(job, tmp_path / "run")
-    found = audit_run(run, victims=200, overrides=(*QUICK, "inverse.average=2"), parties=["passive_1"])
+    overrides = (*QUICK, "inverse.average=2")
+    found = audit_run(run, AuditSettings(victims=200, overrides=overrides, parties=["passive_1"]))
     party = found["attacks"]["inverse"]["parties"]["passive_1"]
     assert found["strongest"]["leakage"] < 0.05
     assert party["payloads_averaged"] == 2
@@ -194,7 +198,7 @@ def test_a_table_is_measured_by_its_columns(tmp_path: Path) -> None:
         "checkpoints": {"moments": [0]},
     }
     run = veracausa.train({**job, "training": {"epochs": 2, "batch_size": 128}}, tmp_path / "run")
-    found = audit_run(run, overrides=("inverse.epochs=10", "inverse.channels=16"))
+    found = audit_run(run, AuditSettings(overrides=("inverse.epochs=10", "inverse.channels=16")))
     entry = found["attacks"]["inverse"]
     assert entry["leakage"] > 0.5
     assert "ssim" not in entry

@@ -16,9 +16,10 @@ from typer.testing import CliRunner
 
 import veracausa
 from veracausa.attacks import attacks
-from veracausa.attacks.base import AdversaryView, Attack, Grant
-from veracausa.audit.run import audit_run
-from veracausa.audit.twin import defended_by, undefended
+from veracausa.attacks.base import AdversaryView, FeatureAttack, Grant
+from veracausa.audit.baseline import defended_by, undefended
+from veracausa.audit.job import audit_run
+from veracausa.audit.settings import AuditSettings
 from veracausa.cli.main import app
 from veracausa.config import load_job
 from veracausa.defenses import defenses
@@ -53,7 +54,7 @@ class Offset(Defense):
         return r + 3 * drawn[ids]
 
 
-class Mute(Attack):
+class Mute(FeatureAttack):
     """Guesses black, whatever it sees; fails on the way if it is told to."""
 
     needs = Grant.ARCHITECTURE
@@ -81,11 +82,11 @@ class Mute(Attack):
         return torch.zeros(len(payload), *self.shape)
 
 
-class Asking(Attack):
+class Asking(FeatureAttack):
     needs = Grant.QUERIES
 
 
-class Sitting(Attack):
+class Sitting(FeatureAttack):
     """Must be there while the victim trains; guesses black."""
 
     live = True
@@ -196,7 +197,9 @@ def test_a_broken_audit_keeps_what_was_finished_and_goes_on(tmp_path: Path, monk
         JOB, ["inverse", "mute"], out, resume=True, overrides=QUICK, observer=events.append, **ASKED
     )
     assert run.path == out
-    done = [(event["attack"], event["twin"]) for event in events if event["event"] == "attack" and not event["share"]]
+    done = [
+        (event["attack"], event["baseline"]) for event in events if event["event"] == "attack" and not event["share"]
+    ]
     # The twin was attacked first; its inverse was finished, and nothing was trained again.
     assert ("inverse", True) not in done
     assert {("mute", True), ("inverse", False), ("mute", False)} == set(done)
@@ -224,7 +227,7 @@ def test_audits_of_several_defenses_share_one_twin(tmp_path: Path) -> None:
     )
     events: list[Any] = []
     run = veracausa.audit_job(JOB, ["mute"], tmp_path / "1", twin=plain.path, observer=events.append, **ASKED)
-    assert not [event for event in events if event.get("twin")]
+    assert not [event for event in events if event.get("baseline")]
     assert not (run.path / "twin").exists()
     assert run.summary["attacks"]["mute"]["undefended"] == {
         "leakage": 0,
@@ -269,7 +272,7 @@ def test_differencing_reads_a_finished_run_through_noise_that_is_fixed_for_an_id
     run = veracausa.train(job, tmp_path / "run")
     told = ("epochs=4", "channels=8", "labels=false")  # of the payload alone
     small = [f"{name}.{setting}" for name in ("inverse", "differencing") for setting in told]
-    found = audit_run(run, ["inverse", "differencing"], overrides=small, **ASKED)["attacks"]
+    found = audit_run(run, AuditSettings(["inverse", "differencing"], small, **ASKED))["attacks"]
     # Both read the last model: over the training the inverse network has four chances.
     assert found["inverse"]["end"]["leakage"] < 0.02 < 0.4 < found["differencing"]["leakage"]
 

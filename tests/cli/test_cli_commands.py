@@ -14,8 +14,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import veracausa
+from veracausa.audit.baseline import defended_by
 from veracausa.audit.settings import attack_options, check_grants, quick_overrides
-from veracausa.audit.twin import defended_by
 from veracausa.cli import demo, doctor, init
 from veracausa.cli.main import app
 from veracausa.cli.progress import ProgressDisplay

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from veracausa.attacks import attacks
-from veracausa.attacks.labels import label_attacks
+from veracausa.attacks import attacks, label_attacks
 from veracausa.data.options import DataOptions
 from veracausa.data.sources import datasets
 from veracausa.defenses import defenses

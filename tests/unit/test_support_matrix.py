@@ -12,6 +12,7 @@ import torch
 from typer.testing import CliRunner
 
 from veracausa.attacks import attacks
+from veracausa.audit.settings import AuditSettings
 from veracausa.cli.main import app
 from veracausa.data.vertical import VerticalDataset
 from veracausa.defenses import defenses
@@ -177,9 +178,9 @@ def test_attacks_say_what_they_need_and_refuse_what_they_cannot_read() -> None:
 def test_an_audit_accepts_and_refuses_as_the_matrix_says(
     name: str, kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from veracausa.audit import live_training as sitting_in
-    from veracausa.audit import own_site
-    from veracausa.audit import run as auditing
+    from veracausa.audit import job as auditing
+    from veracausa.audit import job as own_site
+    from veracausa.audit import live as sitting_in
 
     job, data = defended.made("none", defended.Condition(job={"transcript": {"record": True}}), kind)
     job = job.model_copy(update={"checkpoints": job.checkpoints.model_copy(update={"moments": (0.0, 0.5)})})
@@ -190,7 +191,7 @@ def test_an_audit_accepts_and_refuses_as_the_matrix_says(
     small = {"epochs": 1, "channels": 4, "blocks": 0, "main": 1, "steps": 2, "batch_size": 4, "reading_epochs": 1}
     given = [f"{name}.{setting}={value}" for setting, value in small.items() if setting in known]
     try:
-        auditing.audit_run(run, [name], 8, 4, given, ["passive_1"])
+        auditing.audit_run(run, AuditSettings([name], given, 8, 4, ["passive_1"]))
         happened = ""
     except VeracausaError as error:
         happened = str(error)

@@ -1,8 +1,29 @@
-"""Attacks: what a curious partner reads out of what it receives."""
+"""Attacks: what a curious partner reads out of what it receives.
 
-from collections.abc import Callable
-from typing import Any
+There are three surfaces: the rows behind payloads, the labels behind gradients, and the columns behind the features
+of a discovery. `methods/` has one file an attack or a family of attacks; what they share lies here, beside it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from veracausa.registry import Registry
 
-attacks: Registry[Callable[..., Any]] = Registry("attack", "veracausa.attacks", "veracausa.attacks.methods.features")
+if TYPE_CHECKING:
+    from veracausa.attacks.base import FeatureAttack
+    from veracausa.attacks.columns import ColumnAttack
+    from veracausa.attacks.labels import LabelAttack
+
+attacks: Registry[type[FeatureAttack]] = Registry("attack", "veracausa.attacks", "veracausa.attacks.methods.features")
+label_attacks: Registry[type[LabelAttack]] = Registry(
+    "label attack", "veracausa.label_attacks", "veracausa.attacks.methods.labels"
+)
+column_attacks: Registry[type[ColumnAttack]] = Registry(
+    "attack on features",
+    "veracausa.column_attacks",
+    "veracausa.attacks.methods.columns",
+    old_groups=("veracausa.discovery.audit.attacks",),
+)
+
+__all__ = ["attacks", "column_attacks", "label_attacks"]

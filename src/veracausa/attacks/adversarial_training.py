@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from veracausa.attacks.live.view import LiveAttack
+from veracausa.attacks.base import LiveAttack
 from veracausa.models.layers import bind_dropout
 from veracausa.models.runner import capture, reset_optimizer_state
 from veracausa.seeding import drawing_from

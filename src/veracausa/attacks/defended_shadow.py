@@ -13,7 +13,6 @@ from torch.nn import functional as F
 from veracausa.attacks.base import AdversaryView
 from veracausa.data.vertical import Part
 from veracausa.defenses.protocols import Advances, Learns, Prepares, resampling
-from veracausa.errors import InputError
 from veracausa.seeding import drawing_from
 
 _HEAD_LR = 1e-3
@@ -27,8 +26,6 @@ class DefendedShadow:
     """
 
     def __init__(self, view: AdversaryView, model: nn.Module, batch: int) -> None:
-        if view.defense is None or view.auxiliary is None:
-            raise InputError("a shadow behind the victim's defense needs that defense and auxiliary rows")
         batch = view.batch_size or batch
         self.rows, self.rng, self.batch = (
             view.auxiliary.to(view.device),
@@ -49,9 +46,9 @@ class DefendedShadow:
     def _rehearse(self, view: AdversaryView, shadow: nn.Module) -> None:
         """As many exchanges as the victim had, with the gradient of a classifier of the attacker's own."""
         training = shadow.training
-        people = len(view.labels) if view.labels is not None else len(self.rows)
+        people = len(view.labels) if hasattr(view, "labels") else len(self.rows)
         exchanges = view.epochs * -(-people // (view.batch_size or self.batch))
-        targets = None if view.auxiliary_labels is None else view.auxiliary_labels.to(self.rows.device)
+        targets = view.auxiliary_labels.to(self.rows.device) if hasattr(view, "auxiliary_labels") else None
         with drawing_from(self.rng):
             head = nn.Sequential(nn.Flatten(), nn.Linear(math.prod(view.payload_shape), max(1, view.classes)))
         head = head.to(self.rows.device)

@@ -1,23 +1,38 @@
-"""From a job to an audited run: train it and its undefended twin, attack both, write the report."""
+"""The audit of a trained model: train a job and its undefended baseline, or take a finished run, and attack both.
+
+`audit_job` begins with a job, `audit_run` with a finished run. Of a run across organisations a passive party can audit
+its own half at home.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from veracausa.attacks import attacks as registered
-from veracausa.attacks.labels.returned import GradientsReturned
-from veracausa.audit.run import audit_run
-from veracausa.audit.settings import REMEMBERING, SNAPSHOTS, attack_options, check_grants, quick_overrides
-from veracausa.audit.twin import check_twin, defended_by, undefended
+from veracausa.audit.baseline import FOLDER, baseline_of, check_baseline, defended_by, point_at_baseline, undefended
+from veracausa.audit.evaluation import AttackEvaluation, AttackOutcome, choose
+from veracausa.audit.labels import attack_labels
+from veracausa.audit.live import attacked_live
+from veracausa.audit.record import finished_attack, gather, write_attack
+from veracausa.audit.settings import RENAMED, SNAPSHOTS, AuditSettings, default_attacks
+from veracausa.audit.usefulness import measure_usefulness
+from veracausa.audit.victim import Victim
 from veracausa.config import Job, load_job
+from veracausa.data.load import load
+from veracausa.data.vertical import SPLITS, Part, PartyData, VerticalDataset
 from veracausa.errors import InputError
 from veracausa.events import Event, Observer
 from veracausa.models import require_allowed
 from veracausa.models.runner import choose_device
-from veracausa.report.audit_twin import FOLDER
-from veracausa.runs.folder import Run
+from veracausa.registry import Options
+from veracausa.runs.folder import Run, how_it_ended, locked, set_status
+from veracausa.runs.store import Store
+from veracausa.training.recorders import GradientsReturned
+from veracausa.training.split.program import Schema
 from veracausa.training.train import train
 
 _WIDTH = 256
@@ -29,78 +44,190 @@ def audit_job(
     attacks: Sequence[str] | None = None,
     out: str | Path | None = None,
     *,
-    resume: bool = False,
     overrides: Sequence[str] = (),
-    auxiliary: int = 4000,
-    victims: int = 2000,
-    parties: Sequence[str] | None = None,
-    double: bool = False,
-    quick: bool = False,
-    twin: str | Path | Run | None = None,
-    labels: bool = True,
+    resume: bool = False,
+    baseline: str | Path | Run | None = None,
     observer: Observer = lambda event: None,
     allow_model: str | None = None,
+    **settings: Any,
 ) -> Run:
-    """Train a job and its undefended twin, attack both, and measure what leaked. Returns the run, its report written.
+    """Train a job and its undefended baseline, attack both, measure what leaked; gives the run, its report written.
 
-    job: a job file, a mapping, or a `Job`.
-    attacks: their names. Default: `inverse`, with a GPU or `quick` also `unsplit`.
-    out: the run's folder. Default: `runs/NAME`, numbered if it is taken.
-    resume: keep what an earlier audit of the same job in `out` finished.
-    overrides: settings of the job (`training.epochs=5`) and of attacks (`inverse.epochs=20`).
-    auxiliary: how many test rows the attacker learns from, at most half of them.
-    victims: how many training rows to reconstruct, and as many test rows.
-    parties: whose payloads to attack. Default: all passive parties.
-    double: also train attackers with twice the epochs, until that hardly changes the figure.
-    quick: weaker attackers, for a look at tiny data.
-    twin: a finished undefended run of the same job, so that audits of several defenses share one. Default: one is
-    trained, in the run's folder `twin/`.
-    labels: also ask what passive parties learn of the labels from the gradients they get back.
-    observer: hears every `veracausa.events.Event`.
-    allow_model: the `package.module:factory` that may run.
+    Parameters
+    ----------
+    job
+        A job file, its settings as a mapping, or a `Job`.
+    attacks
+        Attacks by name; None: those that run by default, and each that a setting is given for.
+    out
+        The run's folder. The baseline lies in it, as `twin/`.
+    overrides
+        Settings of the job (`training.epochs=5`) and of attacks (`inverse.epochs=20`).
+    resume
+        Keep what an earlier audit of the same job in `out` finished.
+    baseline
+        A finished undefended run of the same job to compare with, so that audits of several defenses share one.
+    observer
+        Is told every event of the trainings and attacks.
+    allow_model
+        A model of one's own runs only if this names the same `package.module:factory`.
+    settings
+        Fields of `AuditSettings`: `auxiliary`, `victims`, `parties`, `until_converged`, `quick`, `labels`.
 
-    >>> run = veracausa.audit("job.toml", ["inverse"], "runs/mine")
-    >>> run.summary["verdict"]
+    Examples
+    --------
+    >>> run = veracausa.audit("job.toml", ["inverse"], "runs/mine", victims=500)  # doctest: +SKIP
+    >>> run.summary["verdict"]  # doctest: +SKIP
     """
+    settings = {RENAMED.get(name, name): value for name, value in settings.items()}
+    baseline = settings.pop("baseline", baseline)
     of_attacks = [override for override in overrides if _of_attack(override)]
-    settings = load_job(job, [override for override in overrides if override not in of_attacks], allow_model)
-    require_allowed(settings.model)
-    names = list(attacks) if attacks else default_attacks(settings, of_attacks, quick)
+    trained = load_job(job, [override for override in overrides if override not in of_attacks], allow_model)
+    require_allowed(trained.model)
+    quick = bool(settings.get("quick"))
+    names = list(attacks) if attacks else default_attacks(quick or on_gpu(trained), of_attacks)
+    asked = AuditSettings(names, of_attacks, **settings)
     # Everything that can be refused is refused before the training.
-    of_attacks = [*(quick_overrides(names) if quick else ()), *of_attacks]
-    check_grants(attack_options(names, of_attacks))
-    for party in parties or ():
-        if party not in settings.parties.passive:
-            raise InputError(f"{party!r} is no passive party (they are: {', '.join(settings.parties.passive)})")
-    shared = twin if twin is None or isinstance(twin, Run) else Run(twin, settings.model.allowed)
-    if shared is not None and defended_by(settings):
-        check_twin(settings, shared)
-    if not settings.checkpoints.moments:
-        checkpoints = settings.checkpoints.model_copy(update={"moments": SNAPSHOTS})
-        settings = settings.model_copy(update={"checkpoints": checkpoints})
-    if set(names) & set(REMEMBERING):
-        recorded = settings.transcript.model_copy(update={"record": True})
-        settings = settings.model_copy(update={"transcript": recorded})
-    gradients = GradientsReturned(parties, _WIDTH, epochs=settings.training.epochs) if labels else None
-    run = _trained(settings, out, resume, observer, gradients, twin=False)
+    asked.options()
+    for party in asked.parties or ():
+        if party not in trained.parties.passive:
+            raise InputError(f"{party!r} is no passive party (they are: {', '.join(trained.parties.passive)})")
+    shared = baseline if baseline is None or isinstance(baseline, Run) else Run(baseline, trained.model.allowed)
+    if shared is not None and defended_by(trained):
+        check_baseline(trained, shared)
+    trained = _recorded(trained, names)
+    gradients = GradientsReturned(asked.parties, _WIDTH, epochs=trained.training.epochs) if asked.labels else None
+    run = _trained(trained, out, resume, observer, gradients, baseline=False)
     run.report()  # an audit may take long, and the training has its page whatever becomes of it
-    if defended_by(settings) and shared is None:
-        _trained(undefended(settings), run.path / FOLDER, True, observer, gradients, twin=True)
-    audit_run(run, names, auxiliary, victims, of_attacks, parties, double, observer, resume, shared, labels)
+    if defended_by(trained) and shared is None:
+        _trained(undefended(trained), run.path / FOLDER, True, observer, gradients, baseline=True)
+    audit_run(run, asked, baseline=shared, resume=resume, observer=observer)
     run.report()
     return run
 
 
-def default_attacks(job: Job, overrides: Sequence[str] = (), quick: bool = False) -> list[str]:
-    """The inverse network; UnSplit too where it takes minutes at most; and every attack that a setting is given for."""
-    names = ["inverse"]
-    if quick or choose_device(job.runtime.device).type == "cuda":
-        names.append("unsplit")
-    return list(dict.fromkeys([*names, *(override.partition(".")[0].strip() for override in overrides)]))
+def audit_run(
+    run: Run,
+    settings: AuditSettings | None = None,
+    *,
+    baseline: Run | None = None,
+    resume: bool = False,
+    observer: Observer = lambda event: None,
+) -> dict[str, Any]:
+    """Attack the passive parties of a finished run; gives what it adds to the run's `summary.json`.
+
+    The attacker is the active party: it knows all labels, and the columns it holds itself. An attack that must be there
+    while the victim trains gets a training of its own, under `live/`. An undefended baseline in the run's folder is
+    attacked first, in the same way. With `resume`, an attack that the run has already, just as it is asked for, is not
+    repeated. `baseline` is another run to compare with, now and later: many runs can share one, whose finished attacks
+    are never repeated. An undefended run is its own baseline. Of a run across organisations a passive party can audit
+    its own half at home; its attacker then knows no labels.
+    """
+    settings = settings or AuditSettings()
+    options = settings.options()
+    if run.status.get("state") != "done" or not run.summary:
+        raise InputError(f"{run.path}: the run is not finished; {run.to_finish}, then audit it")
+    job = run.job
+    require_allowed(job.model)
+    alone = is_own_site(run, job)
+    parties = settings.parties_of(job, parties_here(run, job) if alone and not settings.parties else None)
+    plan = _Plan(settings, options, parties, data_of(run, job), alone)
+    if baseline is not None and defended_by(job):
+        check_baseline(job, baseline)
+        point_at_baseline(run.path, baseline.path)
+    beside = baseline_of(run)
+    with locked(run.path), _told(run, list(options)):
+        if beside is not None and beside.path != run.path:
+            plan.attack_baseline(beside, resume or baseline is not None, lambda e: observer({**e, "baseline": True}))
+        plan.attack(run, resume, lambda event: observer({**event, "baseline": False}))
+        return gather(run)
+
+
+def strength_check(run: Run, attack: str = "inverse", **settings: Any) -> dict[str, list[dict[str, float]]]:
+    """Party by party, the epochs tried and the leakage each gave: whether the attack is as strong as it must be."""
+    found = audit_run(run, AuditSettings((attack,), until_converged=True, **settings))
+    return {party: entry["strength"] for party, entry in found["attacks"][attack]["parties"].items()}
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is attacked and how: the same for a run and its baseline."""
+
+    settings: AuditSettings
+    options: Mapping[str, Options]
+    parties: list[str]
+    dataset: VerticalDataset
+    alone: bool
+    """At one party's own site nobody has the labels, nor the other half of the model."""
+
+    def attack_baseline(self, run: Run, resume: bool, observer: Observer) -> None:
+        """Attack it unless another audit did: then it is not even locked, so that several can look at it."""
+        if resume and all(finished_attack(run, name, self.asked(own)) for name, own in self.options.items()):
+            return
+        with locked(run.path):
+            replace(self, alone=False).attack(run, resume, observer)
+            gather(run)
+
+    def attack(self, run: Run, resume: bool, observer: Observer) -> None:
+        for name, options in self.options.items():
+            asked = self.asked(options)
+            if resume and finished_attack(run, name, asked):
+                continue
+            write_attack(run, options, asked, list(self._outcomes(run, options, observer)))
+            gather(run)  # what is finished stays, whatever happens to the next
+        if self.settings.labels and not self.alone:
+            attack_labels(run, self.dataset, self.parties, observer, resume)
+        if not self.alone:
+            measure_usefulness(run, self.dataset, resume)
+
+    def asked(self, options: Options) -> dict[str, Any]:
+        """What tells whether the same is asked for again."""
+        settings = self.settings
+        return {
+            "auxiliary": settings.auxiliary,
+            "victims": settings.victims,
+            "parties": self.parties,
+            "double": settings.until_converged,
+            "settings": options.model_dump(mode="json"),
+        }
+
+    def _outcomes(self, run: Run, options: Options, observer: Observer) -> Iterator[AttackOutcome]:
+        job, schema, settings = run.job, Schema.of(self.dataset), self.settings
+        attack, sizes = registered.get(options.name), (settings.auxiliary, settings.victims)
+        for party in self.parties:
+            if attack.live:
+                yield attacked_live(run, self.dataset, options, party, *sizes, observer)
+                continue
+            data = self.dataset.parties[party]
+            sample = choose(data, job.seed, *sizes)
+            for share, step in _snapshots(run, party) if attack.snapshots else [(1.0, None)]:
+                evaluation = AttackEvaluation(job, self.dataset, Victim(run, data, schema, step), sample, share)
+                yield evaluation.attacked(options, observer, settings.until_converged and step is None)
+
+
+def _snapshots(run: Run, party: str) -> list[tuple[float, int | None]]:
+    """The shares of the training at which the run kept the party's model, and their steps; the trained model last."""
+    steps = int(run.summary.get("rounds", 0))
+    kept = Store(run.path, party).moment_steps() if steps else []
+    return [*((step / steps, step) for step in kept if step < steps), (1.0, None)]
+
+
+def on_gpu(job: Job) -> bool:
+    """Whether the job runs on a GPU here."""
+    return choose_device(job.runtime.device).type == "cuda"
 
 
 def _of_attack(override: str) -> bool:
     return override.partition("=")[0].partition(".")[0].strip() in registered.names()
+
+
+def _recorded(job: Job, names: Sequence[str]) -> Job:
+    """The job that keeps what these attacks will want: snapshots, and a transcript where one reads it."""
+    if not job.checkpoints.moments:
+        job = job.model_copy(update={"checkpoints": job.checkpoints.model_copy(update={"moments": SNAPSHOTS})})
+    if any(registered.get(name).uses_transcript for name in names):
+        job = job.model_copy(update={"transcript": job.transcript.model_copy(update={"record": True})})
+    return job
 
 
 def _trained(
@@ -109,10 +236,10 @@ def _trained(
     resume: bool,
     observer: Observer,
     gradients: GradientsReturned | None,
-    twin: bool,
+    baseline: bool,
 ) -> Run:
     def heard(event: Event) -> None:
-        observer({**event, "twin": twin})
+        observer({**event, "baseline": baseline})
 
     # A resume of an audit that never got this far begins it.
     begun = any(_in(out, "config.toml"))
@@ -124,3 +251,47 @@ def _trained(
 
 def _in(folder: str | Path | None, pattern: str) -> Iterator[Path]:
     return iter(()) if folder is None else Path(folder).glob(pattern)
+
+
+@contextmanager
+def _told(run: Run, names: Sequence[str]) -> Iterator[None]:
+    """Say in the run's status how the audit stands: a reader of a page must know that some of it is missing."""
+    set_status(run.path, audit={"state": "running", "attacks": list(names), "error": None})
+    try:
+        yield
+    except BaseException as error:
+        state, message = how_it_ended(error)
+        set_status(run.path, audit={"state": state, "attacks": list(names), "error": message})
+        raise
+    set_status(run.path, audit={"state": "done", "attacks": list(names), "error": None})
+
+
+def parties_here(run: Run, job: Job) -> list[str]:
+    """The passive parties whose trained half lies in the run's folder."""
+    parties = [name for name in job.parties.passive if (run.path / "parties" / name / "model.safetensors").is_file()]
+    if not parties:
+        raise InputError(f"{run.path}: no passive party's model is there; audit where a passive party ran")
+    return parties
+
+
+def is_own_site(run: Run, job: Job) -> bool:
+    """Whether the folder is one organisation's part of a run across several."""
+    return (run.path.parent / "federation.toml").is_file() and len(_folders(run)) < 1 + len(job.parties.passive)
+
+
+def _folders(run: Run) -> list[str]:
+    return [path.name for path in sorted((run.path / "parties").iterdir()) if (path / "party.toml").is_file()]
+
+
+def data_of(run: Run, job: Job) -> VerticalDataset:
+    """The data of a run: of all parties, or at one's own site of one, and an active party of whom nothing is known."""
+    if not is_own_site(run, job):
+        return load(job)
+    from veracausa.federation.training_site import SplitSite
+
+    (me,) = _folders(run)
+    dataset = SplitSite(run.path.parent, me, secret=False, allow_model=run.allow_model).data_here()
+    own = dataset.parties[me]
+    nothing = {split: Part(len(own.part(split))) for split in SPLITS}
+    unknown = PartyData(job.parties.active, (), nothing["train"], nothing["validation"], nothing["test"])
+    return replace(dataset, parties={unknown.name: unknown, me: own})

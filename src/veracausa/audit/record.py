@@ -12,17 +12,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from veracausa.attacks import attacks
 from veracausa.attacks.base import Grant
-from veracausa.audit import gate, twin
+from veracausa.audit import baseline as twin
+from veracausa.audit import verdict as gate
+from veracausa.audit.baseline import undefended_leakage
+from veracausa.audit.evaluation import AttackOutcome
 from veracausa.audit.labels import label_entries, label_verdict
-from veracausa.audit.markdown import audit_table
-from veracausa.audit.scene import AttackOutcome
-from veracausa.audit.settings import attack_class
+from veracausa.audit.snapshots import columns_read, coverage_sentence, headline_of, snapshots, widest, works_on, worst
 from veracausa.audit.usefulness import kept_usefulness
 from veracausa.data.vertical import Split
 from veracausa.metrics.images import ssim_window
 from veracausa.registry import Options
-from veracausa.report.audit_coverage import headline_of, widest
 from veracausa.runs.atomic import atomic_write
 from veracausa.runs.folder import Run, write_json
 
@@ -46,8 +47,13 @@ def write_attack(run: Run, options: Options, asked: Mapping[str, Any], outcomes:
 
 def finished_attack(run: Run, name: str, asked: Mapping[str, Any]) -> bool:
     """Whether the run has this attack already, just as it is asked for."""
-    kept = _read(run.path / "attacks" / name / "metrics.json")
-    return kept is not None and kept.get("asked") == json.loads(json.dumps(dict(asked)))
+    return read_kept(run.path / "attacks" / name / "metrics.json", asked) is not None
+
+
+def read_kept(path: Path, asked: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What an earlier audit found, if it was asked just the same; its record has an `asked`."""
+    kept = _read(path)
+    return kept if kept is not None and kept.get("asked") == json.loads(json.dumps(dict(asked))) else None
 
 
 def gather(run: Run) -> dict[str, Any]:
@@ -55,7 +61,7 @@ def gather(run: Run) -> dict[str, Any]:
     found = _entries(run)
     if not found:
         return {}
-    beside = twin.twin_of(run)
+    beside = twin.baseline_of(run)
     undefended = found if beside is run else _entries(beside) if beside is not None else {}
     entries = gate.gated(found, undefended)
     strongest = gate.strongest_of(entries)
@@ -107,7 +113,7 @@ def _read_best(outcomes: Sequence[AttackOutcome]) -> list[AttackOutcome]:
 
 def _granted(options: Options, outcomes: Sequence[AttackOutcome]) -> Grant:
     """What the attack was given: all that it needs, and of what it can do without what it had."""
-    attack = attack_class(options.name)
+    attack = attacks.get(options.name)
     told = any(outcome.notes.get("labels_told") for outcome in outcomes)
     return attack.needs | attack.uses if told else attack.needs
 
@@ -196,3 +202,107 @@ def _gather_samples(run: Run, names: Sequence[str]) -> None:
         file = io.BytesIO()
         pl.concat(frames, how="diagonal").write_parquet(file)
         atomic_write(run.path / "samples.parquet", file.getvalue())
+
+
+_HEAD = (
+    "attack",
+    "granted",
+    "works here",
+    "party",
+    "rows",
+    "leakage",
+    "when",
+    "last model",
+    "undefended",
+    "MSE",
+    "blind MSE",
+    "PSNR",
+    "SSIM",
+    "seconds",
+)
+_LABELS = ("attack on the labels", "party", "accuracy", "undefended", "prior", "own rows alone", "given labels")
+
+
+def audit_table(name: str, found: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
+    """The verdict and a row for every attack, party and split."""
+    lines = [f"# Audit of {name}", "", str(found["verdict"]), ""]
+    if said := coverage_sentence(str(found["coverage"])):
+        lines += [said, ""]
+    if "accuracy" in summary:
+        lines += [f"Test accuracy {100 * summary['accuracy']:.1f} %.", ""]
+    lines += [_row(_HEAD), _row(["---"] * len(_HEAD))]
+    for attack, entry in found["attacks"].items():
+        seconds = entry.get("seconds")
+        for party, own in entry["parties"].items():
+            works = {True: "yes", False: "no", None: "not known"}[works_on(entry, party)]
+            for split in ("train", "test"):
+                if found_there := snapshots({party: own}, split):
+                    most, end = worst(found_there), found_there[-1]
+                    scores, beside = most.scores, _percent(undefended_leakage(entry, party, split))
+                    count = own.get(split, {}).get("samples", "")
+                    cells = [attack, ", ".join(entry.get("granted", ())), works, party, f"{count} {split}"]
+                    cells += [_percent(most.leakage), most.short, _percent(end.leakage), beside]
+                    cells.append(f"{scores['mse']:.4f}" if "mse" in scores else "")
+                    cells.append(f"{scores['blind_mse']:.4f} ({scores['blind']})" if "blind" in scores else "")
+                    cells += [f"{scores[key]:.2f}" if key in scores else "" for key in ("psnr", "ssim")]
+                    # Of the whole attack, all parties and moments: said once.
+                    cells.append(f"{seconds:.0f}" if seconds is not None else "")
+                    seconds = None
+                    lines.append(_row(cells))
+    lines += [
+        "",
+        "Leakage: 0 % is no better than the best guess without the payload, 100 % a perfect copy. It is the highest of "
+        "all snapshots of the training that were attacked; `when` says which. So is `undefended`. An attack that does "
+        "not work without a defense says nothing by failing against one.",
+    ]
+    lines += _about_columns(found) + _about_labels(found) + _about_usefulness(found)
+    return "\n".join(lines) + "\n"
+
+
+def _about_columns(found: Mapping[str, Any]) -> list[str]:
+    """Which columns of a table the strongest attack reads, party by party."""
+    name = found["strongest"]["attack"]
+    lines: list[str] = []
+    for party, columns in columns_read(found["attacks"][name]).items():
+        lines += ["", f"## Which columns {name} reads of {party}", "", _row(("column", "leakage")), _row(["---"] * 2)]
+        lines += [_row([column, _percent(leaked) or "nothing to learn"]) for column, leaked in columns]
+    return lines
+
+
+def _about_labels(found: Mapping[str, Any]) -> list[str]:
+    entries = found.get("label_attacks")
+    if not entries:
+        return []
+    lines = ["", "## The labels", "", str(found["label_verdict"]), "", _row(_LABELS), _row(["---"] * len(_LABELS))]
+    for attack, entry in entries.items():
+        if "accuracy" not in entry:
+            lines.append(_row([attack, entry.get("unavailable", ""), *[""] * (len(_LABELS) - 2)]))
+            continue
+        without = entry.get("undefended", {}).get("accuracy")
+        for party, own in entry["parties"].items():
+            if "accuracy" in own:
+                beside = _percent(without) if party == entry["party"] else ""
+                cells = [attack, party, _percent(own["accuracy"]), beside, _percent(own["prior"])]
+                lines.append(_row([*cells, _percent(own.get("rows_alone")), own["known_labels"]]))
+    return lines
+
+
+def _about_usefulness(found: Mapping[str, Any]) -> list[str]:
+    kept = found.get("causal_cosine", {})
+    if "centred" not in kept:
+        return []
+    without = kept.get("undefended", {}).get("centred")
+    beside = f" (undefended, in its own model: {without:.2f})" if without is not None else ""
+    return [
+        "",
+        f"Cosine of what is sent to the causal proxy of its class: {kept['centred']:.2f}{beside}; "
+        f"to the same rows without the defense: {kept['to_clean']:.2f}. Higher is more useful, not safer.",
+    ]
+
+
+def _row(cells: Any) -> str:
+    return f"| {' | '.join(str(cell).replace('|', '/') for cell in cells)} |"
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f} %"

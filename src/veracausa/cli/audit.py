@@ -1,4 +1,4 @@
-"""`veracausa audit`: train a job and its undefended twin, or take a finished run, and attack it."""
+"""`veracausa audit`: train a job and its undefended baseline, or take a finished run, and attack it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import typer
 from veracausa.cli.allow_model import AllowModel
 from veracausa.cli.interruption import GoOn, resumable
 from veracausa.errors import InputError
+from veracausa.events import Observer
 
 if TYPE_CHECKING:
-    from veracausa.report.audit_coverage import Snapshot
+    from veracausa.audit.snapshots import Snapshot
     from veracausa.runs.folder import Run
 
 
@@ -43,12 +44,22 @@ def audit(
     out: Annotated[Path | None, typer.Option(help="A job's run folder; default: runs/NAME, numbered if taken.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Keep what an earlier audit finished; do the rest.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Weaker attackers, for a first look at small data.")] = False,
-    double: Annotated[
-        bool, typer.Option("--double", help="Also train with twice the epochs, until it hardly changes the figure.")
+    until_converged: Annotated[
+        bool,
+        typer.Option(
+            "--until-converged",
+            "--double",
+            help="Also train with twice the epochs, until it hardly changes the figure.",
+        ),
     ] = False,
-    twin: Annotated[
+    baseline: Annotated[
         Path | None,
-        typer.Option(metavar="RUN", help="An undefended run of the same job, to compare with; default: train one."),
+        typer.Option(
+            "--baseline",
+            "--twin",
+            metavar="RUN",
+            help="An undefended run of the same job, to compare with; default: train one.",
+        ),
     ] = None,
     labels: Annotated[
         bool, typer.Option("--labels/--no-labels", help="Also what passive parties learn of the labels.")
@@ -73,24 +84,30 @@ def audit(
     if is_discovery(what):
         from veracausa.cli.audit_discovery import audit_a_discovery
 
-        if chosen is not None or double or twin is not None:
-            raise InputError(f"{what}: it is a discovery; --parties, --double and --twin are for split models")
+        if chosen is not None or until_converged or baseline is not None:
+            raise InputError(
+                f"{what}: it is a discovery; --parties, --until-converged and --baseline are for split models"
+            )
         audit_a_discovery(what, names, given, out, resume, quick, as_json)
         return
     go_on = GoOn(what if what.is_dir() else None, names_folder=not what.is_dir())
     with resumable(go_on), ProgressDisplay() as progress:
-        common: dict[str, Any] = {"auxiliary": auxiliary, "victims": victims, "parties": chosen}
-        common |= {"double": double, "resume": resume, "labels": labels, "observer": go_on.heard(progress)}
-        if twin is not None:
-            from veracausa.runs.folder import Run
-
-            common["twin"] = Run(twin, allow_model)
+        common: dict[str, Any] = {"auxiliary": auxiliary, "victims": victims, "parties": chosen, "labels": labels}
+        common |= {"until_converged": until_converged, "quick": quick}
+        heard = go_on.heard(progress)
         if what.is_dir():
             if out is not None:
                 raise InputError(f"--out: {what} is a finished run, its audit goes into its own folder")
-            run = _audit_run(what, names, given, quick, common, allow_model)
+            run = _audit_run(what, names, given, common, baseline, resume, heard, allow_model)
+        elif not what.exists():
+            raise InputError(f"{what}: there is neither a job file nor a run folder of this name")
         else:
-            run = _audit_job(what, names or None, out, given, quick, {**common, "allow_model": allow_model})
+            from veracausa.audit.job import audit_job
+            from veracausa.runs.folder import Run
+
+            beside = None if baseline is None else Run(baseline, allow_model)
+            started: dict[str, Any] = {"resume": resume, "baseline": beside, "allow_model": allow_model}
+            run = audit_job(what, names or None, out, overrides=given, observer=heard, **started, **common)
     found = run.summary
     page = run.path / "report.html"
     if as_json:
@@ -101,28 +118,25 @@ def audit(
 
 
 def _audit_run(
-    path: Path, names: list[str], given: list[str], quick: bool, common: Mapping[str, Any], allow_model: str | None
+    path: Path,
+    names: list[str],
+    given: list[str],
+    common: Mapping[str, Any],
+    baseline: Path | None,
+    resume: bool,
+    observer: Observer,
+    allow_model: str | None,
 ) -> Run:
-    from veracausa.audit.job import default_attacks
-    from veracausa.audit.run import audit_run
-    from veracausa.audit.settings import quick_overrides
+    from veracausa.audit.job import audit_run, on_gpu
+    from veracausa.audit.settings import AuditSettings, default_attacks
     from veracausa.runs.folder import Run
 
     run = Run(path, allow_model)
-    names = names or default_attacks(run.job, quick=quick)
-    audit_run(run, names, overrides=[*(quick_overrides(names) if quick else ()), *given], **common)
+    names = names or default_attacks(common["quick"] or on_gpu(run.job))
+    beside = None if baseline is None else Run(baseline, allow_model)
+    audit_run(run, AuditSettings(names, given, **common), baseline=beside, resume=resume, observer=observer)
     run.report()
     return run
-
-
-def _audit_job(
-    path: Path, names: list[str] | None, out: Path | None, given: list[str], quick: bool, common: Mapping[str, Any]
-) -> Run:
-    from veracausa.audit.job import audit_job
-
-    if not path.exists():
-        raise InputError(f"{path}: there is neither a job file nor a run folder of this name")
-    return audit_job(path, names, out, overrides=given, quick=quick, **common)
 
 
 def is_discovery(what: Path) -> bool:
@@ -145,9 +159,9 @@ def print_audit(run: Run, found: Mapping[str, Any]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from veracausa.audit.baseline import undefended_leakage
+    from veracausa.audit.snapshots import coverage_sentence, snapshots, worst
     from veracausa.cli import console
-    from veracausa.report.audit_coverage import coverage_sentence, snapshots, worst
-    from veracausa.report.audit_twin import undefended_leakage
 
     several = len(found["attacks"]) > 1
     table = Table(*(["attack"] if several else []), "party", box=None, pad_edge=False)

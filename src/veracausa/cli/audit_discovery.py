@@ -12,26 +12,23 @@ from veracausa.cli.interruption import GoOn, resumable
 from veracausa.errors import InputError
 from veracausa.registry import did_you_mean
 
-QUICK = {"unsplit": {"restarts": 1, "turns": 15}, "norm_aware": {"restarts": 1, "turns": 15}}
-"""Weaker attackers, for a first look."""
-
 
 def audit_a_discovery(
     what: Path, names: Sequence[str], given: Sequence[str], out: Path | None, resume: bool, quick: bool, as_json: bool
 ) -> None:
     """Audit a discovery's job or finished run; a run's audit goes into its folder `audit`."""
-    from veracausa.attacks.columns import feature_attacks
-    from veracausa.audit.discovery.run import audit_discovery
+    from veracausa.attacks import column_attacks
+    from veracausa.audit.discovery import audit_discovery
     from veracausa.cli import console
     from veracausa.cli.progress import ProgressDisplay
     from veracausa.discovery.job import read_job
 
     job = read_job(what / "config.toml" if what.is_dir() else what)
-    names = [feature_attacks.canonical(name) for name in names]
-    method, options, settings = sorted_settings(given, names or feature_attacks.names())
+    names = [column_attacks.canonical(name) for name in names]
+    method, options, settings = sorted_settings(given, names or column_attacks.names())
     if quick:
-        settings = {name: {**QUICK.get(name, {}), **settings.get(name, {})} for name in (*QUICK, *settings)}
-        settings = {name: each for name, each in settings.items() if not names or name in names}
+        weaker = {name: dict(column_attacks.get(name).quick) for name in names or column_attacks.names()}
+        settings = {name: {**own, **settings.get(name, {})} for name, own in weaker.items() if own or name in settings}
         options = {"cases": ("as run",), **options}
     job = job.model_copy(update={"settings": {**job.settings, **method}})
     if what.is_dir() and out is not None:
@@ -80,10 +77,10 @@ def sorted_settings(
 
 
 def _options(given: Mapping[str, Any]) -> Any:
-    from veracausa.audit.discovery.cases import AuditOptions
+    from veracausa.audit.settings import DiscoveryAuditSettings
 
     try:
-        return AuditOptions.model_validate(given)
+        return DiscoveryAuditSettings.model_validate(given)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         raise InputError(f"--set audit.{'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
@@ -94,7 +91,7 @@ def print_audit(found: Mapping[str, Any]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from veracausa.audit.discovery.table import figures, rows
+    from veracausa.audit.discovery_record import figures, rows
     from veracausa.cli import console
 
     table = Table("attack", box=None, pad_edge=False)

@@ -31,7 +31,7 @@ class ProgressDisplay:
         self.console = console
         self._bar = _bar(console) if console.is_terminal else None
         self._epochs: int | None = None
-        self._twin = False
+        self._baseline = False
         self._task = ""
         self._parties: dict[str, float] = {}
         """How far each party is with what all of them do at the same time."""
@@ -77,10 +77,10 @@ class ProgressDisplay:
             self._bar.stop()
 
     def _train(self, event: Event) -> None:
-        twin = bool(event.get("twin"))
-        if twin and not self._twin:
-            self._say("the undefended twin")
-        self._twin = twin
+        baseline = bool(event.get("baseline"))
+        if baseline and not self._baseline:
+            self._say("the undefended baseline")
+        self._baseline = baseline
         match event.get("event"):
             case "start":
                 self._epochs = event.get("epochs")
@@ -97,7 +97,7 @@ class ProgressDisplay:
                 self.begin(f"baseline {event.get('name')}", quiet=False)
             case "done":
                 self.close()
-                self._twin = False
+                self._baseline = False
                 self._parties.clear()
 
     def _step(self, event: Event) -> None:
@@ -140,7 +140,7 @@ class ProgressDisplay:
             moment = event.get("moment", 1.0)
             when = "" if moment == 1 else f" after {100 * moment:.0f} % of the training"
             when = " at the first exchange" if event.get("step") == 1 else when
-            undefended = ", undefended" if event.get("twin") else ""
+            undefended = ", undefended" if event.get("baseline") else ""
             self.begin(f"{event['attack']} on {event['party']}{when}{undefended}", 1.0, quiet=False)
         self._update(completed=event["share"])
 
@@ -166,7 +166,7 @@ class ProgressDisplay:
         words = " ".join(filter(None, [event["defense"], event["setting"], f"cut {event['cut']}"]))
         state = "kept from before" if event["kept"] else f"{format_seconds(max(0.0, event['left']))} left"
         self.close()
-        self._twin = False
+        self._baseline = False
         self._say(f"{words}, seed {event['seed']}: {state}")
 
     def _say(self, line: str) -> None:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from veracausa.attacks import attacks
+from veracausa.audit.evaluation import AttackEvaluation, AttackOutcome, Sample, choose
 from veracausa.audit.live import attacked_live
-from veracausa.audit.samples import Sample, choose
-from veracausa.audit.scene import AttackEvaluation, AttackOutcome
+from veracausa.audit.snapshots import headline_of
 from veracausa.audit.usefulness import kept_usefulness, measure_usefulness
 from veracausa.audit.victim import Victim
 from veracausa.data.load import load
@@ -22,7 +23,6 @@ from veracausa.errors import RunError
 from veracausa.experiments.experiment import COSINE
 from veracausa.experiments.plan import Cell, ResolvedAttack
 from veracausa.metrics.advantage import Advantage
-from veracausa.report.audit_coverage import headline_of
 from veracausa.runs import folder
 from veracausa.runs.folder import Run
 from veracausa.runs.store import Store
@@ -136,7 +136,7 @@ def _outcomes(
     options = reading.options
     for chosen in _sets(sample, _labels(dataset), reading):
         # UnSplit takes what it is given in one batch, so a large set comes in several.
-        most = getattr(options, "batch_size", None) if reading.sets else None
+        most = attacks.get(options.name)(options).most_victims if reading.sets else None
         for positions in torch.split(chosen.victims["train"], most or max(1, len(chosen.victims["train"]))):
             given = replace(chosen, victims={**chosen.victims, "train": positions})
             yield AttackEvaluation(job, dataset, victim, given, moment).attacked(options, lambda event: None)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from veracausa.audit.snapshots import LAST, SOME, WHOLE
 from veracausa.experiments.plan import Cell
-from veracausa.report.audit_coverage import LAST, SOME, WHOLE
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from veracausa.attacks import attacks
-from veracausa.audit.settings import OVER_TRAINING
 from veracausa.config import Job, load_job
 from veracausa.errors import InputError
 from veracausa.experiments.discovery.cells import DiscoveryCell
@@ -149,7 +148,7 @@ def _reading(name: str, spec: AttackSpec, tree: dict[str, Any], overrides: Seque
         spec.parties,
         spec.per_class,
         spec.sets,
-        spec.snapshots if name in OVER_TRAINING else (),
+        spec.snapshots if attacks.get(name).snapshots else (),
     )
     return Cell(_job(deep_merge(tree, spec.job), overrides, where), reading)
 

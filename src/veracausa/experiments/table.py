@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
-from veracausa.audit.gate import WORKS_FROM
+from veracausa.audit.verdict import WORKS_FROM
 from veracausa.experiments.attacked import Attacked
 from veracausa.experiments.cells import Cells
 from veracausa.experiments.experiment import Experiment

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import io
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from veracausa.audit.baseline import FOLDER, baseline_folder
+from veracausa.audit.snapshots import columns_read, snapshots, worst
 from veracausa.report.figures import PAGE, Chart, Curve, bare, chart_svg, plain, svg_text
 from veracausa.runs.record import RunRecord, mapping, number
 
@@ -89,3 +95,131 @@ def moments_svg(entries: Mapping[str, Any], undefended: Mapping[str, Any]) -> di
             chart = Chart(title, curves, percent=True, across="% of the training done", ticks=ticks, whole=True)
             charts[name] = chart_svg(chart)
     return charts
+
+
+@dataclass(frozen=True)
+class TableRead:
+    """One party's table as the strongest attack read it."""
+
+    party: str
+    at: str
+    """At which snapshot."""
+    columns: list[tuple[str, float | None]]
+    """Leakage by column, most first; None where there is nothing to learn."""
+    names: list[str]
+    """The columns of the rows."""
+    rows: list[dict[str, Any]]
+    """`position`, `original` and `read`, from the row read best to the one read worst."""
+
+
+def tables_read(run: Path, entry: Mapping[str, Any]) -> list[TableRead]:
+    """Of every party whose rows are a table; empty for pictures."""
+    found = []
+    for party, columns in columns_read(entry).items():
+        kept = _rows(run / "attacks" / str(mapping(entry.get("settings")).get("name", "")) / f"rows-{party}.json")
+        at = worst(snapshots({party: mapping(entry.get("parties"))[party]})).at
+        found.append(TableRead(party, at, columns, list(kept.get("columns", ())), list(kept.get("rows", ()))))
+    return found
+
+
+def _rows(path: Path) -> Mapping[str, Any]:
+    try:
+        return mapping(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return {}
+
+
+WORST, OTHERS = 8, 4
+_HEIGHT, _MOST_HEIGHT = 64, 112
+
+
+@dataclass(frozen=True)
+class Wall:
+    """One party's rows, the best read first: a picture a kind of guess, all in the same order."""
+
+    party: str
+    rows: tuple[tuple[str, str], ...]
+    """What it is, and an inline PNG."""
+    worst: int
+    shown: int
+    by: str
+    """The attack whose errors order them."""
+
+
+def wall(run: Path, party: str, attacks: Sequence[str], strongest: str, defended: bool) -> Wall | None:
+    """The party's wall; None where no attack kept pictures of it.
+
+    First the rows that the strongest attack reads best, then some from there to the worst read.
+    """
+    import numpy as np
+
+    kept = {name: found for name in attacks if (found := _pictures(run / "attacks" / name, party)) is not None}
+    if not kept:
+        return None
+    beside = baseline_folder(run) or run / FOLDER
+    twin = {name: found for name in attacks if (found := _pictures(beside / "attacks" / name, party)) is not None}
+    by = strongest if strongest in kept else next(iter(kept))
+    common = set.intersection(*({int(p) for p in found["positions"]} for found in (*kept.values(), *twin.values())))
+    chosen = [i for i, position in enumerate(kept[by]["positions"]) if int(position) in common]
+    if not chosen:
+        return None
+    chosen.sort(key=lambda i: float(kept[by]["mse"][i]))
+    worst = min(WORST, len(chosen))
+    rest = chosen[worst:]
+    spread = np.linspace(0, len(rest) - 1, min(OTHERS, len(rest))).round().astype(int).tolist()
+    shown = [*chosen[:worst], *(rest[i] for i in spread)]
+    positions = [int(kept[by]["positions"][i]) for i in shown]
+    rows = [("original", _strip(_at(kept[by], "truth", positions), worst))]
+    for name in kept:
+        if name in twin:
+            rows.append((f"{name}, undefended", _strip(_at(twin[name], "guess", positions), worst)))
+        label = f"{name}, defended" if defended else name
+        rows.append((label, _strip(_at(kept[name], "guess", positions), worst)))
+    rows.append(("blind guess", _strip(_at(kept[by], "blind", positions), worst)))
+    return Wall(party, tuple(rows), worst, len(positions), by)
+
+
+def _pictures(folder: Path, party: str) -> Mapping[str, Any] | None:
+    path = folder / f"pictures-{party}.safetensors"
+    if not path.is_file():
+        return None
+    import safetensors
+    from safetensors.numpy import load_file
+
+    try:
+        found: Mapping[str, Any] = load_file(path)
+    except (safetensors.SafetensorError, OSError):
+        return None  # a file torn by a crash: the report says what is there
+    if {"positions", "truth", "guess", "blind", "mse"} - set(found) or found["truth"].shape[1] not in (1, 3):
+        return None
+    return found
+
+
+def _at(found: Mapping[str, Any], name: str, positions: Sequence[int]) -> Any:
+    places = {int(position): i for i, position in enumerate(found["positions"])}
+    return found[name][[places[position] for position in positions]]
+
+
+def _strip(pictures: Any, worst: int) -> str:
+    """Pictures side by side, a wider gap after the worst cases, as an inline PNG."""
+    import numpy as np
+    from PIL import Image
+
+    count, channels, height, width = pictures.shape
+    scale = max(1, round(_HEIGHT / height))
+    gap = max(2, 6 * width * scale // 100)
+    tall, wide = height * scale, width * scale
+    if tall > _MOST_HEIGHT:
+        wide, tall = max(1, wide * _MOST_HEIGHT // tall), _MOST_HEIGHT
+    between = 4 * gap if count > worst else 0
+    sheet = np.zeros((tall, count * (wide + gap) - gap + between, 4), dtype=np.uint8)
+    for i, picture in enumerate(pictures):
+        colours = picture.transpose(1, 2, 0)
+        colours = colours if channels == 3 else np.repeat(colours, 3, axis=2)
+        how = Image.Resampling.NEAREST if scale > 1 or tall == height else Image.Resampling.LANCZOS
+        left = i * (wide + gap) + (between if i >= worst else 0)
+        sheet[:, left : left + wide, :3] = np.asarray(Image.fromarray(colours).resize((wide, tall), how))
+        sheet[:, left : left + wide, 3] = 255
+    file = io.BytesIO()
+    Image.fromarray(sheet).save(file, format="PNG", optimize=True)
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"

@@ -7,11 +7,10 @@ from typing import Any
 
 from markupsafe import Markup
 
+from veracausa.audit.baseline import baseline_folder, undefended_leakage
+from veracausa.audit.snapshots import Snapshot, coverage_sentence, snapshots, works_on, worst
 from veracausa.errors import InputError
-from veracausa.report.audit_coverage import Snapshot, coverage_sentence, snapshots, works_on, worst
-from veracausa.report.audit_figures import frontier_svg, moments_svg, point_of
-from veracausa.report.audit_pictures import tables_read, wall
-from veracausa.report.audit_twin import twin_folder, undefended_leakage
+from veracausa.report.audit_figures import frontier_svg, moments_svg, point_of, tables_read, wall
 from veracausa.runs.record import RunRecord, mapping, number, numbers, read_run
 
 _SCORES = ("mse", "psnr", "ssim", "lpips")
@@ -197,7 +196,7 @@ def _broken(told: Mapping[str, Any]) -> str:
 
 
 def _twin(run: RunRecord) -> RunRecord | None:
-    folder = twin_folder(run.path)
+    folder = baseline_folder(run.path)
     try:
         return read_run(folder) if folder is not None else None
     except InputError:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from veracausa.testing.attack import check_attack as check_attack
     from veracausa.testing.defense import check_defense as check_defense
 
-__all__ = ["check_defense"]
+__all__ = ["check_attack", "check_defense"]
 
-_HOMES = {"check_defense": "veracausa.testing.defense"}
+_HOMES = {"check_attack": "veracausa.testing.attack", "check_defense": "veracausa.testing.defense"}
 
 
 def __getattr__(name: str) -> Any:

@@ -14,11 +14,9 @@ import torch
 
 from veracausa import seeding
 from veracausa.attacks import attacks
-from veracausa.attacks.base import Exchange, Grant
-from veracausa.attacks.live.view import LiveView
+from veracausa.attacks.base import Exchange, Grant, LiveView
 from veracausa.attacks.transcript import Head, Transcript, TranscriptWriter
-from veracausa.audit.scene import GRANTED
-from veracausa.audit.settings import REMEMBERING, attack_class
+from veracausa.audit.settings import GRANTED
 from veracausa.config import Job
 from veracausa.data.vertical import VerticalDataset
 from veracausa.defenses import defenses
@@ -239,12 +237,12 @@ def facts_of(name: str) -> dict[str, Any]:
     all it needs. `past payloads`: it reads what crossed in earlier exchanges too. `granted`: an audit can give it all
     of `needs`.
     """
-    attack = attack_class(name)
+    attack = attacks.get(name)
     granted = GRANTED | Grant.TAMPER if attack.live else GRANTED
     return {
         "live": attack.live,
         "transcript alone": not attack.live and not attack.needs & FROM_A_RUN,
-        "past payloads": name in REMEMBERING,
+        "past payloads": attack.uses_transcript,
         "granted": not attack.needs & ~granted,
         "needs": list(attack.needs.words),
     }
@@ -261,7 +259,7 @@ def begun(name: str, kind: Kind) -> str:
     with tempfile.TemporaryDirectory() as folder:
         view = _view(kind, Path(folder))
         try:
-            attack_class(name)(options).begin(view)
+            attacks.get(name)(options).begin(view)
         except _Begun:
             return ""
         except VeracausaError as error:
@@ -293,6 +291,8 @@ def _view(kind: Kind, folder: Path) -> LiveView:
     def begins(share: float) -> None:
         raise _Begun
 
+    assert active.train.labels is not None
+    assert active.test.labels is not None
     return LiveView(
         grants=~Grant.NONE,
         victim="passive_1",

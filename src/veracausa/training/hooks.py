@@ -32,20 +32,21 @@ class FederationInfo:
 class ActivePartyHook:
     """The one that changes nothing, and the base of the others.
 
-    In every exchange: `saw`, then `answer` for each passive party, then `answered` when all gradients are on their way.
+    In every exchange: `on_payloads`, then `on_gradient` for each passive party, then `on_step_end` when all gradients
+    are on their way.
     """
 
     def begin(self, meeting: FederationInfo) -> None:
         """The parties have met; no exchange has taken place, or those before a resume."""
 
-    def saw(self, step: int, ids: Tensor, payloads: Mapping[str, Tensor], labels: Tensor) -> None:
+    def on_payloads(self, step: int, ids: Tensor, payloads: Mapping[str, Tensor], labels: Tensor) -> None:
         """What arrived in exchange number `step`, from 1; the tensors are the party's own and must stay as they are."""
 
-    def answer(self, peer: str, gradient: Tensor) -> Tensor:
+    def on_gradient(self, peer: str, gradient: Tensor) -> Tensor:
         """The gradient that `peer` is sent."""
         return gradient
 
-    def answered(self) -> None:
+    def on_step_end(self) -> None:
         """The parties have their gradients and work on; now is the time for work of one's own."""
 
     def state(self) -> dict[str, Any]:
@@ -69,18 +70,18 @@ class Watchers(ActivePartyHook):
         for watcher in self.watchers:
             watcher.begin(meeting)
 
-    def saw(self, step: int, ids: Tensor, payloads: Mapping[str, Tensor], labels: Tensor) -> None:
+    def on_payloads(self, step: int, ids: Tensor, payloads: Mapping[str, Tensor], labels: Tensor) -> None:
         for watcher in self.watchers:
-            watcher.saw(step, ids, payloads, labels)
+            watcher.on_payloads(step, ids, payloads, labels)
 
-    def answer(self, peer: str, gradient: Tensor) -> Tensor:
+    def on_gradient(self, peer: str, gradient: Tensor) -> Tensor:
         for watcher in self.watchers:
-            gradient = watcher.answer(peer, gradient)
+            gradient = watcher.on_gradient(peer, gradient)
         return gradient
 
-    def answered(self) -> None:
+    def on_step_end(self) -> None:
         for watcher in self.watchers:
-            watcher.answered()
+            watcher.on_step_end()
 
     def state(self) -> dict[str, Any]:
         return {"watchers": [watcher.state() for watcher in self.watchers]}

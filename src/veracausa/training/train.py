@@ -137,7 +137,7 @@ def recorders(job: Job, dataset: VerticalDataset) -> Sequence[MakeWatcher]:
     """What writes down what the active party receives, where the job wants it kept."""
     if not job.transcript.record:
         return ()
-    from veracausa.attacks.live.recorder import Recording
+    from veracausa.training.recorders import Recording
 
     shapes = {name: dataset.parties[name].shape for name in job.transcript.victims or dataset.passive}
     return (Recording(job, shapes, len(dataset.classes)),)

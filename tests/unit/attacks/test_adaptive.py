@@ -11,13 +11,12 @@ from torch import Tensor
 
 import toy_federation as toys
 from veracausa.attacks.base import AdversaryView, Exchange, Grant
-from veracausa.attacks.history import aligned, averaged, nearest_payloads
 from veracausa.attacks.methods.features.averaging import Averaging, AveragingOptions
 from veracausa.attacks.methods.features.differencing import Differencing, DifferencingOptions, differences
 from veracausa.attacks.methods.features.inverse import InverseNetwork, InverseOptions
 from veracausa.attacks.methods.features.mismatch import Mismatch, MismatchOptions, late_from_early
 from veracausa.attacks.methods.features.norm_inflation import NormInflation, NormInflationOptions, lengthening
-from veracausa.attacks.transcript import Head, Transcript, TranscriptWriter
+from veracausa.attacks.transcript import Head, Transcript, TranscriptWriter, aligned, averaged, nearest_payloads
 from veracausa.errors import InputError
 from veracausa.metrics.leakage import leakage
 
@@ -64,6 +63,8 @@ def view(oracle: Callable[[], Tensor], **changed) -> AdversaryView:
         "device": torch.device("cpu"),
         "auxiliary": auxiliary,
         "oracle": oracle,
+        "transmit": oracle,
+        "defense": oracle,
     }
     return AdversaryView(**{**settings, **changed})
 
@@ -213,7 +214,7 @@ def test_an_inflated_victim_is_read_by_the_inverse_network() -> None:
     toy.train(attack, 5)
     with torch.no_grad():
         known = toy.bottoms[toys.VICTIM](toy.spare[toys.VICTIM])
-    attack.read_with(toy.view(oracle=lambda: known))
+    attack.read_with(toy.view(oracle=lambda: known, transmit=torch.clone, defense=torch.clone))
     assert toy.leaked(attack.reconstruct(toy.payloads(), torch.arange(toy.count))) > 0.8
     restored = NormInflation(NormInflationOptions(name="norm_inflation", **SMALL))
     restored.begin(toy.view(grants=Grant.TAMPER))

@@ -51,6 +51,8 @@ def view(payloads: Tensor, **given) -> AdversaryView:
         "labels": LABELS[LEARNT:],
         "classes": 3,
         "oracle": lambda: payloads[:LEARNT],
+        "transmit": torch.clone,
+        "defense": torch.clone,
     }
     fixed = {"victim": "passive_1", "payload_shape": tuple(payloads.shape[1:]), "device": torch.device("cpu")}
     return AdversaryView(**{**known, **fixed, "rng": rng(4), **given})
@@ -126,7 +128,7 @@ def test_what_it_cannot_work_with_is_refused() -> None:
         attacked(payloads, row_shape=(1, 8, 4))
     with pytest.raises(InputError, match="three channels"):
         attacked(payloads, row_shape=(3,), pixels=False)
-    with pytest.raises(InputError, match="their labels"):
+    with pytest.raises(InputError, match="auxiliary_labels"):
         attacked(payloads, auxiliary_labels=None)
     with pytest.raises(InputError, match="which it is not granted"):
         attacked(payloads, grants=~ColourPrior.needs)

@@ -135,7 +135,7 @@ def test_it_says_what_it_lacks() -> None:
     toy = toys.Toy()
     with pytest.raises(InputError, match="tamper"):
         fsha().begin(toy.view(grants=Grant.ARCHITECTURE | Grant.AUXILIARY))
-    with pytest.raises(InputError, match="auxiliary rows"):
+    with pytest.raises(InputError, match="auxiliary"):
         fsha().begin(toy.view(auxiliary=None))
 
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch import nn
 
-from veracausa.attacks.labels.gradient_record import GradientRecord, GradientRecorder, _numbered, recording
-from veracausa.attacks.labels.returned import GradientsReturned, gradients_folder
+from veracausa.attacks.gradient_record import GradientRecord, GradientRecorder, _numbered, recording
 from veracausa.defenses.methods.none import Undefended
 from veracausa.errors import InputError
 from veracausa.registry import Options
 from veracausa.runs.store import Store
 from veracausa.training.hooks import FederationInfo
+from veracausa.training.recorders import GradientsReturned, gradients_folder
 
 
 def rng(seed: int = 0) -> torch.Generator:
@@ -132,9 +132,9 @@ def test_of_a_long_training_four_epochs_are_kept_evenly_spread(tmp_path: Path) -
     watcher.begin(FederationInfo(lambda payloads, own: torch.zeros(0), {"bank": (3,)}, held, steps=16))
     for step in range(1, 17):
         ids = torch.tensor([0, 1] if step % 2 else [2, 3])
-        watcher.saw(step, ids, {}, torch.zeros(2))
+        watcher.on_payloads(step, ids, {}, torch.zeros(2))
         gradient = torch.ones(2, 3)
-        assert watcher.answer("bank", gradient) is gradient
+        assert watcher.on_gradient("bank", gradient) is gradient
     watcher.close()
     record = GradientRecord(gradients_folder(tmp_path, "bank"))
     assert record.passes() == 4

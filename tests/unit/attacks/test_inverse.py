@@ -11,8 +11,9 @@ from torch import Tensor
 
 from veracausa.attacks import attacks
 from veracausa.attacks.base import AdversaryView, Grant
+from veracausa.attacks.decoding import linear_is_affordable
 from veracausa.attacks.fitting import batch_size, kept_as, one_cycle, reconstruction_loss
-from veracausa.attacks.methods.features.inverse import InverseNetwork, InverseOptions, linear_is_affordable
+from veracausa.attacks.methods.features.inverse import InverseNetwork, InverseOptions
 from veracausa.errors import InputError, RunError
 from veracausa.metrics.leakage import blind_guesses, blind_mse, leakage, table_leakage
 from veracausa.models.layers import RobustInputScaling
@@ -52,7 +53,7 @@ def test_it_reads_a_payload_that_holds_the_picture(vector: bool) -> None:
 
 @pytest.mark.parametrize(("scale", "offset"), [(1e-6, 0.0), (1e-3, 1.0)])
 def test_another_scale_or_offset_hides_nothing(scale: float, offset: float, monkeypatch) -> None:
-    monkeypatch.setattr("veracausa.attacks.methods.features.inverse.linear_is_affordable", lambda *_: False)
+    monkeypatch.setattr("veracausa.attacks.decoding.linear_is_affordable", lambda *_: False)
     rows = pictures()
     mixed = rows.flatten(1) @ torch.randn(32, 64, generator=rng(2))
     payloads = offset + scale * mixed.view(-1, 8, 4, 2)
@@ -181,7 +182,16 @@ def test_ssim_joins_the_loss_for_pictures_alone() -> None:
 
 
 def view(grants: Grant, **given) -> AdversaryView:
-    return AdversaryView(grants, "passive_1", (32,), (1, 8, 4), True, rng(), torch.device("cpu"), **given)
+    return AdversaryView(
+        grants=grants,
+        victim="passive_1",
+        payload_shape=(32,),
+        row_shape=(1, 8, 4),
+        pixels=True,
+        rng=rng(),
+        device=torch.device("cpu"),
+        **given,
+    )
 
 
 def test_it_says_what_it_needs_and_refuses_less() -> None:
@@ -189,10 +199,11 @@ def test_it_says_what_it_needs_and_refuses_less() -> None:
     assert set(attack.needs.words) == {"auxiliary", "weights", "defense"}
     with pytest.raises(InputError, match="weights, which it is not granted"):
         attack.begin(view(Grant.AUXILIARY | Grant.DEFENSE))
-    with pytest.raises(InputError, match="auxiliary rows"):
+    with pytest.raises(InputError, match="made without it"):
         attack.begin(view(attack.needs))
     rows = pictures(40)
-    attack.begin(view(attack.needs, auxiliary=rows, oracle=lambda: rows.flatten(1)))
+    given = {"transmit": torch.clone, "defense": torch.clone, "oracle": lambda: rows.flatten(1)}
+    attack.begin(view(attack.needs, auxiliary=rows, **given))
     assert attack.reconstruct(rows.flatten(1), torch.arange(40)).shape == rows.shape
 
 

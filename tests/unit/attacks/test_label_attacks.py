@@ -8,14 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from veracausa.attacks import attacks
+from veracausa.attacks import attacks, label_attacks
 from veracausa.attacks.base import Grant
-from veracausa.attacks.labels import label_attacks
-from veracausa.attacks.labels.base import LabelAttack, PassiveView
-from veracausa.attacks.labels.gradient_record import GradientRecord, GradientRecorder, recording
-from veracausa.attacks.methods.labels.gradient_direction import spread_passes
+from veracausa.attacks.gradient_record import GradientRecord, GradientRecorder, recording, spread_passes
+from veracausa.attacks.labels import LabelAttack, PassiveView
 from veracausa.attacks.methods.labels.model_completion import principal_components, surest
-from veracausa.audit.label_score import score_labels
+from veracausa.audit.labels import score_labels
 from veracausa.defenses.methods.none import Undefended
 from veracausa.errors import InputError
 from veracausa.registry import Options
@@ -197,7 +195,7 @@ def test_rows_that_were_never_seen_count_as_common(tmp_path: Path) -> None:
 def test_what_a_view_lacks_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="labelled auxiliary"):
         begun("model_completion", 2)
-    with pytest.raises(InputError, match="payloads and a few known labels"):
+    with pytest.raises(InputError, match="known_ids"):
         begun("model_completion", 2, grants=Grant.LABELLED_AUXILIARY)
     with pytest.raises(InputError, match="outside the 3 payloads"):
         begun("model_completion", 2, (torch.tensor([3]), torch.tensor([0])), payloads=torch.zeros(3, 2))
@@ -206,12 +204,12 @@ def test_what_a_view_lacks_is_named(tmp_path: Path) -> None:
     for name in ("gradient_norm", "gradient_direction"):
         with pytest.raises(InputError, match="record them"):
             begun(name, 2)
-    with pytest.raises(InputError, match="2 classes apart, not 3"):
-        begun("gradient_norm", 3)
-    with pytest.raises(InputError, match="at least 2 classes"):
-        begun("gradient_direction", 0)
     recorder = GradientRecorder(tmp_path)
     recorder.add(0, torch.arange(2), torch.randn(2, 4))
+    with pytest.raises(InputError, match="2 classes apart, not 3"):
+        begun("gradient_norm", 3, gradients=recorder.finish())
+    with pytest.raises(InputError, match="at least 2 classes"):
+        begun("gradient_direction", 0)
     with pytest.raises(InputError, match="fewer rows than the 3 classes"):
         begun("gradient_direction", 3, gradients=recorder.finish())
 

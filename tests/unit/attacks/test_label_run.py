@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from veracausa.attacks.base import Grant
-from veracausa.attacks.labels.gradient_record import GradientRecord
-from veracausa.attacks.labels.returned import GradientsReturned, gradients_folder
-from veracausa.audit.label_inference import infer_labels
+from veracausa.attacks.gradient_record import GradientRecord
+from veracausa.audit.labels import infer_labels
 from veracausa.errors import InputError, RunError
 from veracausa.runs.folder import Run
+from veracausa.training.recorders import GradientsReturned, gradients_folder
 from veracausa.training.train import train
 
 pytestmark = pytest.mark.xdist_group("label_run")  # what its tests share is made once, not once a worker

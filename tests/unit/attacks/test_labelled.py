@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from veracausa.attacks.base import AdversaryView, Grant
+from veracausa.attacks.decoding import LabelCode, LabelledDecoder
 from veracausa.attacks.fitting import LinearReader
-from veracausa.attacks.labelled import LabelCode, LabelledDecoder
 from veracausa.attacks.methods.features.inverse import InverseNetwork, InverseOptions
 from veracausa.metrics.leakage import blind_guesses, blind_mse
 
@@ -96,6 +96,7 @@ def view(**changed) -> AdversaryView:
     given = {"auxiliary": rows[:KNOWN], "auxiliary_labels": labels[:KNOWN], "labels": labels[KNOWN:], "classes": 4}
     settings = {"payload_shape": (64,), "row_shape": (1, 8, 4), "pixels": True, "rng": rng(), "victim": "bank"}
     settings |= {"grants": ~Grant.NONE, "device": torch.device("cpu"), "oracle": lambda: mixed[:KNOWN]}
+    settings |= {"transmit": torch.clone, "defense": torch.clone}
     return AdversaryView(**{**settings, **given, **changed})
 
 

@@ -33,7 +33,15 @@ def mixed(rows: Tensor) -> Tensor:
 def view(transmit, row: tuple[int, ...] = (1, 4, 4), pixels: bool = True, **given) -> AdversaryView:
     grants, payload = given.pop("grants", Grant.WEIGHTS), given.pop("payload", (16,))
     return AdversaryView(
-        grants, "passive_1", payload, row, pixels, rng(), torch.device("cpu"), transmit=transmit, **given
+        grants=grants,
+        victim="passive_1",
+        payload_shape=payload,
+        row_shape=row,
+        pixels=pixels,
+        rng=rng(),
+        device=torch.device("cpu"),
+        transmit=transmit,
+        **given,
     )
 
 
@@ -119,7 +127,7 @@ def test_what_it_cannot_work_with_is_refused() -> None:
     assert attack.needs.words == ("weights",)
     with pytest.raises(InputError, match="weights, which it is not granted"):
         attack.begin(view(mixed, grants=Grant.NONE))
-    with pytest.raises(InputError, match="own map"):
+    with pytest.raises(InputError, match="transmit"):
         attack.begin(view(None))
     attack.begin(view(mixed))
     with pytest.raises(InputError, match="do not come from passive_1"):

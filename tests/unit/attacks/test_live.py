@@ -7,12 +7,10 @@ import torch
 from torch import nn
 
 from veracausa.attacks import attacks
-from veracausa.attacks.base import Exchange, Grant
-from veracausa.attacks.live import LiveAttack
-from veracausa.attacks.live.knowledge import AdversaryKnowledge
-from veracausa.attacks.live.watcher import AttackHookFactory, AttackWatcher
-from veracausa.audit.live_training import restored, run_live
-from veracausa.audit.samples import choose
+from veracausa.attacks.base import Exchange, Grant, LiveAttack
+from veracausa.audit.attacker import AdversaryKnowledge, AttackHook, AttackHookFactory
+from veracausa.audit.evaluation import choose
+from veracausa.audit.live import restored, run_live
 from veracausa.config import load_job
 from veracausa.data.load import load
 from veracausa.errors import InputError
@@ -149,7 +147,7 @@ def test_no_auxiliary_row_is_a_victim_and_all_parties_rows_are_of_the_same_peopl
     view = knowledge.view(PCAT, None)
     assert torch.equal(view.auxiliary, knowledge.rows["passive_1"])
     assert Grant.WEIGHTS not in view.grants
-    assert view.oracle is None
+    assert not hasattr(view, "oracle")
 
 
 class Counting(LiveAttack):
@@ -171,19 +169,19 @@ class Counting(LiveAttack):
 
 def test_rows_that_the_victim_lacks_are_kept_from_the_attack(tmp_path):
     knowledge = AdversaryKnowledge(load_job(JOB), "bank", None, {}, None, None)
-    watcher = AttackWatcher(AttackHookFactory(knowledge, Options(name="x"), tmp_path))
+    watcher = AttackHook(AttackHookFactory(knowledge, Options(name="x"), tmp_path))
     watcher.attack = Counting(Options(name="x"))
     watcher.present = torch.tensor([True, False, True, True])
     payloads = {"bank": torch.randn(4, 2), "shop": torch.randn(4, 3)}
-    watcher.saw(7, torch.tensor([0, 1, 2, 3]), payloads, torch.arange(4))
+    watcher.on_payloads(7, torch.tensor([0, 1, 2, 3]), payloads, torch.arange(4))
     gradient = torch.zeros(4, 2)
-    assert torch.equal(watcher.answer("shop", gradient), gradient)
-    assert watcher.answer("bank", gradient).tolist() == [[1, 1], [0, 0], [1, 1], [1, 1]]
-    watcher.answered()
+    assert torch.equal(watcher.on_gradient("shop", gradient), gradient)
+    assert watcher.on_gradient("bank", gradient).tolist() == [[1, 1], [0, 0], [1, 1], [1, 1]]
+    watcher.on_step_end()
     assert watcher.attack.heard == ["tamper 7 True", "observe 7 3 ['shop']"]
-    watcher.saw(8, torch.tensor([1, 1, 1, 0]), payloads, torch.arange(4))
-    assert torch.equal(watcher.answer("bank", gradient), gradient)
-    watcher.answered()
+    watcher.on_payloads(8, torch.tensor([1, 1, 1, 0]), payloads, torch.arange(4))
+    assert torch.equal(watcher.on_gradient("bank", gradient), gradient)
+    watcher.on_step_end()
     assert len(watcher.attack.heard) == 2, "a single row has no batch statistics"
 
 

@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from live_toy import CLASSES, LiveToy, Scrambled, rng
-from veracausa.attacks.base import AdversaryView, Grant
-from veracausa.attacks.live.view import LiveView
+from veracausa.attacks.base import AdversaryView, Grant, LiveView
 from veracausa.attacks.methods.features.pcat import PCAT, PCATOptions
 from veracausa.errors import InputError
 from veracausa.runs.store import deserialize_state, same, serialize_state
@@ -85,10 +84,11 @@ def test_a_view_that_lacks_something_is_refused(lacking):
         "device": torch.device("cpu"),
         "classes": CLASSES,
     }
+    known = ("auxiliary", "auxiliary_labels", "labels", "bottom")
     view = (
-        AdversaryView(grants=~Grant.NONE, **settings)
+        AdversaryView(grants=~Grant.NONE, **settings, **{name: torch.zeros(2) for name in known})
         if lacking == "view"
-        else LiveView(grants=Grant.ARCHITECTURE, **settings)
+        else LiveView(grants=Grant.ARCHITECTURE, predict=lambda payloads, numbers=None: torch.zeros(1), **settings)
     )
     with pytest.raises(InputError, match="live attack" if lacking == "view" else "labelled auxiliary"):
         pcat().begin(view)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,7 +11,7 @@ from torch import Tensor
 import toy_federation as toys
 from veracausa import seeding
 from veracausa.attacks import networks as discriminators
-from veracausa.attacks.base import Grant
+from veracausa.attacks.base import AdversaryView, Grant
 from veracausa.attacks.methods.features.sdar import SDAR, SDAROptions
 from veracausa.attacks.networks import ConditionedDecoder, RowDiscriminator
 from veracausa.errors import InputError
@@ -108,8 +110,9 @@ def test_on_a_gpu_the_step_is_replayed() -> None:
 
 def test_it_says_what_it_lacks() -> None:
     toy = toys.Toy()
+    live = vars(toy.view())
     with pytest.raises(InputError, match="live"):
-        sdar().begin(toy.view(predict=None))
+        sdar().begin(AdversaryView(**{name.name: live[name.name] for name in fields(AdversaryView)}))
     with pytest.raises(InputError, match="labelled auxiliary"):
         sdar().begin(toy.view(auxiliary_labels=None))
     with pytest.raises(InputError, match="architecture"):

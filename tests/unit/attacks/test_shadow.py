@@ -10,7 +10,7 @@ import toy_federation as toys
 from veracausa.attacks.base import Grant
 from veracausa.attacks.defended_shadow import DefendedShadow, standardised
 from veracausa.attacks.methods.features.shadow import Shadow, ShadowOptions
-from veracausa.audit.live_training import restored, run_live
+from veracausa.audit.live import restored, run_live
 from veracausa.defenses.base import Defense
 from veracausa.defenses.protocols import Prepares
 from veracausa.errors import InputError

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from veracausa.attacks.base import Exchange
-from veracausa.attacks.live.recorder import named_moments
 from veracausa.attacks.transcript import Head, Transcript, TranscriptWriter
 from veracausa.config import load_job
 from veracausa.errors import InputError
+from veracausa.training.recorders import named_moments
 from veracausa.training.train import train
 
 SHAPE = (2, 3)

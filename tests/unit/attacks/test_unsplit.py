@@ -48,7 +48,17 @@ def blobs(count: int = 6) -> Tensor:
 
 def view(make, payload: tuple[int, ...], row: tuple[int, ...], pixels: bool = True, **given) -> AdversaryView:
     grants = given.pop("grants", Grant.ARCHITECTURE)
-    return AdversaryView(grants, "passive_1", payload, row, pixels, rng(5), torch.device("cpu"), bottom=make, **given)
+    return AdversaryView(
+        grants=grants,
+        victim="passive_1",
+        payload_shape=payload,
+        row_shape=row,
+        pixels=pixels,
+        rng=rng(5),
+        device=torch.device("cpu"),
+        bottom=make,
+        **given,
+    )
 
 
 def attacked(make, rows: Tensor, payloads: Tensor | None = None, pixels: bool = True, **settings):
@@ -202,7 +212,7 @@ def test_what_it_cannot_work_with_is_refused() -> None:
     assert attack.needs.words == ("architecture",)
     with pytest.raises(InputError, match="architecture, which it is not granted"):
         attack.begin(view(conv, (8, 8, 8), (1, 8, 8), grants=Grant.NONE))
-    with pytest.raises(InputError, match="to clone"):
+    with pytest.raises(InputError, match="bottom"):
         attack.begin(view(None, (8, 8, 8), (1, 8, 8)))
     with pytest.raises(InputError, match="passive_1 sends 8×4×4"):
         attack.begin(view(conv, (8, 4, 4), (1, 8, 8)))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch.nn import functional as F
@@ -123,9 +121,9 @@ def test_a_regression_is_refused():
     toy, attack = LiveToy(), urvfl()
     toy.begin(attack)
     with pytest.raises(InputError, match="regression"):
-        urvfl().begin(replace(attack.view, classes=0))
+        urvfl().begin(attack.view.replaced(classes=0))
     with pytest.raises(InputError, match="tamper"):
-        urvfl().begin(replace(attack.view, grants=~Grant.NONE & ~Grant.TAMPER))
+        urvfl().begin(attack.view.replaced(grants=~Grant.NONE & ~Grant.TAMPER))
 
 
 @pytest.mark.parametrize("payload", [(4, 8, 4), (64, 4, 2), (16, 2, 1)])

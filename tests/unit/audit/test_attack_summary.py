@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
+from veracausa.audit.evaluation import AttackOutcome
 from veracausa.audit.measure import Measured
 from veracausa.audit.record import attack_summary
-from veracausa.audit.scene import AttackOutcome
 
 
 def outcome(party: str, moment: float, step: int | None, leaked: float, **more: Any) -> AttackOutcome:

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veracausa.audit.discovery.measure import measured
-from veracausa.audit.discovery.mpc import ATTACKS, strong_scenes, train_strong
+from veracausa.attacks import column_attacks
+from veracausa.audit.column_scores import declared, measured
+from veracausa.audit.discovery_views import mpc_views, train_mpc
 from veracausa.discovery.engines.centralized import CentralizedVFedCD
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.discovery.privacy.countermeasures import mixing
@@ -62,11 +63,13 @@ def test_of_a_row_the_strong_mode_opens_nothing_that_attacks_could_read() -> Non
     x = np.random.default_rng(0).standard_normal((80, 4))
     x[:, 2:] += x[:, :2]
     columns = {"a": x[:, :2] / 2, "b": x[:, 2:] / 2}
-    programs = train_strong(
-        columns, ["w", "x", "y", "z"], Settings(epochs=1, refit_epochs=1, width=2, searches=()), 64, 3
-    )
+    programs = train_mpc(columns, ["w", "x", "y", "z"], Settings(epochs=1, refit_epochs=1, width=2, searches=()), 64, 3)
     assert [len(program.seen) for program in programs.values()] == [8, 8]
-    scenes = strong_scenes(programs, 12, 0)
+    scenes = mpc_views(programs, 12, 0)
     assert np.unique(scenes[0].view.last[:16], axis=0).shape[0] == 1  # one number a batch and attribute
-    found = measured(scenes, ATTACKS, {name: {"restarts": 1, "turns": 3} for name in ("unsplit",)})
+    found = measured(
+        scenes,
+        declared(column_attacks.names(), "on_sums"),
+        {name: {"restarts": 1, "turns": 3} for name in ("unsplit",)},
+    )
     assert max(entry["mean"] for entry in found["attacks"].values()) < 0.5

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veracausa.attacks.columns import feature_attacks
-from veracausa.attacks.columns.base import Candidates, ColumnGrant, Opened, View
-from veracausa.audit.discovery.score import ColumnScore, best_own, random_guess, scored
+from veracausa.attacks import column_attacks
+from veracausa.attacks.base import Grant
+from veracausa.attacks.columns import Candidates, ColumnView, Opened
+from veracausa.audit.column_scores import ColumnScore, best_own, random_guess, scored
 from veracausa.errors import InputError
 
 N, COLUMNS, TARGETS, H = 200, 3, 3, 4
@@ -23,15 +24,15 @@ def columns(rng: np.random.Generator, independent: bool = True) -> np.ndarray:
     return (x - x.mean(0)) / x.std(0)
 
 
-def view(x: np.ndarray, mixed: np.ndarray, noise: float = 0.0, **given: Any) -> View:
+def view(x: np.ndarray, mixed: np.ndarray, noise: float = 0.0, **given: Any) -> ColumnView:
     rng = np.random.default_rng(5)
     moved = [mixed + 0.3 * rng.standard_normal(mixed.shape) for _ in range(6)]
     shape = (len(x), TARGETS, H)
     opened = [x @ w.reshape(COLUMNS, -1) + noise * rng.standard_normal((len(x), TARGETS * H)) for w in moved]
     still = [x @ mixed.reshape(COLUMNS, -1) + noise * rng.standard_normal((len(x), TARGETS * H)) for _ in range(200)]
-    return View(
+    return ColumnView(
         **{
-            "grants": ~ColumnGrant.NONE,
+            "grants": ~Grant.NONE,
             "columns": COLUMNS,
             "own": rng.standard_normal((len(x), 2)),
             "last": still[0].reshape(shape),
@@ -43,9 +44,9 @@ def view(x: np.ndarray, mixed: np.ndarray, noise: float = 0.0, **given: Any) -> 
     )
 
 
-def attacked(name: str, seen: View, x: np.ndarray) -> ColumnScore:
+def attacked(name: str, seen: ColumnView, x: np.ndarray) -> ColumnScore:
     few = {"restarts": 2, "turns": 20} if name in ("unsplit", "norm_aware", "norm_averaging") else {}
-    attack = feature_attacks.get(name)(feature_attacks.options(name)(name=name, **few))
+    attack = column_attacks.get(name)(column_attacks.options(name)(name=name, **few))
     guess = attack.read(seen)
     assert guess is not None
     return scored(guess, x)
@@ -62,7 +63,7 @@ def weights(rng: np.random.Generator) -> np.ndarray:
 
 
 def test_an_attack_is_refused_what_it_is_not_granted(rng: np.random.Generator, weights: np.ndarray) -> None:
-    seen = view(columns(rng), weights, grants=ColumnGrant.NONE)
+    seen = view(columns(rng), weights, grants=Grant.NONE)
     with pytest.raises(InputError, match="known rows"):
         attacked("known_rows", seen, columns(rng))
 
@@ -79,7 +80,7 @@ def test_unsplit_reads_one_column_and_is_lost_among_several(rng: np.random.Gener
     x = columns(rng)
     seen = view(x, rng.standard_normal((COLUMNS, TARGETS, H)))
     several = attacked("unsplit", seen, x)
-    lonely = View(
+    lonely = ColumnView(
         **{**seen.__dict__, "columns": 1, "last": (x[:, :1] @ np.ones((1, TARGETS * H))).reshape(N, TARGETS, H)}
     )
     assert attacked("unsplit", lonely, x[:, :1]).mean > 0.99
@@ -109,7 +110,7 @@ def test_few_numbers_an_epoch_are_many_over_a_training(rng: np.random.Generator)
     narrow = [rng.standard_normal((COLUMNS, 2)) for _ in range(4)]
     known = (np.arange(30), x[:30])
     seen = view(x, np.ones((COLUMNS, TARGETS, H)), known=known)
-    seen = View(
+    seen = ColumnView(
         **{**seen.__dict__, "last": (x @ narrow[0])[:, :, None], "history": np.stack([x @ each for each in narrow])}
     )
     assert attacked("known_rows", seen, x).mean < 0.95
@@ -142,7 +143,7 @@ def test_first_weights_give_every_batch_away_and_guessed_ones_none(
 ) -> None:
     x = columns(rng)
     first = 0.05 * weights.reshape(COLUMNS, -1)
-    seen = view(x, weights, first=(first, lived(rng, x, first)))
+    seen = view(x, weights, first=lived(rng, x, first), first_weights=first, first_range=float(np.abs(first).max()))
     assert attacked("known_start", seen, x).mean > 0.9999
     assert attacked("guessed_start", seen, x).mean < 0.7
 
@@ -164,7 +165,7 @@ def test_with_the_validators_weights_columns_are_solved_for(rng: np.random.Gener
     assert attacked("party_and_validator", view(x, weights, looked=(first, batches)), x).mean > 0.9999
     other = 0.05 * rng.standard_normal(first.shape)
     assert attacked("party_and_validator", view(x, weights, looked=(other, batches)), x).mean < 0.9
-    attack = feature_attacks.get("party_and_validator")(feature_attacks.options("party_and_validator")(name=""))
+    attack = column_attacks.get("party_and_validator")(column_attacks.options("party_and_validator")(name=""))
     assert attack.read(view(x, weights)) is None  # mode M2: it was sent none
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from veracausa.audit.gate import gated, percent, strongest_of, verdict, works
-from veracausa.report.audit_twin import undefended_leakage
+from veracausa.audit.baseline import undefended_leakage
+from veracausa.audit.verdict import gated, percent, strongest_of, verdict, works
 
 
 def entry(leakage: float) -> dict[str, Any]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from veracausa.audit.measure import measure
-from veracausa.audit.samples import column_groups, column_titles
-from veracausa.audit.table_rows import example_rows, values_of
+from veracausa.audit.evaluation import column_groups, column_titles
+from veracausa.audit.measure import example_rows, measure, values_of
 
 FITTED = {
     "columns": [

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from veracausa.audit.discovery.measure import attacked, make_attack
-from veracausa.audit.discovery.recorder import DiscoveryRecording
-from veracausa.audit.discovery.run import train
-from veracausa.audit.discovery.views import all_but_one, single
+from veracausa.audit.column_scores import attacked, make_attack
+from veracausa.audit.discovery import train
+from veracausa.audit.discovery_recorder import DiscoveryRecording
+from veracausa.audit.discovery_views import all_but_one, single
 from veracausa.cli.main import app
 from veracausa.crypto import ring
 from veracausa.crypto.fixed_point import WEIGHT_BITS, decode

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from veracausa.audit.evaluation import AttackOutcome
 from veracausa.audit.measure import measure
-from veracausa.audit.scene import AttackOutcome
 from veracausa.experiments.attack_cell import advantage_of, leaked
 from veracausa.experiments.attacked import Attacked, sentence
 from veracausa.experiments.cells import Cells

@@ -9,7 +9,7 @@ import stat
 import pytest
 import torch
 
-from veracausa.audit.run import audit_run
+from veracausa.audit.job import audit_run
 from veracausa.errors import InputError, PeerLost, RunError
 from veracausa.federation.site_program import party_program
 from veracausa.report.run_page import headline, write_report

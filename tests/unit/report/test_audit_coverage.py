@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from veracausa.audit.gate import gated, strongest_of, verdict, works, works_by_party
-from veracausa.report.audit_coverage import coverage_of, coverage_sentence, headline_of, snapshots, widest, worst
+from veracausa.audit.snapshots import coverage_of, coverage_sentence, headline_of, snapshots, widest, worst
+from veracausa.audit.verdict import gated, strongest_of, verdict, works, works_by_party
 
 
 def party(end: float, *earlier: tuple[float, int, float]) -> dict[str, Any]:

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from veracausa.audit.gallery import Gallery
-from veracausa.report.audit_figures import AuditPoint, frontier_svg, moments_svg
-from veracausa.report.audit_pictures import wall
+from veracausa.audit.measure import Gallery
+from veracausa.report.audit_figures import AuditPoint, frontier_svg, moments_svg, wall
 from veracausa.report.audit_section import strength_rows, trivial_rows
 from veracausa.report.compare import write_comparison
 from veracausa.report.run_page import write_report

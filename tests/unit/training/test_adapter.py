@@ -9,7 +9,7 @@ from trained_steps import image_data, job_for, table_data, train_all
 
 import layered_defense
 from veracausa import seeding
-from veracausa.attacks.live.knowledge import AdversaryKnowledge
+from veracausa.audit.attacker import AdversaryKnowledge
 from veracausa.config import Job
 from veracausa.errors import InputError, WireError
 from veracausa.models.cut import build_adapter

@@ -33,9 +33,9 @@ KNOWN_ROWS = 15
 
 def audited(cell: DiscoveryCell, table: Table, seed: int) -> CellResult:
     """Fitted as the parties' programs, and attacked by the attacks that the cell names."""
-    from veracausa.audit.discovery.measure import TOGETHER, measured
-    from veracausa.audit.discovery.run import train
-    from veracausa.audit.discovery.views import all_but_one, single
+    from veracausa.audit.column_scores import declared, measured
+    from veracausa.audit.discovery import train
+    from veracausa.audit.discovery_views import all_but_one, single
     from veracausa.discovery.methods.vfedcd.estimator import VFedCD
     from veracausa.experiments.discovery.cells import CellResult
 
@@ -47,7 +47,7 @@ def audited(cell: DiscoveryCell, table: Table, seed: int) -> CellResult:
     scores = _scores(found, "")
     scores |= {"r2_own": found["linear_r2"]["own columns"], "r2_features": found["linear_r2"]["and all epochs"]}
     if len(table.parties) > 2 and next(iter(recording.parties.values())).apart:
-        together = [name for name in cell.audit if name in TOGETHER]
+        together = declared(cell.audit, "colluding")
         scores |= _scores(measured(all_but_one(recording, KNOWN_ROWS, seed), together, {}), "together_")
     return CellResult(method.adjacency_matrix_, seconds, tuple(method.notes_), scores)
 

@@ -10,7 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from veracausa.audit.gate import WORKS_FROM
+from veracausa.audit.snapshots import WHOLE
+from veracausa.audit.verdict import WORKS_FROM
 from veracausa.experiments.frontier.budget import written_budget
 from veracausa.experiments.frontier.matched import Matched, compare_at
 from veracausa.experiments.frontier.pareto import (
@@ -34,7 +35,6 @@ from veracausa.experiments.frontier.sweep import UNDEFENDED, Sweep
 from veracausa.experiments.frontier.trial import SCORES as ATTACK_SCORES
 from veracausa.experiments.frontier.trial import TASK_SCORES, TrialResult
 from veracausa.metrics.advantage import is_unbalanced
-from veracausa.report.audit_coverage import WHOLE
 from veracausa.runs.atomic import atomic_write, safe
 
 

@@ -11,14 +11,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from veracausa.audit.run import audit_run
-from veracausa.audit.settings import SNAPSHOTS
+from veracausa.audit.job import audit_run
+from veracausa.audit.settings import SNAPSHOTS, AuditSettings
+from veracausa.audit.snapshots import LAST, widest
 from veracausa.config import Job
 from veracausa.defenses.protocols import is_stochastic
 from veracausa.events import Observer
 from veracausa.experiments.frontier.pareto import Trial
 from veracausa.experiments.frontier.plan import Setting
-from veracausa.report.audit_coverage import LAST, widest
 from veracausa.runs.folder import Run, write_json
 from veracausa.training.split.halves import make_defense
 from veracausa.training.train import train
@@ -112,16 +112,9 @@ class Planned:
         """Train and attack it, from where it was broken off if it was."""
         started, path, asked = time.monotonic(), self.path, self.attackers
         run = train(self.job, path, resume=(path / "config.toml").is_file(), observer=observer)
-        audit_run(
-            run,
-            self.attacks,
-            asked.auxiliary,
-            asked.victims,
-            asked.settings(self.attacks),
-            asked.parties or None,
-            observer=observer,
-            resume=True,
-        )
+        overrides = asked.settings(self.attacks)
+        settings = AuditSettings(self.attacks, overrides, asked.auxiliary, asked.victims, asked.parties or None)
+        audit_run(run, settings, observer=observer, resume=True)
         run.report()
         for sent in (path / "parties").glob("*/transcript"):
             shutil.rmtree(sent)  # as large as all that ever crossed, and the attack that needs it is done

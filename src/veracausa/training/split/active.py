@@ -172,7 +172,9 @@ class ActiveParty:
         labels = self.parts["train"].labels
         assert labels is not None
         target = labels[ids.to(labels.device)]
-        self.watcher.saw(self.step + 1, ids, {peer: payload.detach() for peer, payload in payloads.items()}, target)
+        self.watcher.on_payloads(
+            self.step + 1, ids, {peer: payload.detach() for peer, payload in payloads.items()}, target
+        )
         kept = self.weighted[ids]
         rows = None if kept.all() else kept.nonzero().squeeze(1).to(self.device)
         used = len(ids) if rows is None else len(rows)
@@ -181,14 +183,14 @@ class ActiveParty:
 
         def answer(gradients: Mapping[str, Tensor]) -> None:
             for peer, (_, kind) in self.kinds.items():
-                sent = self.watcher.answer(peer, gradients[peer])
+                sent = self.watcher.on_gradient(peer, gradients[peer])
                 link.send(peer, kind, self.exchange, {"gradient": sent}, rows=used)
 
         if used:
             self._learn(ids, target, payloads, rows, answer)
         else:
             answer({peer: torch.zeros_like(payload) for peer, payload in payloads.items()})
-        self.watcher.answered()
+        self.watcher.on_step_end()
         self.step += 1
 
     def _learn(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from veracausa.attacks.columns import feature_attacks
-from veracausa.attacks.columns.base import FeatureAttack, Guess, View
+from veracausa.attacks import column_attacks
+from veracausa.attacks.columns import ColumnAttack, ColumnGuess, ColumnView
 
 
-@feature_attacks.register("candidate_differencing")
-class CandidateDifferencing(FeatureAttack):
+@column_attacks.register("candidate_differencing")
+class CandidateDifferencing(ColumnAttack):
     """On the rows kept apart, which the rule `held_out_graphs` opens once a candidate graph, with the same weights.
 
     Features under a graph are the sum of its edges' contributions; an edge whose contribution follows from these sums
@@ -18,9 +18,10 @@ class CandidateDifferencing(FeatureAttack):
     """
 
     about = "subtracts the features of the held-out rows under one candidate graph from those under another"
+    order, drawn = 6, 1
 
-    def guess(self, view: View) -> Guess | None:
-        if view.candidates is None or not len(view.candidates.graphs):
+    def guess(self, view: ColumnView) -> ColumnGuess | None:
+        if not hasattr(view, "candidates") or not len(view.candidates.graphs):
             return None
         graphs, features = view.candidates.graphs.astype(np.float64), view.candidates.features
         count, rows, targets, _ = features.shape
@@ -36,4 +37,4 @@ class CandidateDifferencing(FeatureAttack):
                 left, singular, _ = np.linalg.svd(parts[cause] - parts[cause].mean(0), full_matrices=False)
                 if singular[0] > loudest[cause]:
                     loudest[cause], values[:, cause] = singular[0], left[:, 0]
-        return Guess(values, ordered=True, rows="held out")
+        return ColumnGuess(values, ordered=True, rows="held out")

@@ -7,9 +7,8 @@ import warnings
 import numpy as np
 from pydantic import Field
 
-from veracausa.attacks.columns import feature_attacks
-from veracausa.attacks.columns.base import FeatureAttack, Guess, View
-from veracausa.attacks.columns.subspace import beside, directions
+from veracausa.attacks import column_attacks
+from veracausa.attacks.columns import ColumnAttack, ColumnGuess, ColumnView, beside, directions
 from veracausa.registry import Options
 
 
@@ -17,17 +16,18 @@ class ICAOptions(Options):
     iterations: int = Field(500, ge=1)
 
 
-@feature_attacks.register("ica", ICAOptions)
-class ICA(FeatureAttack):
+@column_attacks.register("ica", ICAOptions)
+class ICA(ColumnAttack):
     """FastICA (Hyvärinen 1999) on all epochs, which together hold every column.
 
     It works where columns are independent and not normal; causes and effects are not.
     """
 
     about = "looks for the least Gaussian directions of all features"
+    order, drawn, colluding, on_sums = 2, 4, True, True
     options: ICAOptions
 
-    def guess(self, view: View) -> Guess | None:
+    def guess(self, view: ColumnView) -> ColumnGuess | None:
         from sklearn.decomposition import FastICA
 
         white = directions(beside(view.history), view.columns)
@@ -39,4 +39,4 @@ class ICA(FeatureAttack):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # where it does not converge, its last guess counts
             found = model.fit_transform(white)
-        return Guess(np.asarray(found, dtype=np.float64))
+        return ColumnGuess(np.asarray(found, dtype=np.float64))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
-from veracausa.attacks.columns import feature_attacks
-from veracausa.attacks.columns.base import FeatureAttack, Guess, View
+from veracausa.attacks import column_attacks
+from veracausa.attacks.columns import ColumnAttack, ColumnGuess, ColumnView
 from veracausa.registry import Options
 
 
@@ -15,18 +15,19 @@ class SingleParentOptions(Options):
     """Of the variance that the first direction of a target's features must have to be called a copy."""
 
 
-@feature_attacks.register("single_parent", SingleParentOptions)
-class SingleParent(FeatureAttack):
+@column_attacks.register("single_parent", SingleParentOptions)
+class SingleParent(ColumnAttack):
     """Needs nothing but the features: their rank gives the copy away."""
 
     about = "takes the features of a target that vary in one direction only: a copy of its one cause at that source"
+    order, colluding = 5, True
     options: SingleParentOptions
 
-    def guess(self, view: View) -> Guess | None:
+    def guess(self, view: ColumnView) -> ColumnGuess | None:
         copies = []
         for target in range(view.last.shape[1]):
             features = view.last[:, target] - view.last[:, target].mean(0)
             left, singular, _ = np.linalg.svd(features, full_matrices=False)
             if singular[0] ** 2 > self.options.share * np.sum(singular**2) > 0:
                 copies.append(left[:, 0])
-        return Guess(np.stack(copies, axis=1)) if copies else None
+        return ColumnGuess(np.stack(copies, axis=1)) if copies else None

@@ -1,4 +1,7 @@
-"""UnSplit (Erdoğan et al. 2022) on features: columns and weights are guessed by turns until their product fits."""
+"""UnSplit (Erdoğan et al. 2022) on features: columns and weights are guessed by turns until their product fits.
+
+Two attacks more know the strengths of all edges, so that weights are only free on spheres of those radii.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,8 @@ import numpy as np
 from pydantic import Field
 
 from veracausa.arrays import Array
-from veracausa.attacks.columns import feature_attacks
-from veracausa.attacks.columns.base import FeatureAttack, Guess, View
-from veracausa.attacks.columns.subspace import flat
+from veracausa.attacks import column_attacks
+from veracausa.attacks.columns import ColumnAttack, ColumnGuess, ColumnView, flat
 from veracausa.registry import Options
 
 
@@ -25,23 +27,28 @@ class FeatureUnSplitOptions(Options):
     """How much columns are held to mean zero and variance one."""
 
 
-@feature_attacks.register("unsplit", FeatureUnSplitOptions)
-class FeatureUnSplit(FeatureAttack):
+QUICK = {"restarts": 1, "turns": 15}
+
+
+@column_attacks.register("unsplit", FeatureUnSplitOptions)
+class FeatureUnSplit(ColumnAttack):
     """Knows the features and how many columns there are. X·W = (X·A)(A⁻¹·W) for every invertible A: nothing but the
     prior and the start decides which of all these columns it finds."""
 
     about = "guesses columns and weights by turns until their product fits the features"
+    order, drawn, colluding, on_sums = 1, 3, True, True
+    quick = QUICK
     options: FeatureUnSplitOptions
 
-    def guess(self, view: View) -> Guess | None:
+    def guess(self, view: ColumnView) -> ColumnGuess | None:
         if not view.last.any():
             return None
-        return Guess(alternate(self.options, view, flat(view.last)))
+        return ColumnGuess(alternate(self.options, view, flat(view.last)))
 
 
 def alternate(
     options: FeatureUnSplitOptions,
-    view: View,
+    view: ColumnView,
     features: Array,
     project: Callable[[Array], Array] = lambda weights: weights,
 ) -> Array:
@@ -90,3 +97,50 @@ class Adam:
         self.second += 0.001 * (np.square(gradient) - self.second)
         up, down = self.first / (1 - 0.9**self.count), self.second / (1 - 0.999**self.count)
         self.values -= self.rate * up / (np.sqrt(down) + 1e-12)
+
+
+class _OnSpheres(ColumnAttack):
+    options: FeatureUnSplitOptions
+
+    def strengths(self, view: ColumnView) -> Array:
+        """(columns, targets): the lengths that the weights' blocks must have."""
+        raise NotImplementedError
+
+    def guess(self, view: ColumnView) -> ColumnGuess | None:
+        if not hasattr(view, "strengths") or not view.last.any():
+            return None
+        radius = self.strengths(view)[..., None]
+
+        def on_spheres(weights: Array) -> Array:
+            blocks = weights.reshape(len(weights), radius.shape[1], -1)
+            length = np.linalg.norm(blocks, axis=2, keepdims=True)
+            return np.asarray((blocks * radius / np.maximum(length, 1e-12)).reshape(weights.shape))
+
+        return ColumnGuess(alternate(self.options, view, flat(view.last), on_spheres), ordered=True)
+
+
+@column_attacks.register("norm_aware", FeatureUnSplitOptions)
+class NormAware(_OnSpheres):
+    """A party alone has the strengths: while only the group lasso acts, κ = 1 − η·λ/B tells B.
+
+    Who is in league with the validator of mode M2 has the same numbers. They are of named attributes, and absent edges
+    are among them: so the guesses come in order.
+    """
+
+    about = "unsplit with the strengths of all edges known, which the factors give away"
+    order, drawn, colluding = 3, 2, True
+    quick = QUICK
+
+    def strengths(self, view: ColumnView) -> Array:
+        return view.strengths
+
+
+@column_attacks.register("norm_averaging", FeatureUnSplitOptions)
+class NormAveraging(_OnSpheres):
+    """For noise on strengths: hundreds of looks tell what one with a small part of the noise would."""
+
+    about = "norm-aware, with the strengths of all looks in the second half of the refit averaged"
+    order = 4
+
+    def strengths(self, view: ColumnView) -> Array:
+        return view.mean_strengths

@@ -14,9 +14,9 @@ from pydantic import Field
 from torch import Tensor
 
 from veracausa.attacks import attacks
-from veracausa.attacks.base import AdversaryView
-from veracausa.attacks.history import aligned, averaged
-from veracausa.attacks.methods.features.inverse import InverseNetwork, InverseOptions
+from veracausa.attacks.base import AdversaryView, FeatureAttack
+from veracausa.attacks.decoding import DecoderAttack, DecoderOptions
+from veracausa.attacks.transcript import aligned, averaged
 from veracausa.errors import InputError
 
 _POOL_BYTES = 2**30
@@ -24,7 +24,7 @@ _POOL_BYTES = 2**30
 _IDS_BYTES = 2**31
 
 
-class AveragingOptions(InverseOptions):
+class AveragingOptions(DecoderOptions):
     exchanges: int = Field(10, ge=1)
     """How many payloads of an id are averaged, the last ones; and as many of an auxiliary row."""
     average: int | None = Field(1, ge=1)
@@ -32,21 +32,20 @@ class AveragingOptions(InverseOptions):
 
 
 @attacks.register("averaging", AveragingOptions)
-class Averaging(InverseNetwork):
+class Averaging(DecoderAttack):
     """Averages the payloads of one id over many exchanges and decodes the mean: against noise drawn anew each time."""
 
+    uses_transcript = True
     options: AveragingOptions
 
     def begin(self, view: AdversaryView) -> None:
-        super(InverseNetwork, self).begin(view)
-        if view.oracle is None or view.auxiliary is None:
-            raise InputError("attack 'averaging' needs auxiliary rows and the victim's own payloads for them")
+        FeatureAttack.begin(self, view)
         self.view = view
         source: Tensor | Callable[[], Tensor] = view.oracle if view.redrawn else view.oracle()
         if view.fresh:
             source = AveragingDraws(view, self.options.exchanges)
         self.learn(source, view)
-        if view.transcript is not None:
+        if hasattr(view, "transcript"):
             self.like = (source() if callable(source) else source).float().cpu()
 
     def reconstruct(self, payload: Tensor, ids: Tensor | None = None) -> Tensor:
@@ -57,7 +56,7 @@ class Averaging(InverseNetwork):
         """
         if payload.ndim == len(self.view.payload_shape) + 2:
             payload = payload.float().mean(1)
-        elif self.view.transcript is not None and ids is not None:
+        elif hasattr(self.view, "transcript") and ids is not None:
             payload = self._remembered(payload.float().cpu(), ids.cpu())
         elif self.view.fresh:
             raise InputError(
@@ -69,7 +68,6 @@ class Averaging(InverseNetwork):
         return {**super().notes(), "exchanges": float(self.options.exchanges)}
 
     def _remembered(self, payload: Tensor, ids: Tensor) -> Tensor:
-        assert self.view.transcript is not None
         payload = payload.clone()
         took_part = (ids >= 0).nonzero().squeeze(1)
         at_once = max(1, _IDS_BYTES // max(1, 4 * payload[:1].numel() * self.options.exchanges))
@@ -91,7 +89,6 @@ class AveragingDraws:
     """
 
     def __init__(self, view: AdversaryView, count: int) -> None:
-        assert view.oracle is not None
         self.draw, self.rng, self.count = view.oracle, view.rng, count
         first = view.oracle().clone()
         most = max(count, min(2 * count, _POOL_BYTES // max(1, first.nbytes)))

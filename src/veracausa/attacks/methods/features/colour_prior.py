@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from veracausa.attacks import attacks
-from veracausa.attacks.base import AdversaryView, Attack, Grant
+from veracausa.attacks.base import AdversaryView, FeatureAttack, Grant
 from veracausa.attacks.fitting import FitOptions, Fitted, fit_decoder
 from veracausa.data.colour import lab_to_rgb, rgb_to_lab
 from veracausa.errors import InputError
@@ -33,11 +33,15 @@ class ColourPriorOptions(FitOptions):
 
 
 @attacks.register("colour_prior", ColourPriorOptions)
-class ColourPrior(Attack):
+class ColourPrior(FeatureAttack):
     """A decoder of lightness alone, trained on the victim's own payloads; colours are the mean of the class."""
 
     needs = Grant.AUXILIARY | Grant.LABELLED_AUXILIARY | Grant.LABELS | Grant.WEIGHTS | Grant.DEFENSE
+    until_converged = "epochs"
     options: ColourPriorOptions
+
+    def draws(self, seen: int) -> int:
+        return self.options.average or seen
 
     def begin(self, view: AdversaryView) -> None:
         super().begin(view)
@@ -46,11 +50,6 @@ class ColourPrior(Attack):
             raise InputError(
                 f"attack 'colour_prior' fills in colours, and the rows of {view.victim} have none: "
                 "use it for pictures of three channels"
-            )
-        if rows is None or view.oracle is None or view.auxiliary_labels is None or view.labels is None:
-            raise InputError(
-                "attack 'colour_prior' needs auxiliary rows, the victim's own payloads for them, their labels, "
-                "and the labels of the training rows"
             )
         if len(rows) < 4:
             raise InputError(f"attack 'colour_prior' needs at least 4 auxiliary rows, there are {len(rows)}")

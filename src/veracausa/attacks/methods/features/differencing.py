@@ -14,27 +14,28 @@ import torch
 from torch import Tensor
 
 from veracausa.attacks import attacks
-from veracausa.attacks.base import AdversaryView
-from veracausa.attacks.history import aligned, nearest_payloads
-from veracausa.attacks.methods.features.inverse import InverseNetwork, InverseOptions
+from veracausa.attacks.base import AdversaryView, FeatureAttack
+from veracausa.attacks.decoding import DecoderAttack, DecoderOptions
+from veracausa.attacks.transcript import aligned, nearest_payloads
 from veracausa.errors import InputError
 
 
-class DifferencingOptions(InverseOptions):
+class DifferencingOptions(DecoderOptions):
     average: int | None = None
     """Payloads in one draw of the victim's model, where the defense is random."""
 
 
 @attacks.register("differencing", DifferencingOptions)
-class Differencing(InverseNetwork):
+class Differencing(DecoderAttack):
     """Subtracts payloads of one id from different exchanges and decodes the differences: against noise fixed by id."""
 
+    uses_transcript = True
     options: DifferencingOptions
 
     def begin(self, view: AdversaryView) -> None:
-        super(InverseNetwork, self).begin(view)
-        moments = dict(view.oracle_at or {})
-        if view.auxiliary is None or len(moments) < 2:
+        FeatureAttack.begin(self, view)
+        moments = dict(view.oracle_at) if hasattr(view, "oracle_at") else {}
+        if len(moments) < 2:
             raise InputError(
                 "attack 'differencing' needs auxiliary rows and the victim's payloads for them at two moments of the "
                 f"training at least (`oracle_at` has {len(moments)}); let the job keep models at moments, and record a "
@@ -54,9 +55,9 @@ class Differencing(InverseNetwork):
                     f"and is given {payload.shape[1]}"
                 )
             return super().reconstruct(differences(payload.float()), ids)
-        transcript = self.view.transcript
-        if transcript is None or ids is None:
+        if ids is None or not hasattr(self.view, "transcript"):
             raise InputError("attack 'differencing' needs payloads of several exchanges: record a transcript")
+        transcript = self.view.transcript
         steps = [transcript.step_of(moment) for moment in self.moments]
         found, known = nearest_payloads(transcript, ids, steps)
         # Of somebody who never crossed nothing is known: the decoder is shown the mean difference.

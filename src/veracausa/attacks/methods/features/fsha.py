@@ -61,16 +61,15 @@ class FSHAOptions(Options):
 class FSHA(AdversarialTrainingAttack):
     """Steers the victim's model into the space of the attacker's own autoencoder, whose decoder then reads it."""
 
+    title = "FSHA"
     needs = Grant.ARCHITECTURE | Grant.AUXILIARY | Grant.TAMPER
     options: FSHAOptions
 
     def begin(self, view: AdversaryView) -> None:
         super().begin(view)
-        if view.auxiliary is None or view.bottom is None:
-            raise InputError("attack 'fsha' needs auxiliary rows and the victim's architecture")
         if len(view.auxiliary) < 2:
             raise InputError(f"attack 'fsha' needs at least 2 auxiliary rows, there are {len(view.auxiliary)}")
-        self.view, self.device, options = view, view.device, self.options
+        self.device, options = view.device, self.options
         self.rows = view.auxiliary.to(self.device)
         self.pilot = view.bottom(view.rng).to(self.device).train()
         shape, row = view.payload_shape, view.row_shape
@@ -78,7 +77,7 @@ class FSHA(AdversarialTrainingAttack):
         self.decoder = build_module(decoder, view.rng, self.device)
         judge = embedding_discriminator if options.form == "bce" else critic
         self.judge = build_module(lambda: judge(shape), view.rng, self.device)
-        rate = getattr(view, "victim_rate", None) or _RATE
+        rate = self.view.victim_rate or _RATE
         self.encoding = adam([self.pilot, self.decoder], options.lr_autoencoder or rate, self.device)
         self.judging = adam([self.judge], options.lr_discriminator or rate / _SLOWER[options.form], self.device)
         self.modules, self.optimizers = [self.pilot, self.decoder, self.judge], [self.encoding, self.judging]

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from veracausa.attacks import attacks
-from veracausa.attacks.base import AdversaryView, Attack, Grant
+from veracausa.attacks.base import AdversaryView, FeatureAttack, Grant
 from veracausa.attacks.matching import (
     FitStatistics,
     ProgressReporter,
@@ -26,7 +26,6 @@ from veracausa.attacks.matching import (
     total_variation,
     validate_payload,
 )
-from veracausa.errors import InputError
 from veracausa.models.runner import capture, reset_optimizer_state
 from veracausa.registry import Options
 
@@ -52,16 +51,19 @@ class LikelihoodOptions(Options):
 
 
 @attacks.register("likelihood", LikelihoodOptions)
-class Likelihood(Attack):
+class Likelihood(FeatureAttack):
     """Rows whose payloads under the victim's own map match the observed ones, by gradient descent on the rows."""
 
     needs = Grant.WEIGHTS
     options: LikelihoodOptions
 
+    @property
+    def most_victims(self) -> int:
+        """One batch: it searches for every row."""
+        return self.options.batch_size
+
     def begin(self, view: AdversaryView) -> None:
         super().begin(view)
-        if view.transmit is None:
-            raise InputError("attack 'likelihood' needs the victim's own map from rows to payloads")
         self.view, self.transmit = view, view.transmit
         self.tally = FitStatistics()
 

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from veracausa.attacks import attacks
 from veracausa.attacks.base import AdversaryView
-from veracausa.attacks.history import aligned, nearest_payloads
-from veracausa.attacks.methods.features.inverse import InverseNetwork, InverseOptions
+from veracausa.attacks.decoding import DecoderAttack, DecoderOptions
+from veracausa.attacks.transcript import aligned, nearest_payloads
 from veracausa.errors import InputError
 from veracausa.metrics.ridge import Ridge, best_penalty, fit_ridge
 
@@ -25,7 +25,7 @@ _POSITIONS = 20_000
 _HELD = 5
 
 
-class MismatchOptions(InverseOptions):
+class MismatchOptions(DecoderOptions):
     early: int = Field(3, ge=1)
     """Payloads of an id that the estimate is made of, spread over the training before its end."""
     learnt: int = Field(512, ge=8)
@@ -33,16 +33,16 @@ class MismatchOptions(InverseOptions):
 
 
 @attacks.register("mismatch", MismatchOptions)
-class Mismatch(InverseNetwork):
+class Mismatch(DecoderAttack):
     """Estimates the bottom's undisturbed output from an id's early payloads, and decodes the estimate."""
 
+    uses_transcript = True
     options: MismatchOptions
 
     def begin(self, view: AdversaryView) -> None:
-        if view.transcript is None:
+        if not hasattr(view, "transcript"):
             raise InputError("attack 'mismatch' needs what crossed while the victim trained: record a transcript")
         super().begin(view)
-        assert view.oracle is not None
         self.view, self.transcript = view, view.transcript
         self.like = view.oracle().float().cpu()
         seen, last = set[int](), 1

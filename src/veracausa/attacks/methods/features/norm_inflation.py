@@ -17,8 +17,7 @@ from pydantic import Field
 from torch import Tensor
 
 from veracausa.attacks import attacks
-from veracausa.attacks.base import AdversaryView, Exchange, Grant
-from veracausa.attacks.live.view import LiveAttack
+from veracausa.attacks.base import AdversaryView, Exchange, Grant, LiveAttack
 from veracausa.attacks.methods.features.inverse import InverseNetwork, InverseOptions
 from veracausa.errors import InputError
 
@@ -35,11 +34,11 @@ class NormInflation(LiveAttack):
     """Adds a gradient that makes payloads grow until an adaptation no longer turns them (malicious)."""
 
     needs = Grant.TAMPER
+    reads_with = InverseNetwork.needs | InverseNetwork.uses
     options: NormInflationOptions
 
     def begin(self, view: AdversaryView) -> None:
         super().begin(view)
-        self.view = view
         self.norms = torch.zeros(2, device=view.device)
         self.exchanges = 0
         self.reader: InverseNetwork | None = None

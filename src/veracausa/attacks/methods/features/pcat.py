@@ -17,10 +17,8 @@ from torch.nn import functional as F
 
 from veracausa.attacks import attacks
 from veracausa.attacks.adversarial_training import adam, captured_training, precision, sgd_step
-from veracausa.attacks.base import AdversaryView, Exchange, Grant
+from veracausa.attacks.base import AdversaryView, Exchange, Grant, LiveAttack
 from veracausa.attacks.fitting import FitOptions, fit_decoder
-from veracausa.attacks.live.view import LiveAttack, LiveView
-from veracausa.errors import InputError
 from veracausa.models.decoders import strong_decoder
 from veracausa.models.runner import eval_mode
 from veracausa.seeding import drawing_from
@@ -50,11 +48,8 @@ class PCAT(LiveAttack):
 
     def begin(self, view: AdversaryView) -> None:
         super().begin(view)
-        if not isinstance(view, LiveView) or view.predict is None:
-            raise InputError("attack 'pcat' needs the top model while it trains: run it as a live attack")
-        if view.auxiliary is None or view.auxiliary_labels is None or view.bottom is None:
-            raise InputError("attack 'pcat' needs labelled auxiliary rows and the victim's architecture")
-        self.view, self.predict = view, view.predict
+        view = self.view
+        self.predict = view.predict
         self.rows = {view.victim: view.auxiliary, **view.others}
         self.targets = view.auxiliary_labels
         makers = {view.victim: view.bottom, **view.other_bottoms}

@@ -29,7 +29,6 @@ from veracausa.attacks.adversarial_training import (
     sgd_step,
 )
 from veracausa.attacks.base import AdversaryView, Exchange, Grant
-from veracausa.attacks.live.view import LiveView
 from veracausa.attacks.networks import ConditionedDecoder, RowDiscriminator, embedding_discriminator
 from veracausa.errors import InputError
 from veracausa.registry import Options
@@ -71,19 +70,16 @@ class Simulated:
 class SDAR(AdversarialTrainingAttack):
     """Simulates the victim's model beside the honest training, and decodes its payloads by the simulation's decoder."""
 
+    title = "SDAR"
     needs = Grant.ARCHITECTURE | Grant.LABELS | Grant.LABELLED_AUXILIARY
     options: SDAROptions
 
     def begin(self, view: AdversaryView) -> None:
         super().begin(view)
-        name = self.options.name
-        if view.auxiliary is None or view.auxiliary_labels is None or view.bottom is None:
-            raise InputError(f"attack {name!r} needs labelled auxiliary rows and the victim's architecture")
-        if not isinstance(view, LiveView) or view.predict is None:
-            raise InputError(f"attack {name!r} needs the top model while it trains: run it as a live attack")
+        view, name = self.view, self.options.name
         if len(view.auxiliary) < 2:
             raise InputError(f"attack {name!r} needs at least 2 auxiliary rows, there are {len(view.auxiliary)}")
-        self.view, self.predict = view, view.predict
+        self.predict = view.predict
         self.device, rng = view.device, view.rng
         self.classes = view.classes if self.options.conditional and view.classes else None
         self.targets = view.auxiliary_labels.to(self.device)
@@ -134,7 +130,7 @@ class SDAR(AdversarialTrainingAttack):
     def reconstruct(self, payload: Tensor, ids: Tensor) -> Tensor:
         """The decoder's reading; an id out of the training's range, such as −1, is somebody of unknown label."""
         labels = None
-        if self.classes and self.view.labels is not None:
+        if self.classes:
             known, ids = self.view.labels.to(self.device), ids.to(self.device)
             took_part = (ids >= 0) & (ids < len(known))
             labels = torch.where(took_part, known[ids.clamp(0, len(known) - 1)], -1)

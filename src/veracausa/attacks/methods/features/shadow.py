@@ -19,7 +19,6 @@ from veracausa.attacks.base import AdversaryView, Grant
 from veracausa.attacks.defended_shadow import DefendedShadow, standardised
 from veracausa.attacks.fitting import FitOptions, fit_decoder
 from veracausa.attacks.methods.features.sdar import SDAR, SDAROptions
-from veracausa.errors import InputError
 from veracausa.models.decoders import strong_decoder
 from veracausa.seeding import drawing_from
 
@@ -36,13 +35,12 @@ class ShadowOptions(SDAROptions, FitOptions):
 class Shadow(SDAR):
     """Runs the victim's defense on its own simulation of the victim's model, and learns to read the outcome."""
 
+    title = ""
     needs = SDAR.needs | Grant.DEFENSE
     options: ShadowOptions
 
     def begin(self, view: AdversaryView) -> None:
         super().begin(view)
-        if view.defense is None:
-            raise InputError("attack 'shadow' needs the victim's defense to run on its own model")
         options = self.options
         with drawing_from(view.rng):
             reader = strong_decoder(view.payload_shape, view.row_shape, options.reader_blocks, options.reader_channels)

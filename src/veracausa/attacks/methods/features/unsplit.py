@@ -9,7 +9,7 @@ brightness are the first to be exchanged between the first layer and the picture
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -18,7 +18,7 @@ from torch.func import functional_call, vmap
 from torch.nn import functional as F
 
 from veracausa.attacks import attacks
-from veracausa.attacks.base import AdversaryView, Attack, Grant
+from veracausa.attacks.base import AdversaryView, FeatureAttack, Grant
 from veracausa.attacks.matching import (
     FitStatistics,
     ProgressReporter,
@@ -78,16 +78,22 @@ class UnSplitOptions(Options):
 
 
 @attacks.register("unsplit", UnSplitOptions)
-class UnSplit(Attack):
+class UnSplit(FeatureAttack):
     """Rows and a clone of the bottom model by alternating optimisation, from payloads and the architecture alone."""
 
+    title = "UnSplit"
     needs = Grant.ARCHITECTURE
+    by_default = "fast"
+    quick: ClassVar = {"main": 10, "batch_size": 64}
     options: UnSplitOptions
+
+    @property
+    def most_victims(self) -> int:
+        """One batch: it searches for every row."""
+        return self.options.batch_size
 
     def begin(self, view: AdversaryView) -> None:
         super().begin(view)
-        if view.bottom is None:
-            raise InputError("attack 'unsplit' needs a bottom model of the victim's architecture to clone")
         self.view = view
         self.clone = view.bottom(view.rng).to(view.device)
         if view.device.type == "cuda" and len(view.row_shape) == 3:

@@ -20,8 +20,7 @@ from torch.nn import functional as F
 
 from veracausa.attacks import attacks
 from veracausa.attacks.adversarial_training import adam, build_module, captured_training, pad_batch, sgd_step
-from veracausa.attacks.base import AdversaryView, Exchange, Grant
-from veracausa.attacks.live.view import LiveAttack
+from veracausa.attacks.base import AdversaryView, Exchange, Grant, LiveAttack
 from veracausa.attacks.networks import auxiliary_classifier, light_decoder
 from veracausa.errors import InputError
 from veracausa.models.decoders import strong_decoder
@@ -69,16 +68,15 @@ def shadow_code(labels: Tensor) -> Tensor:
 class URVFL(LiveAttack):
     """Sends gradients that make the victim's payloads look like those of a shadow whose decoder it has (malicious)."""
 
+    title = "URVFL"
     needs = Grant.ARCHITECTURE | Grant.LABELS | Grant.AUXILIARY | Grant.LABELLED_AUXILIARY | Grant.TAMPER
     options: URVFLOptions
 
     def begin(self, view: AdversaryView) -> None:
         super().begin(view)
-        if view.auxiliary is None or view.auxiliary_labels is None or view.bottom is None:
-            raise InputError("attack 'urvfl' needs labelled auxiliary rows and the victim's architecture")
-        if view.labels is None or view.classes < 2:
+        if view.classes < 2:
             raise InputError("attack 'urvfl' tells classes apart: it cannot attack a regression")
-        self.view, self.device, rng = view, view.device, view.rng
+        self.device, rng = view.device, view.rng
         held = max(1, round(self.options.held_out * len(view.auxiliary)))
         if len(view.auxiliary) - held < 2:
             raise InputError(f"attack 'urvfl' needs more than {len(view.auxiliary)} auxiliary rows to learn from")
@@ -140,7 +138,6 @@ class URVFL(LiveAttack):
             self.tell = captured_training(self._tell, self.device, [self.dac], [self.telling], (self.figures,))
         self.tell()
         self.exchanges += 1
-        assert self.view.labels is not None
         if self.exchanges % max(1, -(-len(self.view.labels) // len(self.sent))) == 0:
             self.history.append(self.figures[2:].tolist())
 
@@ -152,7 +149,6 @@ class URVFL(LiveAttack):
     def notes(self) -> Mapping[str, float]:
         """`ceiling_mse`: the decoder on the shadow's own payloads of held-out rows, the most this attack can read."""
         victim, shadow, cosine, distance = self.figures.tolist()
-        assert self.view.auxiliary is not None
         rows = self.view.auxiliary[self.held]
         with eval_mode(self.shadow), torch.no_grad():
             ceiling = F.mse_loss(self._decoded(self.shadow(rows).float()), rows)
@@ -202,7 +198,6 @@ class URVFL(LiveAttack):
         self.labels.copy_(pad_batch(exchange.labels.to(self.device), len(self.labels)))
 
     def _encode(self, chosen: Tensor) -> None:
-        assert self.view.auxiliary is not None
         rows = self.view.auxiliary[chosen]
         sgd_step(F.mse_loss(self.decoder(self.shadow(rows)).view_as(rows), rows), self.encoding)
 
@@ -212,8 +207,6 @@ class URVFL(LiveAttack):
         self.gradient.copy_(torch.autograd.grad(loss, payload)[0])
 
     def _tell(self) -> None:
-        assert self.view.auxiliary is not None
-        assert self.view.auxiliary_labels is not None
         with torch.no_grad():
             shadowed = self.shadow(self.view.auxiliary.index_select(0, self.chosen)).float()
         labels = self.view.auxiliary_labels.index_select(0, self.chosen)

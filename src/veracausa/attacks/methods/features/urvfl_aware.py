@@ -18,7 +18,6 @@ from veracausa.attacks.base import AdversaryView, Grant
 from veracausa.attacks.defended_shadow import DefendedShadow, standardised
 from veracausa.attacks.fitting import FitOptions, fit_decoder
 from veracausa.attacks.methods.features.urvfl import URVFL, URVFLOptions
-from veracausa.errors import InputError
 
 
 class URVFLAwareOptions(URVFLOptions):
@@ -32,13 +31,12 @@ class URVFLAwareOptions(URVFLOptions):
 class URVFLAware(URVFL):
     """URVFL whose decoder was trained on its shadow's payloads after the victim's own defense (malicious)."""
 
+    title = ""
     needs = URVFL.needs | Grant.DEFENSE
     options: URVFLAwareOptions
 
     def begin(self, view: AdversaryView) -> None:
         super().begin(view)
-        if view.defense is None:
-            raise InputError("attack 'urvfl_aware' needs the victim's defense to run on its shadow")
         self.by_batch = False
 
     def pretrain(self) -> None:
@@ -64,7 +62,6 @@ class URVFLAware(URVFL):
         self.by_batch = state["by_batch"]
 
     def _learn_defended(self) -> None:
-        assert self.view.auxiliary is not None
         shadow = DefendedShadow(self.view, self.shadow, self.options.batch_size)
         self.by_batch = shadow.by_batch
         fresh = shadow.payloads if shadow.random or shadow.by_batch else None

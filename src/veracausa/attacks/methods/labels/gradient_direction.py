@@ -11,11 +11,9 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from veracausa.attacks.labels import label_attacks
-from veracausa.attacks.labels.base import LabelAttack, LabelGuess, PassiveView
-from veracausa.attacks.labels.clusters import Clusters, spherical_k_means
-from veracausa.attacks.labels.gradient_record import GradientRecord
-from veracausa.audit.label_score import best_naming
+from veracausa.attacks import label_attacks
+from veracausa.attacks.gradient_record import GradientRecord, spread_passes
+from veracausa.attacks.labels import Clusters, LabelAttack, LabelGuess, PassiveView, best_naming, spherical_k_means
 from veracausa.errors import InputError
 from veracausa.registry import Options
 
@@ -31,14 +29,11 @@ class GradientDirectionOptions(Options):
 class GradientDirection(LabelAttack):
     """Rows whose gradients point the same way have the same label; a few known labels name the groups."""
 
+    reads_gradients = True
     options: GradientDirectionOptions
 
     def begin(self, view: PassiveView) -> None:
         super().begin(view)
-        if view.gradients is None:
-            raise InputError(
-                "label attack 'gradient_direction' needs the gradients that the party received; record them"
-            )
         self.group = torch.empty(0, dtype=torch.int64)
         self.named, self.separation, self.chosen_pass = False, float("-inf"), -1
         # The top model moves: only gradients of one pass are compared with each other.
@@ -86,13 +81,6 @@ class GradientDirection(LabelAttack):
         self.named = len(at) > 0
         self.group = torch.full((int(ids.max()) + 1,), -1, dtype=torch.int64)
         self.group[ids] = group
-
-
-def spread_passes(there: int, wanted: int) -> list[int]:
-    """At most `wanted` of the passes 0 … there − 1, evenly, the first and the last among them."""
-    if there < 1:
-        return []
-    return sorted({round(float(at)) for at in torch.linspace(0, there - 1, min(there, wanted))})
 
 
 def directions_of(record: GradientRecord, passes: list[int]) -> dict[int, tuple[Tensor, Tensor]]:

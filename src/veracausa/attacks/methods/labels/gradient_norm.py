@@ -10,10 +10,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from veracausa.attacks.labels import label_attacks
-from veracausa.attacks.labels.base import LabelAttack, LabelGuess, PassiveView
-from veracausa.attacks.labels.clusters import best_cut
-from veracausa.audit.label_score import best_naming
+from veracausa.attacks import label_attacks
+from veracausa.attacks.labels import LabelAttack, LabelGuess, PassiveView, best_cut, best_naming
 from veracausa.errors import InputError
 from veracausa.registry import Options
 
@@ -27,14 +25,13 @@ class GradientNormOptions(Options):
 class GradientNorm(LabelAttack):
     """Rows whose gradients are long belong to the rare one of two classes."""
 
+    reads_gradients = True
     options: GradientNormOptions
 
     def begin(self, view: PassiveView) -> None:
         super().begin(view)
         if view.classes != 2:
             raise InputError(f"label attack 'gradient_norm' tells 2 classes apart, not {view.classes}")
-        if view.gradients is None:
-            raise InputError("label attack 'gradient_norm' needs the gradients that the party received; record them")
         self.length = mean_length(view)
         seen = ~self.length.isnan()
         self.cut = best_cut(self.length[seen])
@@ -72,7 +69,6 @@ def mean_length(view: PassiveView) -> Tensor:
 
     Not relative to the exchange: early ones, where gradients are long, tell the classes apart best and so count most.
     """
-    assert view.gradients is not None
     total, count = torch.zeros(0, dtype=torch.float64), torch.zeros(0, dtype=torch.float64)
     for part in view.gradients:
         if not len(part.ids):

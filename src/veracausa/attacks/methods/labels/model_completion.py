@@ -14,9 +14,9 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from veracausa.attacks import label_attacks
 from veracausa.attacks.base import Grant
-from veracausa.attacks.labels import label_attacks
-from veracausa.attacks.labels.base import LabelAttack, LabelGuess, PassiveView
+from veracausa.attacks.labels import LabelAttack, LabelGuess, PassiveView
 from veracausa.errors import InputError
 from veracausa.registry import Options
 from veracausa.seeding import drawing_from
@@ -48,7 +48,7 @@ class ModelCompletion(LabelAttack):
 
     def begin(self, view: PassiveView) -> None:
         super().begin(view)
-        if view.payloads is None or view.known is None:
+        if view.known is None:
             raise InputError("label attack 'model_completion' needs the party's payloads and a few known labels")
         known, labels = view.known
         if int(known.min()) < 0 or int(known.max()) >= len(view.payloads):

@@ -10,12 +10,10 @@ from typing import Any
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from veracausa.audit.discovery.markdown import EXPLAINED
-from veracausa.audit.discovery.table import figures, rows
+from veracausa.attacks import column_attacks
+from veracausa.audit.discovery_record import EXPLAINED, figures, rows
 from veracausa.report.figures import PAGE, bare, plain, svg_text
 from veracausa.report.run_page import render, write_page
-
-SHOWN = ("candidate_differencing", "norm_aware", "unsplit", "ica", "known_rows", "stacking")
 
 
 def write_audit_page(out: Path, summary: Mapping[str, Any]) -> Path:
@@ -38,7 +36,9 @@ def write_audit_page(out: Path, summary: Mapping[str, Any]) -> Path:
 def drawing(summary: Mapping[str, Any]) -> str:
     """A line of dots a case: what the attacks reach, and where somebody stands who opened nothing."""
     cases = summary["cases"]
-    names = [name for name in SHOWN if any(case["attacks"].get(name) for case in cases)][: len(PAGE.series)]
+    places = {name: column_attacks.get(name).drawn for name in column_attacks.names()}
+    drawn = sorted((name for name, place in places.items() if place), key=lambda name: places[name])
+    names = [name for name in drawn if any(case["attacks"].get(name) for case in cases)][: len(PAGE.series)]
     figure = Figure(figsize=(7.4, 1.3 + 0.46 * len(cases)), layout="constrained")
     axes = figure.add_subplot()
     bare(axes, PAGE)

@@ -182,3 +182,10 @@ def _part(path: Path) -> Received:
     if not (part.norm.isfinite().all() and part.direction.isfinite().all()):
         raise InputError(f"{path}: some gradients are not finite; record a training that does not diverge")
     return part
+
+
+def spread_passes(there: int, wanted: int) -> list[int]:
+    """At most `wanted` of the passes 0 … there − 1, evenly, the first and the last among them."""
+    if there < 1:
+        return []
+    return sorted({round(float(at)) for at in torch.linspace(0, there - 1, min(there, wanted))})

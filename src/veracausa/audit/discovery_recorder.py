@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veracausa.arrays import Array, Mask
-from veracausa.attacks.columns.factors import strengths_of
 from veracausa.crypto import fixed_point
 from veracausa.crypto.ring import Ring, Small
 from veracausa.discovery.engines.shares.share_engine import FEATURE_BITS, ShareEngine, pooled
+from veracausa.discovery.methods.vfedcd.settings import Settings
+from veracausa.discovery.methods.vfedcd.structure import Structure
 from veracausa.errors import InputError
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class DiscoveryRecorder:
         self.plan, self.name = plan, party.name
         self.truth = np.concatenate(party.values[: party.steps])
         """(n, own): the party's own columns, to score the others' guesses; no view of another party holds them."""
-        self.kept_apart = np.concatenate(party.values[party.steps :]) if plan.held_out else np.zeros((0, party.count))
+        self.held_out = np.concatenate(party.values[party.steps :]) if plan.held_out else np.zeros((0, party.count))
         self.size = len(party.values[0])
         self.batches, self.epochs = party.steps, plan.epochs
         settled = plan.settings.epochs if plan.settings.refit_epochs else plan.epochs * 3 // 4
@@ -205,3 +206,24 @@ class DiscoveryRecording:
         recorder = DiscoveryRecorder(party)
         self._seen[party.name] = recorder
         party.holder = WatchedHolder(party.holder, recorder)  # type: ignore[assignment]
+
+
+STRONGEST = 1000.0
+HALVINGS = 60
+
+
+def strengths_of(factors: Array, settings: Settings, every: int) -> Array | None:
+    """B after the step, for which the structure step of the refit gives just this κ; 0 for an edge that has ended.
+
+    In the refit only sparsity acts, and κ grows with B: halving finds it. None where factors do not tell.
+    """
+    if settings.sparsity != "group_lasso" or not settings.refit_epochs or not settings.sparsity_weight:
+        return None
+    structure = Structure(settings, np.ones((1, *factors.shape), dtype=bool))
+    structure.searching = False
+    low, high = np.zeros_like(factors), np.full_like(factors, STRONGEST)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        less = structure.factors(middle[None], every)[0] < factors
+        low, high = np.where(less, middle, low), np.where(less, high, middle)
+    return np.asarray(np.where((factors > 0) & (factors < 1), low * factors, 0.0))

@@ -13,16 +13,14 @@ from torch import Tensor
 
 from veracausa import seeding
 from veracausa.attacks import attacks
-from veracausa.attacks.base import AdversaryView, Attack, Grant
-from veracausa.audit.gallery import Gallery
-from veracausa.audit.measure import Measured, mean_errors, measure, trivial_guesses
-from veracausa.audit.samples import Sample, column_groups, column_titles
-from veracausa.audit.settings import most_victims
-from veracausa.audit.table_rows import example_rows
+from veracausa.attacks.base import AdversaryView, FeatureAttack, Grant, LiveAttack
+from veracausa.audit.measure import Gallery, Measured, example_rows, mean_errors, measure, trivial_guesses
+from veracausa.audit.settings import GRANTED
 from veracausa.audit.victim import Pool, Victim
 from veracausa.config import Job
-from veracausa.data.vertical import PartyData, Split, VerticalDataset
+from veracausa.data.vertical import Part, PartyData, Split, VerticalDataset
 from veracausa.defenses.protocols import Stochastic
+from veracausa.errors import InputError
 from veracausa.events import Event, Observer
 from veracausa.metrics.leakage import blind_guesses, blind_mse
 from veracausa.registry import Options
@@ -32,8 +30,6 @@ MOST_DRAWS, MOST_DRAWS_BY_BATCH = 32, 4
 ENOUGH = 0.02
 """Twice the epochs may move the leakage by less than this, or the attack was too weak."""
 MOST_DOUBLINGS = 3
-GRANTED = Grant.ARCHITECTURE | Grant.LABELS | Grant.AUXILIARY | Grant.LABELLED_AUXILIARY | Grant.DEFENSE | Grant.WEIGHTS
-"""What can be granted after the fact, by a run's folder; queries and tampering take a training of their own."""
 _DECODES = Grant.AUXILIARY | Grant.WEIGHTS
 
 
@@ -80,16 +76,17 @@ class AttackEvaluation:
         fitted = None if victim.pixels else victim.data.preprocessing
         self.groups, self.columns = column_groups(fitted), column_titles(fitted)
 
-    def attacked(self, options: Options, observer: Observer, double: bool = False) -> AttackOutcome:
-        """The attack at its settings; with `double`, again and again with twice the epochs until it settles."""
+    def attacked(self, options: Options, observer: Observer, until_converged: bool = False) -> AttackOutcome:
+        """The attack at its settings; `until_converged`: again and again with twice the effort until it settles."""
         best = last = self._once(options, observer)
-        epochs = getattr(options, "epochs", None)
-        if not double or epochs is None:
+        setting = attacks.get(options.name).until_converged
+        if not (until_converged and setting):
             return best
+        epochs = getattr(options, setting)
         strength = [{"epochs": float(epochs), "leakage": best.leakage}]
         for _ in range(MOST_DOUBLINGS):
             epochs *= 2
-            before, last = last, self._once(options.model_copy(update={"epochs": epochs}), observer)
+            before, last = last, self._once(options.model_copy(update={setting: epochs}), observer)
             strength.append({"epochs": float(epochs), "leakage": last.leakage})
             best = max(best, last, key=lambda outcome: outcome.leakage)
             if abs(last.leakage - before.leakage) < ENOUGH:
@@ -97,26 +94,28 @@ class AttackEvaluation:
         return AttackOutcome(**{**vars(best), "strength": strength})
 
     def _once(self, options: Options, observer: Observer) -> AttackOutcome:
-        attack: Attack = attacks.get(options.name)(options)
-        return self.read(attack, options, observer, begin=True)
+        return self.read(attacks.get(options.name)(options), observer, begin=True)
 
-    def read(self, attack: Attack, options: Options, observer: Observer, begin: bool = False) -> AttackOutcome:
+    def read(self, attack: FeatureAttack, observer: Observer, begin: bool = False) -> AttackOutcome:
         """What the attack makes of its victims' payloads; one that has watched the training needs not `begin`."""
+        options = attack.options
         started = time.perf_counter()
         victim = self.victim
         event: Event = {"event": "attack", "attack": options.name, "party": victim.name, "moment": self.moment}
         if victim.step is not None:
             event["step"] = victim.step
         observer({**event, "share": 0.0})
-        draws = self._draws(options)
+        draws = self._draws(attack)
         rng = seeding.generator(self.job.seed, "audit", "batches", victim.name)
         # Some that sat in on the training learn to read only now, from the trained victim.
-        read_with: Callable[[AdversaryView], None] | None = getattr(attack, "read_with", None)
-        decodes = _DECODES in attack.needs or read_with is not None
-        positions_of = self.sample.first(most_victims(options))
+        late = attack.reads_with if isinstance(attack, LiveAttack) else Grant.NONE
+        decodes = _DECODES in (attack.needs | late)
+        positions_of = self.sample.first(attack.most_victims)
         work = _Work(observer, event)
-        if begin or read_with is not None:
-            (attack.begin if begin or read_with is None else read_with)(self._view(options, draws, rng, work.beginning))
+        if begin:
+            attack.begin(self._view(options, draws, rng, work.beginning).limited_to(attack.needs | attack.uses))
+        elif late and isinstance(attack, LiveAttack):
+            attack.read_with(self._view(options, draws, rng, work.beginning).limited_to(late))
         measured: dict[Split, Measured] = {}
         gallery, rows = None, None
         for number, (split, positions) in enumerate(positions_of.items()):
@@ -156,11 +155,19 @@ class AttackEvaluation:
     def _view(
         self, options: Options, draws: int, rng: torch.Generator, progress: Callable[[float], None]
     ) -> AdversaryView:
-        victim = self.victim
-        labels = self.active.train.labels
+        victim, labels = self.victim, self.active.train.labels
         transcript = victim.transcript(self.active.name)
+        # At one party's own site nobody has labels.
+        known: dict[str, Any] = {
+            "labels": None if labels is None else labels.to(victim.device),
+            "auxiliary_labels": _labels(self.active, "test", self.sample.auxiliary),
+            "transcript": transcript,
+            "oracle_at": None if transcript is None else self._oracles(transcript.head.moments, draws, rng),
+        }
+        unknown = Grant.LABELS if known["labels"] is None else Grant.NONE
+        unknown |= Grant.LABELLED_AUXILIARY if known["auxiliary_labels"] is None else Grant.NONE
         return AdversaryView(
-            grants=GRANTED,
+            grants=GRANTED & ~unknown,
             victim=victim.name,
             payload_shape=victim.payload_shape,
             row_shape=victim.data.shape,
@@ -168,20 +175,17 @@ class AttackEvaluation:
             rng=seeding.generator(self.job.seed, "audit", options.name, victim.name),
             device=victim.device,
             auxiliary=self.auxiliary,
-            auxiliary_labels=_labels(self.active, "test", self.sample.auxiliary),
-            labels=None if labels is None else labels.to(victim.device),
             classes=len(victim.schema.classes) if victim.schema.task == "classification" else 0,
             bottom=victim.fresh_bottom,
             defense=victim.own_defense,
             epochs=max(1, round(self.moment * self.job.training.epochs)),
             batch_size=self.job.training.batch_size,
             transmit=victim.transmit,
-            transcript=transcript,
             oracle=_Oracle(lambda: victim, self.sample.auxiliary, draws, rng, redrawn=True),
-            oracle_at=None if transcript is None else self._oracles(transcript.head.moments, draws, rng),
             fresh=victim.random or victim.by_batch,
             redrawn=victim.noisy,
             progress=progress,
+            **known,
         )
 
     def _oracles(self, moments: Mapping[str, int], draws: int, rng: torch.Generator) -> dict[str, _Oracle]:
@@ -197,7 +201,7 @@ class AttackEvaluation:
                 found[name] = _Oracle(earlier, self.sample.auxiliary, draws, rng)
         return found
 
-    def _draws(self, options: Options) -> int:
+    def _draws(self, attack: FeatureAttack) -> int:
         """How many payloads of an id the attacker averages: those it saw, one an epoch."""
         if not (self.victim.random or self.victim.by_batch):
             return 1
@@ -205,7 +209,7 @@ class AttackEvaluation:
         exchanges = round(self.moment * self.job.training.epochs)
         defense = self.victim.party.defense
         seen = max(1, defense.distinct_payloads(exchanges) if isinstance(defense, Stochastic) else exchanges)
-        return getattr(options, "average", None) or min(most, seen)
+        return attack.draws(min(most, seen))
 
     def _blind(self, split: Split, positions: Tensor) -> dict[str, Tensor]:
         own = [_own(self.active, "test", self.sample.auxiliary), _own(self.active, split, positions)]
@@ -275,3 +279,59 @@ def _own(active: PartyData, split: Split, positions: Tensor) -> Tensor | None:
     if part.features is None or not active.shape or not part.present(positions).all():
         return None
     return part.take(positions)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Positions in the agreed alignment; no auxiliary row is a victim."""
+
+    auxiliary: Tensor
+    """In the test split."""
+    victims: Mapping[Split, Tensor]
+
+    def first(self, most: int | None) -> dict[Split, Tensor]:
+        """The victims, at most so many of each split; they were drawn at random, so the first are as good as any."""
+        return {split: positions[:most] for split, positions in self.victims.items()}
+
+
+def choose(data: PartyData, seed: int, auxiliary: int, victims: int) -> Sample:
+    """Of the rows that the party holds: auxiliary from a shuffle of the test rows, at most half of them; then victims.
+
+    The shuffle is the job's, so that all parties' auxiliary rows are of the same people.
+    """
+    train, test = (_shuffled(data.part(split), seed, split) for split in ("train", "test"))
+    count = min(auxiliary, len(test) // 2)
+    if count < 4 or not len(train):
+        raise InputError(
+            f"{data.name}: {len(test)} test rows and {len(train)} training rows are too few for an audit: "
+            "the attacker learns from half of the test rows, and needs at least 4"
+        )
+    return Sample(test[:count], {"train": train[:victims], "test": test[count : count + victims]})
+
+
+def _shuffled(part: Part, seed: int, split: str) -> Tensor:
+    order = torch.randperm(len(part), generator=seeding.generator(seed, "audit", split))
+    return order[part.present(order)]
+
+
+def column_groups(preprocessing: Mapping[str, Any] | None) -> tuple[int, ...] | None:
+    """For each feature of a table the number of the column it came from; a number's flag for "missing" stands alone."""
+    if not preprocessing:
+        return None
+    groups: list[int] = []
+    for column in preprocessing["columns"]:
+        number = max(groups, default=-1) + 1
+        if column["kind"] == "numeric":
+            groups += [number, number + 1] if column["missing"] else [number]
+        else:
+            groups += [number] * (len(column["values"]) + bool(column.get("other")) + bool(column["missing"]))
+    return tuple(groups)
+
+
+def column_titles(preprocessing: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """The names of the columns that `column_groups` numbers."""
+    titles: list[str] = []
+    for column in preprocessing["columns"] if preprocessing else ():
+        flagged = column["kind"] == "numeric" and column["missing"]
+        titles += [column["name"], f"{column['name']}: missing"] if flagged else [column["name"]]
+    return tuple(titles)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from veracausa.config import Job
 from veracausa.errors import InputError
 from veracausa.registry import Options
-from veracausa.report.audit_twin import twin_folder
-from veracausa.runs.folder import Run
+from veracausa.runs.folder import Run, write_json
+from veracausa.runs.record import mapping, numbers
 from veracausa.training.checkpoints import first_difference
 
 _FREE: dict[str, Any] = {
@@ -36,15 +41,15 @@ def defended_by(job: Job) -> str:
     return " and ".join(name for name in names if name != "none")
 
 
-def twin_of(run: Run) -> Run | None:
+def baseline_of(run: Run) -> Run | None:
     """The finished undefended twin of a run; the run itself if it is undefended; None if there is neither."""
     if not defended_by(run.job):
         return run
-    path = twin_folder(run.path)
+    path = baseline_folder(run.path)
     return Run(path, run.allow_model) if path is not None and _finished(Run(path)) else None
 
 
-def check_twin(job: Job, twin: Run) -> None:
+def check_baseline(job: Job, twin: Run) -> None:
     """Refuse a run as the twin of this job if it is not finished, defends, or differs in what could change a figure."""
     if not _finished(twin):
         raise InputError(f"{twin.path}: the twin is not finished; finish it with --resume first")
@@ -63,3 +68,26 @@ def _what_counts(job: Job) -> dict[str, Any]:
     # A party with nothing of its own is as good as one that is not named.
     tree["party"] = {name: own for name, own in tree["party"].items() if any(own.values())}
     return tree
+
+
+FOLDER = "twin"
+_POINTER = "twin.json"
+
+
+def baseline_folder(run: Path) -> Path | None:
+    """The twin's run folder; None where there is none."""
+    path = run / FOLDER
+    with suppress(OSError, ValueError, KeyError, TypeError):  # nobody pointed at another one
+        path = run / json.loads((run / _POINTER).read_text(encoding="utf-8"))["path"]
+    return path if (path / "config.toml").is_file() else None
+
+
+def point_at_baseline(run: Path, twin: Path) -> None:
+    """Let the run be compared with this twin from now on; the path is relative, so that both can move together."""
+    write_json(run / _POINTER, {"path": os.path.relpath(twin.resolve(), run.resolve())})
+
+
+def undefended_leakage(entry: Mapping[str, Any], party: str, split: str) -> float | None:
+    """The most this attack reads of the same party's rows in the twin at any snapshot; None where nobody tried."""
+    by_party = mapping(mapping(entry.get("undefended")).get("parties"))
+    return numbers(by_party.get(party)).get(split)
