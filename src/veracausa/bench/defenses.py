@@ -5,19 +5,87 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Any
 
 import torch
 
-from veracausa.bench.floor import settle
-from veracausa.bench.rows import Row, median
 from veracausa.config import Job, load_job
-from veracausa.data.vertical import PartyData, VerticalDataset
+from veracausa.data.load import load
+from veracausa.data.vertical import Part, PartyData, VerticalDataset
 from veracausa.defenses import defenses
 from veracausa.errors import InputError
-from veracausa.training.placement import fetch_rows
+from veracausa.training.placement import choose_device, fetch_rows
 from veracausa.training.split.passive import PassiveParty
 from veracausa.training.split.program import Schema
+
+
+@dataclass(frozen=True)
+class Row:
+    """One comparison. A `ratio` below 1 means that we are faster. `extra` is shown beside it."""
+
+    case: str
+    seconds: float
+    against: str
+    against_seconds: float
+    extra: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def ratio(self) -> float:
+        return self.seconds / self.against_seconds
+
+    def as_dict(self) -> dict[str, Any]:
+        named = {name: getattr(self, name) for name in ("case", "seconds", "against", "against_seconds", "ratio")}
+        return {**named, **self.extra}
+
+
+def data_or_noise(job: Job, rows: int, shape: tuple[int, int, int]) -> VerticalDataset:
+    """The job's data where it is at hand, else noise of its shape: the time does not depend on the values."""
+    try:
+        return load(job)
+    except InputError:
+        rng = torch.Generator().manual_seed(0)
+        channels, height, width = shape
+        images = torch.randint(0, 256, (rows, *shape), generator=rng, dtype=torch.uint8)
+        labels = torch.randint(0, 10, (rows,), generator=rng)
+        empty, half = Part(0), width // 2
+        halves = {"passive_1": images[..., :half], "passive_2": images[..., half:]}
+        parties = {"active": PartyData("active", (), Part(rows, labels=labels), empty, empty)}
+        for name, strip in halves.items():
+            part = Part(rows, strip)
+            parties[name] = PartyData(name, (channels, height, half), part, replace(part, length=0), empty)
+        return VerticalDataset("noise", "active", parties, "classification", tuple("0123456789"), "width")
+
+
+def settle(device: torch.device) -> None:
+    """Wait until the device has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+CIFAR10: Mapping[str, Any] = {
+    "data": {"name": "cifar10", "train": 20_000},
+    "training": {"batch_size": 128, "optimizer": {"name": "sgd", "lr": 0.05, "weight_decay": 5e-4}},
+}
+CIFAR10_ROWS, CIFAR10_SHAPE = 20_000, (3, 32, 32)
+
+
+def resnet_exchanges(
+    device: str = "auto", precision: str = "fp32", compiled: bool = False, width: int | None = None
+) -> tuple[Job, VerticalDataset, bool]:
+    """A ResNet-18 cut at 6 on CIFAR-10, its data, and whether it computes on a GPU."""
+    on_gpu = choose_device(device).type == "cuda"
+    runtime = {"device": device, "precision": precision, "channels_last": precision == "bf16", "compile": compiled}
+    job = load_job(
+        {
+            **CIFAR10,
+            "model": {"name": "resnet18", "cut": 6, "width": width or (64 if on_gpu else 16)},
+            "risk": {"every": 0},
+            "runtime": {**runtime, "timeout": 600},
+        }
+    )
+    return job, data_or_noise(job, CIFAR10_ROWS, CIFAR10_SHAPE), on_gpu
+
 
 # The time of an exchange does not depend on the surrogates' values; a kind that needs no training is quick to make.
 _SURROGATE = {"name": "permuted_ab"}
@@ -122,6 +190,8 @@ def defense_rows(
 
     With `offline`, rows for what is made once before the first exchange follow.
     """
+    for name in names or ():
+        defenses.get(name)
     bench = _Bench(job, dataset, effort)
     wanted = [name for name in (defenses.names() if names is None else names) if name != "none"]
     exchanges = [

@@ -7,9 +7,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from veracausa.bench.rows import Row as BenchRow
 from veracausa.experiments.experiment import Bench, Experiment
 from veracausa.experiments.figures import bars_of_times, milliseconds
 from veracausa.experiments.page import markdown, write_pages, write_settings
@@ -17,6 +16,9 @@ from veracausa.experiments.schedule import Progress, late
 from veracausa.experiments.table import as_csv, as_parquet
 from veracausa.runs.atomic import atomic_write
 from veracausa.runs.folder import write_json
+
+if TYPE_CHECKING:
+    from veracausa.bench.defenses import Row as BenchRow
 
 DEFENSE = "defense "
 HEAD = ["", "ms", "beside", "its ms", "extra ms", "ratio"]
@@ -41,18 +43,17 @@ def reproduce_times(experiment: Experiment, cells: Path, out: Path, until: float
 
 
 def _measured(bench: Bench) -> list[BenchRow]:
-    from veracausa.bench.causshield import run
+    from veracausa.bench.defenses import Effort, defense_rows, resnet_exchanges
 
     if bench.quick:
         return _quickly(bench)
-    # Only what the figure shows: the rest is about how CausShield is made fast.
-    return run(bench.repeats, "auto", bench.precision, bench.compiled, bench.width, bench.names or None, own_rows=False)
+    job, dataset, on_gpu = resnet_exchanges("auto", bench.precision, bench.compiled, bench.width)
+    return defense_rows(job, dataset, Effort.on(on_gpu), bench.names or None)
 
 
 def _quickly(bench: Bench) -> list[BenchRow]:
     """The same rows of a tiny network on noise of CIFAR-10's shape, on the CPU."""
-    from veracausa.bench.defenses import Effort, defense_rows
-    from veracausa.bench.runtime import Workload, data_for
+    from veracausa.bench.defenses import Effort, data_or_noise, defense_rows
     from veracausa.config import load_job
 
     job = load_job(
@@ -64,7 +65,7 @@ def _quickly(bench: Bench) -> list[BenchRow]:
             "runtime": {"device": "cpu"},
         }
     )
-    dataset = data_for(job, Workload({}, 64, (3, 32, 32), None))
+    dataset = data_or_noise(job, 64, (3, 32, 32))
     effort = replace(Effort.on(gpu=False), repeats=1, warm_up=0, enough=0.0)
     # Without what is made once before the training: that alone would take longer than all the rest.
     return defense_rows(job, dataset, effort, bench.names or None, offline=False)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Literal
 
+from benchmarks.rows import Row, median
 from veracausa.alignment.embedded import align_embedded
 from veracausa.alignment.program import Aligned
 from veracausa.alignment.settings import AlignmentSettings, OwnOptions
-from veracausa.bench.rows import Row, median
 from veracausa.errors import RunError
 
 

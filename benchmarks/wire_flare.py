@@ -12,17 +12,25 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from veracausa.bench import wire_raw
-from veracausa.bench.rows import Row, alternate, median
-from veracausa.bench.wire_sides import DONE, FLOATS, KINDS, MORE, answer
-from veracausa.bench.wire_stations import (
+from benchmarks.rows import Row, alternate, median
+from benchmarks.wire_stations import (
+    DONE,
+    FLOATS,
     HOST,
+    KINDS,
+    MORE,
+    RawCell,
     Station,
     Task,
     Way,
+    answer,
+    cell_answers,
+    cell_asks,
     free_port,
     running,
     stand_by,
+    stream_answers,
+    stream_asks,
     take_orders,
     timed,
     wait_for_port,
@@ -146,26 +154,26 @@ def ways(scheme: str, identities: Mapping[str, Credentials]) -> Iterator[dict[st
         def enter(name: str, *stations: Station) -> None:
             opened[name] = stack.enter_context(running(*stations))
 
-        def cell(member: str, kind: str, port: int) -> wire_raw.RawCell:
+        def cell(member: str, kind: str, port: int) -> RawCell:
             name = "server" if member == RELAY else member
-            return wire_raw.RawCell(name, kind, port, identities[member], member, RELAY)
+            return RawCell(name, kind, port, identities[member], member, RELAY)
 
         for name, kind in ((f"raw CoreCell {scheme}", scheme), (f"raw CoreCell {scheme}, our transport", f"v{scheme}")):
             at = (kind, free_port())
-            enter(name, wire_raw.cell_asks(cell(ASKS, *at), "server"), wire_raw.cell_answers(cell(RELAY, *at)))
+            enter(name, partial(cell_asks, cell(ASKS, *at), "server"), partial(cell_answers, cell(RELAY, *at)))
         # FLARE's own sealing of messages needs RSA keys, and ours are on P-256: its readable relay is what is compared.
         at = (scheme, free_port())
         enter(
             f"raw CoreCell {scheme} relayed readable",
-            wire_raw.cell_asks(cell(ASKS, *at), ANSWERS),
-            wire_raw.cell_answers(cell(ANSWERS, *at)),
-            wire_raw.cell_answers(cell(RELAY, *at)),
+            partial(cell_asks, cell(ASKS, *at), ANSWERS),
+            partial(cell_answers, cell(ANSWERS, *at)),
+            partial(cell_answers, cell(RELAY, *at)),
         )
         port = free_port()
         enter(
             "raw gRPC mTLS",
-            wire_raw.stream_asks(port, identities[ASKS]),
-            wire_raw.stream_answers(port, identities[ANSWERS]),
+            partial(stream_asks, port, identities[ASKS]),
+            partial(stream_answers, port, identities[ANSWERS]),
         )
         for name, route, peer, sealed in (
             ("one hop", "direct", RELAY, "relayed"),
@@ -175,7 +183,7 @@ def ways(scheme: str, identities: Mapping[str, Credentials]) -> Iterator[dict[st
         ):
             net = network(scheme, route, sealed)
             members = (ASKS, RELAY) if peer == RELAY else (ASKS, ANSWERS, RELAY)
-            enter(f"flare {scheme} {name}", *(station(net, m, identities[m], peer) for m in members))
+            enter(f"flare {scheme} {name}", *(partial(station, net, m, identities[m], peer) for m in members))
         for way in opened.values():
             way.wait()
         yield opened
@@ -202,12 +210,8 @@ def network(scheme: str, route: str, end_to_end: str) -> NetworkOptions:
 # ---- one member's process --------------------------------------------------------------------------------------------
 
 
-def station(net: NetworkOptions, me: str, credentials: Credentials, peer: str) -> Station:
+def station(net: NetworkOptions, me: str, credentials: Credentials, peer: str, pipe: Connection) -> None:
     """A member's process: `a` asks the peer, the peer answers, the server relays."""
-    return partial(_station, net, me, credentials, peer)
-
-
-def _station(net: NetworkOptions, me: str, credentials: Credentials, peer: str, pipe: Connection) -> None:
     from veracausa.wire.flare.cell import FlareSite
     from veracausa.wire.threads import share_one_heap
 

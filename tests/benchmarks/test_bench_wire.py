@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from veracausa.bench import wire, wire_flare
-from veracausa.bench.wire_flare import Comparison, build_rows, comparisons
-from veracausa.bench.wire_stations import LARGE, SMALL, Task
+from benchmarks import wire, wire_flare
+from benchmarks.wire_flare import Comparison, build_rows, comparisons
+from benchmarks.wire_stations import LARGE, SMALL, Task
 from veracausa.errors import InputError
 
 

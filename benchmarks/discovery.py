@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from veracausa.bench.rows import Row, alternate, median
+from benchmarks.rows import Row, alternate, median
 from veracausa.data.causal_parties import block_sizes
 from veracausa.discovery.engines.centralized import CentralizedVFedCD
 from veracausa.discovery.engines.shares.run import FederatedFit, discover

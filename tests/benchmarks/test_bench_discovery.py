@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from veracausa.bench.discovery import Case, ahead_cost, growth_row, look_cost, method_rows, step_cost
+from benchmarks.discovery import Case, ahead_cost, growth_row, look_cost, method_rows, step_cost
 
 
 @pytest.mark.parametrize("case", [Case(6, 2, 16), Case(7, 3, 32)], ids=str)

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import json
-from functools import reduce
-from importlib import import_module
+from inspect import getattr_static
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
-from veracausa.bench import dispatch, dispatch_pair, stopwatch
-from veracausa.bench.dispatch import SAMPLES, Case, backend_costs, comparisons
-from veracausa.bench.dispatch_pair import KEY, MEDIAN, OFFLINE, ONLINE, SET_UP, STAGES, WATCHED, Costs, Sizes, measure
-from veracausa.bench.scalar_paillier import ScalarRates
-from veracausa.bench.stopwatch import Stopwatch
+from benchmarks import dispatch, dispatch_pair
+from benchmarks.dispatch import SAMPLES, Case, ScalarRates, backend_costs, comparisons
+from benchmarks.dispatch_pair import (
+    KEY,
+    MEDIAN,
+    OFFLINE,
+    ONLINE,
+    SET_UP,
+    STAGES,
+    Costs,
+    Sizes,
+    Stopwatch,
+    measure,
+    watched,
+)
 from veracausa.crypto.backends.none import NoEncryption
 from veracausa.errors import InputError, RunError
 
@@ -77,7 +87,7 @@ def test_long_batches_of_paillier_are_extended_and_say_so(monkeypatch):
 
 def test_every_phase_is_counted_once(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(stopwatch.time, "process_time", lambda: now[0])
+    monkeypatch.setattr(dispatch_pair.time, "process_time", lambda: now[0])
     watch = Stopwatch()
 
     def spend(seconds):
@@ -163,17 +173,34 @@ def test_bfv_is_timed_by_its_phases():
 
 
 @pytest.mark.parametrize(("name", "library"), [("paillier", "gmpy2"), ("bfv", "seal")])
-def test_what_is_watched_is_there(name, library):
+def test_what_is_watched_is_there_and_is_itself_again(name, library):
     pytest.importorskip(library)
-    for module, place, _ in WATCHED[name]:
-        assert callable(reduce(getattr, place.split("."), import_module(module)))
+    places = watched(name)
+    before = [getattr_static(owner, function) for owner, function, _ in places]
+    with Stopwatch().watching(places):
+        assert all(getattr_static(owner, function) not in before for owner, function, _ in places)
+    assert [getattr_static(owner, function) for owner, function, _ in places] == before
 
 
 def test_the_command_ends_with_rows_for_machines(monkeypatch):
-    from veracausa.cli.bench import app
+    from veracausa.cli.main import app
 
     monkeypatch.setattr(dispatch, "scalar_rates", lambda: RATES)
-    asked = ["dispatch", "--n", "4", "--d", "4", "--parties", "2", "--backend", "none", "--repeats", "1", "--json"]
+    asked = [
+        "bench",
+        "dispatch",
+        "--n",
+        "4",
+        "--d",
+        "4",
+        "--parties",
+        "2",
+        "--backend",
+        "none",
+        "--repeats",
+        "1",
+        "--json",
+    ]
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 0
     report = json.loads(done.stdout.splitlines()[-1])
@@ -186,11 +213,9 @@ def test_scalar_paillier_without_phe(monkeypatch):
     pytest.importorskip("gmpy2")
     import sys
 
-    from veracausa.bench import scalar_paillier
-
     monkeypatch.setitem(sys.modules, "phe", None)
-    monkeypatch.setattr(scalar_paillier, "_LEAST_SECONDS", 0.01)
-    rates = scalar_paillier.scalar_rates(bits=256)
+    monkeypatch.setattr(dispatch, "_LEAST_SECONDS", 0.01)
+    rates = dispatch.scalar_rates(bits=256)
     assert rates is not None
     assert "pip install phe" in rates.name
     assert 0 < rates.multiply < rates.obfuscate
@@ -213,3 +238,11 @@ def test_what_is_not_installed_is_left_out_and_what_was_asked_for_by_name_is_ref
         dispatch.run(Case(4, 4, 2), ["bfv"])
     with pytest.raises(InputError, match="no such encryption"):
         dispatch.run(Case(4, 4, 2), ["bvf"])
+
+
+def test_an_installed_package_without_benchmarks_says_where_they_are(monkeypatch, tmp_path):
+    from veracausa.cli import bench
+
+    monkeypatch.setattr(bench, "CHECKOUT", tmp_path)
+    with pytest.raises(InputError, match="make bench NAME=runtime"):
+        bench.bench(typer.Context(typer.main.get_command(typer.Typer(callback=lambda: None))))

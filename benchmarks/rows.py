@@ -3,39 +3,16 @@
 from __future__ import annotations
 
 import json
-import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+from veracausa.bench.defenses import Row, settle
 from veracausa.runs.machine import describe_machine
 
-
-@dataclass(frozen=True)
-class Row:
-    """One comparison; `ratio` below 1 means that we are faster. `extra` is shown beside it."""
-
-    case: str
-    seconds: float
-    against: str
-    against_seconds: float
-    extra: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def ratio(self) -> float:
-        return self.seconds / self.against_seconds
-
-    def as_dict(self) -> dict[str, Any]:
-        named = {
-            "case": self.case,
-            "seconds": self.seconds,
-            "against": self.against,
-            "against_seconds": self.against_seconds,
-            "ratio": self.ratio,
-        }
-        return {**named, **self.extra}
+__all__ = ["Row", "alternate", "median", "print_rows", "settle", "write_rows"]
 
 
 def alternate(sides: Mapping[str, Callable[[], float]], repeats: int, warm_up: bool = True) -> dict[str, list[float]]:
@@ -53,23 +30,18 @@ def alternate(sides: Mapping[str, Callable[[], float]], repeats: int, warm_up: b
     return seconds
 
 
-def median(seconds: Sequence[float]) -> float:
-    """The middle of several measurements: one disturbed round does not move it."""
-    return float(statistics.median(seconds))
-
-
 def report(name: str, rows: Sequence[Row]) -> dict[str, Any]:
     """The rows and the machine, as they are printed and written."""
     return {"bench": name, "rows": [row.as_dict() for row in rows], "machine": describe_machine()}
 
 
-def print_rows(name: str, rows: Sequence[Row], json: bool) -> None:
-    """Show the rows as a table; with `json` the last line of standard output is for machines."""
+def print_rows(name: str, rows: Sequence[Row], for_machines: bool) -> None:
+    """Show the rows as a table; with `for_machines` the last line of standard output is for machines."""
     from rich.console import Console
     from rich.table import Table
 
     # The table goes to standard error when a machine reads standard output.
-    console = Console(file=sys.stderr if json else sys.stdout)
+    console = Console(file=sys.stderr if for_machines else sys.stdout)
     if not console.is_terminal:
         console.width = 200  # a log has no edge to wrap at
     for number, group in enumerate(_alike(rows)):
@@ -79,8 +51,8 @@ def print_rows(name: str, rows: Sequence[Row], json: bool) -> None:
         for row in group:
             table.add_row(*_cells(row, group))
         console.print(table, *([""] if len(rows) > len(group) else []))
-    if json:
-        print(_dumped(report(name, rows)), flush=True)
+    if for_machines:
+        print(json.dumps(report(name, rows)), flush=True)
 
 
 def write_rows(name: str, rows: Sequence[Row], out: Path | None) -> None:
@@ -89,7 +61,7 @@ def write_rows(name: str, rows: Sequence[Row], out: Path | None) -> None:
         return
     out.mkdir(parents=True, exist_ok=True)
     whole = report(name, rows)
-    (out / f"{name}.json").write_text(_dumped(whole, indent=2) + "\n", encoding="utf-8")
+    (out / f"{name}.json").write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
     tables = []
     for group in _alike(rows):
         titles = _titles(group)
@@ -98,10 +70,6 @@ def write_rows(name: str, rows: Sequence[Row], out: Path | None) -> None:
     table = "\n\n".join(tables)
     machine = ", ".join(f"{key} {value}" for key, value in whole["machine"].items())
     (out / f"{name}.md").write_text(f"# bench {name}\n\n{table}\n\n{machine}\n", encoding="utf-8")
-
-
-def _dumped(value: Mapping[str, Any], indent: int | None = None) -> str:
-    return json.dumps(value, indent=indent)
 
 
 def _alike(rows: Sequence[Row]) -> list[list[Row]]:

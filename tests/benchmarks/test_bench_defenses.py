@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
+from benchmarks.causshield import run
+from benchmarks.rows import Row, print_rows, write_rows
 from veracausa.bench import defenses as bench
-from veracausa.bench.causshield import run
 from veracausa.bench.defenses import OFFLINE, VARIANTS, Effort, Variant, defense_rows, variants_of
-from veracausa.bench.rows import Row, print_rows, write_rows
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Context, Defense
 from veracausa.errors import InputError
@@ -146,5 +146,5 @@ def test_tables_hold_only_columns_that_have_something_to_say(tmp_path: Any, caps
     first, second = (tmp_path / "toy.md").read_text(encoding="utf-8").split("\n\n")[1:3]
     assert "extra forward" not in first
     assert "extra forward ms" in second
-    print_rows("toy", rows, json=True)
+    print_rows("toy", rows, for_machines=True)
     assert capsys.readouterr().out.count("\n") == 1

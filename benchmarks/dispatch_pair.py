@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import wraps
+from inspect import getattr_static, isclass
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from veracausa.bench.stopwatch import Place, Stopwatch
 from veracausa.crypto import fixed_point, ring
 from veracausa.crypto.backends import make_encryption
 from veracausa.crypto.randomness import SecureDraws
@@ -28,46 +33,125 @@ MEDIAN = "offline + online, median round"
 GROWING = (SET_UP, OFFLINE, MEDIAN)
 STAGES = (KEY, SET_UP, OFFLINE, ONLINE, MEDIAN, LOOK_OFFLINE, LOOK_ONLINE)
 
-_BFV, _PAILLIER = "veracausa.crypto.backends.bfv.", "veracausa.crypto.backends.paillier."
-WATCHED: dict[str, tuple[Place, ...]] = {
-    "none": (),
-    "bfv": (
-        (_BFV + "ciphertexts", "encode", "encode"),
-        (_BFV + "ciphertexts", "factor", "transform"),
-        (_BFV + "ciphertexts", "load", "load"),
-        (_BFV + "ciphertexts", "unpack", "validate"),
-        (_BFV + "ciphertexts", "unwrap", "validate"),
-        (_BFV + "ciphertexts", "wrap", "serialise"),
-        (_BFV + "ciphertexts", "pack", "serialise"),
-        (_BFV + "ciphertexts", "residues_of", "serialise"),
-        (_BFV + "keys", "BfvSecretKey.encrypt", "encrypt"),
-        (_BFV + "keys", "BfvSecretKey.decrypt", "decrypt"),
-        (_BFV + "keys", "answered", "mask"),
-        (_BFV + "sampling", "second_half", "toss"),
-        (_BFV + "sampling", "first_half", "mask"),
-        (_BFV + "ciphertexts", "rounded", "mask"),
-        (_BFV + "sampling", "fresh_noise", "noise"),
-        (_BFV + "sampling", "ternary", "mask"),
-        ("seal", "Evaluator.multiply_plain", "multiply"),
-        ("seal", "Evaluator.add_inplace", "add"),
-        ("seal", "Evaluator.transform_from_ntt_inplace", "transform"),
-        ("seal", "Evaluator.mod_switch_to_next_inplace", "switch"),
-    ),
-    "paillier": (
-        (_PAILLIER + "keys", "PaillierSecretKey.encrypt", "encrypt"),
-        (_PAILLIER + "encryption", "combinations", "multiply"),
-        (_PAILLIER + "encryption", "shifted", "shift"),
-        (_PAILLIER + "slots", "Blocks.hiding", "mask"),
-        (_PAILLIER + "keys", "PublicKey.add", "mask and re-randomise"),
-        (_PAILLIER + "keys", "PublicKey.write_ciphertexts", "serialise"),
-        (_PAILLIER + "keys", "PublicKey.read_ciphertexts", "validate"),
-        (_PAILLIER + "keys", "PublicKey.read", "validate"),
-        (_PAILLIER + "keys", "PaillierSecretKey.decrypt", "decrypt"),
-        (_PAILLIER + "slots", "Blocks.open", "unpack"),
-    ),
-}
-"""What an encryption's parts are called, so that each can be timed."""
-_DRAWS: tuple[Place, ...] = (("veracausa.crypto.randomness", "SecureDraws.uniform", "draw"),)
+Place = tuple[Any, str, str]
+"""A module or class, the name of a function in it, and the phase that this function is."""
+
+
+def watched(name: str) -> list[Place]:
+    """The parts of an encryption, so that each can be timed."""
+    from veracausa.crypto.randomness import SecureDraws
+
+    places: list[Place] = [(SecureDraws, "uniform", "draw")]
+    if name == "bfv":
+        import seal
+
+        from veracausa.crypto.backends.bfv import ciphertexts, keys, sampling
+
+        places += [
+            (ciphertexts, "encode", "encode"),
+            (ciphertexts, "factor", "transform"),
+            (ciphertexts, "load", "load"),
+            (ciphertexts, "unpack", "validate"),
+            (ciphertexts, "unwrap", "validate"),
+            (ciphertexts, "wrap", "serialise"),
+            (ciphertexts, "pack", "serialise"),
+            (ciphertexts, "residues_of", "serialise"),
+            (keys.BfvSecretKey, "encrypt", "encrypt"),
+            (keys.BfvSecretKey, "decrypt", "decrypt"),
+            (keys, "answered", "mask"),
+            (sampling, "second_half", "toss"),
+            (sampling, "first_half", "mask"),
+            (ciphertexts, "rounded", "mask"),
+            (sampling, "fresh_noise", "noise"),
+            (sampling, "ternary", "mask"),
+            (seal.Evaluator, "multiply_plain", "multiply"),
+            (seal.Evaluator, "add_inplace", "add"),
+            (seal.Evaluator, "transform_from_ntt_inplace", "transform"),
+            (seal.Evaluator, "mod_switch_to_next_inplace", "switch"),
+        ]
+    if name == "paillier":
+        from veracausa.crypto.backends.paillier import encryption, slots
+        from veracausa.crypto.backends.paillier import keys as paillier_keys
+
+        places += [
+            (paillier_keys.PaillierSecretKey, "encrypt", "encrypt"),
+            (encryption, "combinations", "multiply"),
+            (encryption, "shifted", "shift"),
+            (slots.Blocks, "hiding", "mask"),
+            (paillier_keys.PaillierPublicKey, "add", "mask and re-randomise"),
+            (paillier_keys.PaillierPublicKey, "write_ciphertexts", "serialise"),
+            (paillier_keys.PaillierPublicKey, "read_ciphertexts", "validate"),
+            (paillier_keys.PaillierPublicKey, "read", "validate"),
+            (paillier_keys.PaillierSecretKey, "decrypt", "decrypt"),
+            (slots.Blocks, "open", "unpack"),
+        ]
+    return places
+
+
+class Stopwatch:
+    """CPU seconds of this process by stage and phase. A phase inside another takes its seconds away from it.
+
+    Functions are wrapped, not profiled: Python's profilers do not see the methods of SEAL.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[tuple[str, str], float] = defaultdict(float)
+        self._open: list[tuple[str, str]] = []
+        self._since = 0.0
+
+    def stage_seconds(self, stage: str) -> float:
+        return sum(seconds for (of, _), seconds in self.seconds.items() if of == stage)
+
+    def stage(self, name: str) -> AbstractContextManager[None]:
+        return self._running((name, "other"))
+
+    def phase(self, name: str) -> AbstractContextManager[None]:
+        """Counts within a stage only."""
+        return self._running((self._open[0][0], name)) if self._open else nullcontext()
+
+    @contextmanager
+    def _running(self, name: tuple[str, str]) -> Iterator[None]:
+        self._charge()
+        self._open.append(name)
+        try:
+            yield
+        finally:
+            self._charge()
+            self._open.pop()
+
+    def _charge(self) -> None:
+        now = time.process_time()
+        if self._open:
+            self.seconds[self._open[-1]] += now - self._since
+        self._since = now
+
+    @contextmanager
+    def watching(self, places: Sequence[Place]) -> Iterator[None]:
+        """Each of these functions is a phase, as long as this lasts, in every module that imported it."""
+        with ExitStack() as wrapped:
+            for owner, name, phase in places:
+                found = getattr(owner, name)
+                timed: Any = self._timed(found, phase)
+                if isinstance(getattr_static(owner, name), staticmethod | classmethod):
+                    timed = staticmethod(timed)
+                for holder in [owner] if isclass(owner) else _importing(found, name):
+                    wrapped.callback(setattr, holder, name, getattr_static(holder, name))
+                    setattr(holder, name, timed)
+            yield
+
+    def _timed(self, function: Callable[..., Any], phase: str) -> Callable[..., Any]:
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            with self.phase(phase):
+                return function(*args, **kwargs)
+
+        return wraps(function, assigned=("__name__", "__doc__"))(timed)
+
+
+def _importing(function: Callable[..., Any], name: str) -> list[Any]:
+    """The package's modules that have this function under its name."""
+    loaded = [module for key, module in sys.modules.items() if key.startswith("veracausa.")]
+    return [module for module in loaded if vars(module).get(name) is function]
+
 
 _MOST = 1 << 32
 _BENCH = Kind(
@@ -154,22 +238,22 @@ def measure(name: str, sizes: Sizes, repeats: int) -> Costs:
     On a shared core the work of others only ever adds; the median of all rounds stands beside. With `repeats` = 0 the
     watched round is all there is.
     """
-    pair, watched = Pair(name, sizes), Stopwatch()
-    with watched.watching((*WATCHED[name], *_DRAWS)):
-        pair.set_up(watched)
-        pair.round(watched)
-    sent = dict(pair.sent)
-    rounds = [Stopwatch() for _ in range(repeats)] or [watched]
-    for watch in rounds[:repeats]:
+    pair, watch = Pair(name, sizes), Stopwatch()
+    with watch.watching(watched(name)):
+        pair.set_up(watch)
         pair.round(watch)
+    sent = dict(pair.sent)
+    rounds = [Stopwatch() for _ in range(repeats)] or [watch]
+    for one in rounds[:repeats]:
+        pair.round(one)
 
-    def iteration(watch: Stopwatch) -> float:
-        return watch.stage_seconds(OFFLINE) + watch.stage_seconds(ONLINE)
+    def iteration(of: Stopwatch) -> float:
+        return of.stage_seconds(OFFLINE) + of.stage_seconds(ONLINE)
 
     least = min(rounds, key=iteration)
     seconds = {stage: least.stage_seconds(stage) for stage in STAGES}
-    seconds |= {stage: watched.stage_seconds(stage) for stage in (KEY, SET_UP)}
-    seconds[MEDIAN] = float(np.median([iteration(watch) for watch in rounds]))
+    seconds |= {stage: watch.stage_seconds(stage) for stage in (KEY, SET_UP)}
+    seconds[MEDIAN] = float(np.median([iteration(one) for one in rounds]))
     looks = max(sizes.looks, 1)
     per = {
         OFFLINE: sizes.batches,
@@ -181,7 +265,7 @@ def measure(name: str, sizes: Sizes, repeats: int) -> Costs:
     return Costs(
         {stage: seconds[stage] / per.get(stage, 1) for stage in STAGES},
         {stage: sent.get(stage, 0) / per.get(stage, 1) for stage in STAGES},
-        {place: spent / per.get(place[0], 1) for place, spent in watched.seconds.items()},
+        {place: spent / per.get(place[0], 1) for place, spent in watch.seconds.items()},
     )
 
 
