@@ -1,4 +1,6 @@
-"""Time whole fits of 15 attributes in one place and as three parties: `python measure.py fits.jsonl [CASE ...]`.
+"""Time whole fits of 15 attributes in one place and as three parties.
+
+python experiments/vfedcd/fits.py fits.jsonl [CASE ...]
 
 One search of 300 epochs and a refit of 200 are 500 epochs; the recommended profile's three searches are 1300.
 """
@@ -9,9 +11,9 @@ import sys
 import time
 
 import polars as pl
-from veracausa.discovery.data import load_causal
-from veracausa.discovery.vfedcd import VFedCD
 
+from veracausa.data.causal import load_causal
+from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.metrics.graphs import graph_scores
 
 CASES = {

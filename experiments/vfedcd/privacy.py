@@ -1,7 +1,7 @@
 """What noise costs: F1 and SHD of fits in floating point, one line of JSON each.
 
-python results/vfedcd/privacy/measure.py 1000 20000     # rows; clipped gradients with noise
-python results/vfedcd/privacy/measure.py laplace        # the published noise on strengths
+python experiments/vfedcd/privacy.py 1000 20000     # rows; clipped gradients with noise
+python experiments/vfedcd/privacy.py laplace        # the published noise on strengths
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import json
 import sys
 
 import numpy as np
-from veracausa.crypto.draws import make_draws
-from veracausa.discovery.data import load_causal
-from veracausa.discovery.floating import FloatModel
-from veracausa.discovery.privacy.clipping import clip_rows
-from veracausa.discovery.privacy.floating import PrivateFloatModel
-from veracausa.discovery.privacy.laplace import NoisyPenalty
-from veracausa.discovery.settings import Settings
 
+from veracausa.crypto.randomness import make_draws
+from veracausa.data.causal import load_causal
+from veracausa.discovery.engines.centralized import CentralizedVFedCD
 from veracausa.discovery.graphs import greedy_cut
+from veracausa.discovery.methods.vfedcd.settings import Settings
+from veracausa.discovery.privacy.centralized import PrivateCentralizedVFedCD
+from veracausa.discovery.privacy.mechanism import clip_rows
+from veracausa.discovery.privacy.noise import NoisyPenalty
 from veracausa.discovery.privacy.options import LaplaceHeuristic, Privacy
 from veracausa.metrics.graphs import graph_scores
 
@@ -35,11 +35,11 @@ def fitted(rows: int, graph: int, epsilon: float | None) -> dict[str, float | No
     )
     rng, values = np.random.default_rng(SEED), data.values
     if epsilon is None:
-        model = FloatModel(settings, D, rng)
+        model = CentralizedVFedCD(settings, D, rng)
     else:
         privacy = Privacy(epsilon=epsilon, clip=20.0, values=1.5)
         values = clip_rows(values, privacy.values)
-        model = PrivateFloatModel(settings, D, rng, privacy, make_draws(SEED, "noise").masks(graph))
+        model = PrivateCentralizedVFedCD(settings, D, rng, privacy, make_draws(SEED, "noise").masks(graph))
     with np.errstate(all="ignore"):
         fit = model.fit(values[None], values[None, :0])
     allowed, strengths = fit.allowed[0], np.where(fit.allowed[0], fit.strengths[0], 0.0)
@@ -61,7 +61,7 @@ def with_laplace(graph: int, epsilon: float | None) -> dict[str, float | None]:
     """The model as recommended, all of it in one place, with noise for three parties."""
     data = load_causal("synthetic", attributes=D, edges=EDGES, rows=1000, seed=graph)
     settings = Settings(acyclicity="spectral", growth=0.015, searches=[])  # as recommended when this was measured
-    model = FloatModel(settings, D, np.random.default_rng(SEED))
+    model = CentralizedVFedCD(settings, D, np.random.default_rng(SEED))
     if epsilon is not None:
         rule, source = LaplaceHeuristic(epsilon=epsilon), make_draws(SEED, "noise").masks(graph)
         model.structure.penalty = NoisyPenalty(model.structure.penalty, rule, 3, source)

@@ -1,8 +1,8 @@
 """Single searches on graphs that are for tuning: what each finds, and what it could be chosen by.
 
-python results/vfedcd/searches/measure.py 15/60 100-119 0 >> results/vfedcd/searches/fits.jsonl
-python results/vfedcd/searches/measure.py syntren 1-5 0 >> results/vfedcd/searches/fits.jsonl
-python results/vfedcd/searches/measure.py table results/vfedcd/searches/fits.jsonl
+python experiments/vfedcd/searches.py 15/60 100-119 0 >> results/vfedcd/searches/fits.jsonl
+python experiments/vfedcd/searches.py syntren 1-5 0 >> results/vfedcd/searches/fits.jsonl
+python experiments/vfedcd/searches.py table results/vfedcd/searches/fits.jsonl
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from veracausa.discovery.data import load_causal
-from veracausa.discovery.floating import FloatModel
-from veracausa.discovery.settings import Settings
 
+from veracausa.data.causal import load_causal
 from veracausa.discovery.columns import prepare
+from veracausa.discovery.engines.centralized import CentralizedVFedCD
 from veracausa.discovery.graphs import greedy_cut
+from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.metrics.graphs import graph_scores
 from veracausa.seeding import derive
 
@@ -42,7 +42,7 @@ def fits(size: str, graphs: range, seed: int) -> None:
     for name, own in SEARCHES.items():
         settings, started = Settings(searches=[], **own), time.process_time()
         rng = np.random.default_rng([seed, *name.encode()])
-        model = FloatModel(settings, train.shape[2], rng, replicates=len(data))
+        model = CentralizedVFedCD(settings, train.shape[2], rng, replicates=len(data))
         fit = model.fit(train, kept)
         seconds = (time.process_time() - started) / len(data)
         apart = model.held_out_loss(kept)

@@ -1,7 +1,7 @@
 """What the strong mode finds and what it costs, one line of JSON each; 15 attributes, 60 edges, three parties.
 
-python results/vfedcd/strong/measure.py accuracy 100 101 102 103
-python results/vfedcd/strong/measure.py cost 4
+python experiments/vfedcd/strong_mode.py accuracy 100 101 102 103
+python experiments/vfedcd/strong_mode.py cost 4
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from veracausa.crypto.wide.words import decode
-from veracausa.discovery.data import CausalData, load_causal
-from veracausa.discovery.federated.strong.network import WEIGHT_BITS
-from veracausa.discovery.federated.strong.party import StrongParty
-from veracausa.discovery.federated.strong.run import StrongProgram, discover, plan_of
-from veracausa.discovery.federated.strong.twin import FloatTwin, StrongTwin
-from veracausa.discovery.floating import FloatModel
-from veracausa.discovery.settings import Settings
 
+from veracausa.crypto.ring64.words import decode
+from veracausa.data.causal import CausalData, load_causal
+from veracausa.discovery.engines.centralized import CentralizedVFedCD
+from veracausa.discovery.engines.mpc.network import WEIGHT_BITS
+from veracausa.discovery.engines.mpc.party import StrongParty
+from veracausa.discovery.engines.mpc.plaintext_twin import FloatTwin, StrongTwin
+from veracausa.discovery.engines.mpc.run import StrongProgram, discover, plan_of
 from veracausa.discovery.graphs import greedy_cut
+from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.metrics.graphs import graph_scores
 
 D, EDGES, SEED, TRAIN = 15, 60, 1, 800
@@ -55,7 +55,7 @@ SETTINGS = Settings(acyclicity="spectral", growth=0.015, searches=[])  # recomme
 def accuracy(seeds: list[int]) -> None:
     for seed in seeds:
         data = graph(seed)
-        model = FloatModel(SETTINGS, D, np.random.default_rng(SEED))
+        model = CentralizedVFedCD(SETTINGS, D, np.random.default_rng(SEED))
         fit = model.fit(data.values[None, :TRAIN], data.values[None, TRAIN:])
         found = scores(data.truth, fit.strengths[0], fit.allowed[0], float(fit.thresholds[0]))
         tell({"graph": seed, "model": "tanh, floating point", **found})

@@ -1,8 +1,8 @@
 """Why some noise misleads: single searches with other columns, another likelihood, or the true order.
 
-python results/vfedcd/transforms/measure.py searches 30/120:poisson 100-104 0 >> results/vfedcd/transforms/fits.jsonl
-python results/vfedcd/transforms/measure.py columns 30/120:poisson 100-102 0 >> results/vfedcd/transforms/fits.jsonl
-python results/vfedcd/transforms/measure.py table results/vfedcd/transforms/fits.jsonl
+python experiments/vfedcd/transforms.py searches 30/120:poisson 100-104 0 >> results/vfedcd/transforms/fits.jsonl
+python experiments/vfedcd/transforms.py columns 30/120:poisson 100-102 0 >> results/vfedcd/transforms/fits.jsonl
+python experiments/vfedcd/transforms.py table results/vfedcd/transforms/fits.jsonl
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
-from veracausa.discovery.data import load_causal
-from veracausa.discovery.floating import FloatModel
-from veracausa.discovery.settings import Settings
 
+from veracausa.data.causal import load_causal
 from veracausa.discovery.columns import prepare, standardised
+from veracausa.discovery.engines.centralized import CentralizedVFedCD
 from veracausa.discovery.graphs import greedy_cut, topological_order
+from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.metrics.graphs import graph_scores
 from veracausa.seeding import derive
 
@@ -70,7 +70,7 @@ def one(
     rng = np.random.default_rng([seed, *name.encode()])
     against = place[:, None] >= place if true_order else None
     started = time.process_time()
-    model = FloatModel(settings, len(kept), rng, binary=binary, forbidden=against)
+    model = CentralizedVFedCD(settings, len(kept), rng, binary=binary, forbidden=against)
     fit = model.fit(train[None], apart[None])
     strengths = np.where(fit.allowed[0], fit.strengths[0], 0.0)
     graph = np.zeros_like(data.truth)

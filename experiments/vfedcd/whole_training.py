@@ -1,6 +1,6 @@
 """A whole encrypted training and its twin: the same integers, and how long each takes.
 
-python results/dispatch/whole-training/measure.py SEARCH_EPOCHS REFIT_EPOCHS [ATTRIBUTES PARTIES] [--run FOLDER]
+python experiments/vfedcd/whole_training.py SEARCH_EPOCHS REFIT_EPOCHS [ATTRIBUTES PARTIES] [--run FOLDER]
 
 With a folder, what was killed goes on from its last checkpoint when the same is called again, here or on another
 machine that the folder was carried to; the seconds of all lives are added up, the work that was lost among them.
@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from veracausa.discovery.data import load_causal
-from veracausa.discovery.federated.run import FederatedFit, discover
-from veracausa.discovery.settings import Settings
 
+from veracausa.data.causal import load_causal
+from veracausa.discovery.engines.shares.run import FederatedFit, discover
+from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.runs.machine import describe_machine
 
 
