@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from statistics import median
 from typing import Any, Literal
 
-from benchmarks.rows import Row, median
+from benchmarks.rows import Row
 from veracausa.alignment.embedded import align_embedded
 from veracausa.alignment.program import Aligned
 from veracausa.alignment.settings import AlignmentSettings, OwnOptions

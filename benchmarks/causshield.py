@@ -6,15 +6,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import median
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.rows import Row, alternate, median, settle
+from benchmarks.rows import Row, alternate
 from benchmarks.runtime import WARMUP, federated
-from veracausa.bench.defenses import Effort, defense_rows, resnet_exchanges
+from veracausa.bench.defenses import Effort, defense_rows, resnet_exchanges, settle
 from veracausa.config import Job, load_job
 from veracausa.data.vertical import VerticalDataset
 from veracausa.defenses import defenses
@@ -54,7 +55,8 @@ def run(
     if names is None or "causshield" in names:
         rows = _exchanges(job, dataset, 30 if on_gpu else 1, repeats or (3 if on_gpu else 1), on_gpu)
         rows += _phases(job, dataset, 20 if on_gpu else 2)
-    return rows + defense_rows(job, dataset, Effort.on(on_gpu), names)
+    defended = defense_rows(job, dataset, Effort.on(on_gpu), names)
+    return rows + [Row(one.case, one.seconds, one.against, one.against_seconds, one.extra) for one in defended]
 
 
 def _exchanges(job: Job, dataset: VerticalDataset, steps: int, repeats: int, amortised: bool) -> list[Row]:

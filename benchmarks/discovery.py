@@ -6,11 +6,12 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import numpy as np
 
-from benchmarks.rows import Row, alternate, median
+from benchmarks.rows import Row, alternate
 from veracausa.data.causal_parties import block_sizes
 from veracausa.discovery.engines.centralized import CentralizedVFedCD
 from veracausa.discovery.engines.shares.run import FederatedFit, discover

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from benchmarks.rows import Row, alternate, median, settle
-from veracausa.bench.defenses import CIFAR10, CIFAR10_ROWS, CIFAR10_SHAPE, data_or_noise
+from benchmarks.rows import Row, alternate
+from veracausa.bench.defenses import CIFAR10, CIFAR10_ROWS, CIFAR10_SHAPE, data_or_noise, settle
 from veracausa.config import Job, load_job
 from veracausa.data.vertical import PartyData, VerticalDataset
 from veracausa.errors import InputError

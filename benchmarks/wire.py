@@ -12,12 +12,13 @@ from functools import partial
 from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 
-from benchmarks.rows import Row, alternate, median
+from benchmarks.rows import Row, alternate
 from benchmarks.wire_stations import (
     DONE,
     FLOATS,

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 
 import torch
 
-from benchmarks.rows import Row, alternate, median
+from benchmarks.rows import Row, alternate
 from benchmarks.wire_stations import (
     DONE,
     FLOATS,

@@ -78,7 +78,7 @@ def sleepy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         del defenses._entries[name]
 
 
-def rows_for(*names: str, effort: Effort = SHORT) -> list[Row]:
+def rows_for(*names: str, effort: Effort = SHORT) -> list[bench.Row]:
     return defense_rows(toy_job("colour pictures", {"name": "none"}), toy_data("colour pictures"), effort, names)
 
 
