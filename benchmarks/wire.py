@@ -19,20 +19,9 @@ from typing import Any
 import torch
 
 from benchmarks.rows import Row, alternate
-from benchmarks.wire_stations import (
-    DONE,
-    FLOATS,
-    HOST,
-    KINDS,
-    LARGE,
-    MORE,
-    SMALL,
-    answer,
-    free_port,
-    running,
-    timed,
-    wait_for_port,
-)
+from benchmarks.wire_flare import DONE, FLOATS, KINDS, MORE, answer, make_identities
+from benchmarks.wire_flare import run as across
+from benchmarks.wire_stations import HOST, LARGE, SMALL, free_port, running, timed, wait_for_port
 from veracausa.config import Job, load_job
 from veracausa.data.load import load
 from veracausa.data.vertical import VerticalDataset
@@ -65,8 +54,6 @@ def run(repeats: int, links: Sequence[str] = ()) -> list[Row]:
         raise InputError(f"--link {min(unknown)}: is not a link; there are {', '.join(LINKS)}")
     rows = _on_one_machine(repeats, [name for name in links if name in _NEAR])
     if far := [name for name in links if name not in _NEAR]:
-        from benchmarks.wire_flare import run as across
-
         rows += across(repeats, far)
     return rows
 
@@ -235,8 +222,6 @@ def _in_threads(job: Job, dataset: VerticalDataset, path: Path) -> list[float]:
 
 
 def _across_sites(job: Job, dataset: VerticalDataset, scratch: Path, scheme: str) -> list[float]:
-    from benchmarks.wire_flare import make_identities
-
     identities = make_identities(scratch / "identities", tuple(dataset.parties))
     members: dict[str, dict[str, str]] = {name: {} for name in dataset.parties}
     members[dataset.active] = {"address": f"{HOST}:{free_port()}"}

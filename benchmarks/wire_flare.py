@@ -15,16 +15,11 @@ import torch
 
 from benchmarks.rows import Row, alternate
 from benchmarks.wire_stations import (
-    DONE,
-    FLOATS,
     HOST,
-    KINDS,
-    MORE,
     RawCell,
     Station,
     Task,
     Way,
-    answer,
     cell_answers,
     cell_asks,
     free_port,
@@ -38,6 +33,8 @@ from benchmarks.wire_stations import (
 )
 from veracausa.federation.members import NetworkOptions
 from veracausa.wire.credentials import Credentials
+from veracausa.wire.link import Link
+from veracausa.wire.message import Kind, TensorSpec
 
 RELAY, ASKS, ANSWERS = "relay", "a", "b"
 MEMBERS = (RELAY, ASKS, ANSWERS)
@@ -123,6 +120,28 @@ def build_rows(name: str, task: Task, every: Measured, compared: Sequence[Compar
         }
         rows.append(Row(f"{comparison.way} {name}", ours, comparison.against, typical[comparison.against], extra))
     return rows
+
+
+# ---- what is sent over a link to measure it, and the side that answers ----------------------------------------------
+
+FLOATS = Kind("floats", {"x": TensorSpec(torch.float32, (None,))})
+MORE = Kind("more", meta={"echo": int, "count": int})
+DONE = Kind("done")
+KINDS = (FLOATS, MORE, DONE)
+
+
+def answer(link: Link, asker: str) -> None:
+    """The other side: echo or acknowledge as often as asked, until asked for nothing."""
+    link.declare(*KINDS)
+    while count := (asked := link.receive(asker, MORE, 0).meta)["count"]:
+        for step in range(int(count)):
+            message = link.receive(asker, FLOATS, step)
+            if asked["echo"]:
+                link.send(asker, FLOATS, step, message.tensors)
+            else:
+                link.send(asker, DONE, step)
+        link.send(asker, DONE, 0)
+    link.close()
 
 
 # ---- what is opened for a transport ----------------------------------------------------------------------------------

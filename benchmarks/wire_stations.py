@@ -1,7 +1,7 @@
 """Processes that send to each other at the bench's word: one asks and takes the time, the others answer.
 
-The last part sends the same bytes without our layer: NVIDIA FLARE's CoreCell as it is, and a bare gRPC stream, both
-with mutual TLS.
+This module stays light, because every process imports it. Its last part sends the same bytes without our layer: by
+NVIDIA FLARE's CoreCell as it is, and by a bare gRPC stream, both with mutual TLS.
 """
 
 from __future__ import annotations
@@ -21,11 +21,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
-import torch
 
 from veracausa.wire.credentials import Credentials
-from veracausa.wire.link import Link
-from veracausa.wire.message import Kind, TensorSpec
 
 HOST = "localhost"
 SMALL, LARGE = 256 << 10, 16 << 20
@@ -158,28 +155,6 @@ def timed(work: Callable[[], object]) -> float:
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
-
-
-# ---- what is sent over a link to measure it, and the side that answers ----------------------------------------------
-
-FLOATS = Kind("floats", {"x": TensorSpec(torch.float32, (None,))})
-MORE = Kind("more", meta={"echo": int, "count": int})
-DONE = Kind("done")
-KINDS = (FLOATS, MORE, DONE)
-
-
-def answer(link: Link, asker: str) -> None:
-    """The other side: echo or acknowledge as often as asked, until asked for nothing."""
-    link.declare(*KINDS)
-    while count := (asked := link.receive(asker, MORE, 0).meta)["count"]:
-        for step in range(int(count)):
-            message = link.receive(asker, FLOATS, step)
-            if asked["echo"]:
-                link.send(asker, FLOATS, step, message.tensors)
-            else:
-                link.send(asker, DONE, step)
-        link.send(asker, DONE, 0)
-    link.close()
 
 
 # ---- the same bytes without our layer -------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Context, Defense
-from veracausa.metrics.distance_correlation import distance_correlation
+from veracausa.metrics.representations import distance_correlation
 from veracausa.models.dry_pass import eval_mode
 from veracausa.registry import Options
 

@@ -19,7 +19,7 @@ from veracausa.attacks.base import AdversaryView
 from veracausa.attacks.history import aligned, nearest_payloads
 from veracausa.attacks.methods.features.inverse import InverseNetwork, InverseOptions
 from veracausa.errors import InputError
-from veracausa.metrics.ridge import Ridge, best_penalty, fit_ridge
+from veracausa.metrics.leakage import Ridge, best_penalty, fit_ridge
 
 _POSITIONS = 20_000
 _HELD = 5

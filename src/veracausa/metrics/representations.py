@@ -1,4 +1,4 @@
-"""Cosine to the causal proxy: how much of what the task needs a transmitted representation still carries.
+"""What a transmitted representation carries of the task (cosine to the causal proxy) and of the rows (dCor).
 
 A causal proxy is a sample whose neighbours stay the same through the depths of the model and which the model classifies
 rightly and confidently. Higher is more task information. All tensors come from one trained model: the spaces of two
@@ -17,6 +17,10 @@ from torch.nn import functional as F
 
 NEIGHBOURS, STABLE_SHARE, CONFIDENCE, FEWEST = 10, 0.2, 0.95, 5
 _ROWS_AT_ONCE = 512
+_FLOOR = 1e-7
+"""Under every root, of values brought to unit scale: a root's slope at 0 is infinite."""
+_ROUNDING = 1e-6
+"""Rows that differ by less than this share of their size are the same row."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +123,13 @@ def causal_cosine(
 ) -> CausalCosine:
     """The score of the same test samples sent (`transmitted`) and with the defense bypassed (`clean`).
 
-    `depths` are clean feature maps or vectors at three depths or more (the cut, and stages of the top model),
-    `probabilities` the trained model's.
+    Args:
+        transmitted: What is sent of n test samples.
+        clean: Their representations with the defense bypassed.
+        depths: Clean feature maps or vectors at three depths or more (the cut, and stages of the top model).
+        probabilities: (n, classes) of the trained model.
+        labels: (n,) true classes.
+        k: How many neighbours make a neighbourhood.
     """
     chosen, relaxed = proxy_set(stability(depths, k), probabilities, labels)
     proxies = class_proxies(clean, labels, chosen, probabilities.shape[1])
@@ -138,3 +147,47 @@ def causal_cosine(
         relaxed=tuple(label for label in relaxed if label not in missing),
         missing=tuple(missing),
     )
+
+
+def distance_correlation(first: Tensor, second: Tensor) -> Tensor:
+    """dCor of n paired rows of any shapes, a number in [0, 1]: 1 for a similarity map, near 0 for independent rows.
+
+    dCor = dCov / √(dVar·dVar) of the doubly centred Euclidean distance matrices. It is the plain estimate, which is
+    biased upwards: independent rows of few numbers score about 1/√n, and rows of many more numbers than there are rows
+    come near 1 whatever they hold. Compare values of one batch size only. Computed in float32 at least; the scale of
+    either side does not matter, and a constant side gives nearly 0 (Székely, Rizzo and Bakirov, 2007). Differentiable.
+
+    Args:
+        first: n rows of any shape, such as inputs.
+        second: The n rows they are paired with, such as payloads.
+    """
+    if len(first) != len(second):
+        raise ValueError(f"{len(first)} rows cannot be paired with {len(second)}")
+    with torch.autocast(first.device.type, enabled=False):
+        a, b = (_centred(_distances(side)) for side in (first, second))
+        covariance = (a * b).mean()
+        variances = a.square().mean() * b.square().mean()
+        return (covariance / variances.clamp_min(_FLOOR**2).sqrt()).clamp_min(_FLOOR).sqrt()
+
+
+def _distances(rows: Tensor) -> Tensor:
+    """(n, n) Euclidean distances of the rows at unit scale, by one matrix product."""
+    rows = rows.flatten(1)
+    rows = rows if rows.dtype == torch.float64 else rows.float()
+    size = rows.detach().square().sum(1).mean().sqrt()
+    rows = rows - rows.mean(0)
+    # dCor does not depend on the scale, so neither does its slope: the scale can be held. What rounding leaves of
+    # constant rows must not be blown up to it.
+    spread = rows.detach().square().sum(1).mean().sqrt()
+    least = (_ROUNDING * size).clamp_min(torch.finfo(rows.dtype).tiny ** 0.5)
+    rows = rows / torch.maximum(spread, least)
+    squares = rows.square().sum(1)
+    squared = squares.unsqueeze(0) + squares.unsqueeze(1) - 2 * rows @ rows.T
+    together = (squared <= _FLOOR) | torch.eye(len(rows), dtype=torch.bool, device=rows.device)
+    return torch.where(together, 0, squared.clamp_min(_FLOOR).sqrt())
+
+
+def _centred(distances: Tensor) -> Tensor:
+    """Row means and column means taken out, the grand mean put back."""
+    means = distances.mean(0)
+    return distances - means.unsqueeze(0) - means.unsqueeze(1) + means.mean()
