@@ -15,12 +15,20 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.rows import Row, alternate
 from benchmarks.runtime import WARMUP, federated
-from veracausa.bench.defenses import Effort, defense_rows, resnet_exchanges, settle
 from veracausa.config import Job, load_job
 from veracausa.data.vertical import VerticalDataset
 from veracausa.defenses import defenses
 from veracausa.defenses.causshield import CausShield
 from veracausa.defenses.causshield.adaptation import Adaptation
+from veracausa.experiments.defense_times import (
+    CIFAR10_ROWS,
+    CIFAR10_SHAPE,
+    Effort,
+    data_or_noise,
+    defense_rows,
+    settle,
+    timed_job,
+)
 from veracausa.training.placement import choose_device, fetch_rows
 from veracausa.training.split.passive import PassiveParty
 from veracausa.training.split.program import Schema
@@ -50,7 +58,9 @@ def run(
     """
     for name in names or ():
         defenses.get(name)
-    job, dataset, on_gpu = resnet_exchanges(device, precision, compiled, width)
+    on_gpu = choose_device(device).type == "cuda"
+    job = timed_job(device, precision, compiled, width)
+    dataset = data_or_noise(job, CIFAR10_ROWS, CIFAR10_SHAPE)
     rows = []
     if names is None or "causshield" in names:
         rows = _exchanges(job, dataset, 30 if on_gpu else 1, repeats or (3 if on_gpu else 1), on_gpu)

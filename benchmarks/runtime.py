@@ -12,11 +12,11 @@ from statistics import median
 from typing import Any
 
 from benchmarks.rows import Row, alternate
-from veracausa.bench.defenses import CIFAR10, CIFAR10_ROWS, CIFAR10_SHAPE, data_or_noise, settle
 from veracausa.config import Job, load_job
 from veracausa.data.vertical import PartyData, VerticalDataset
 from veracausa.errors import InputError
 from veracausa.events import Observer
+from veracausa.experiments.defense_times import CIFAR10, CIFAR10_ROWS, CIFAR10_SHAPE, data_or_noise, settle
 from veracausa.registry import did_you_mean
 from veracausa.training.baselines import joint
 from veracausa.training.placement import choose_device
@@ -54,7 +54,7 @@ WORKLOADS = {
         None,
     ),
     "cifar10": Workload(
-        {**CIFAR10, "model": {"name": "resnet18", "cut": 6}},
+        CIFAR10,
         CIFAR10_ROWS,
         CIFAR10_SHAPE,
         30,

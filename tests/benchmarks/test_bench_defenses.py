@@ -10,11 +10,11 @@ import torch
 
 from benchmarks.causshield import run
 from benchmarks.rows import Row, print_rows, write_rows
-from veracausa.bench import defenses as bench
-from veracausa.bench.defenses import OFFLINE, VARIANTS, Effort, Variant, defense_rows, variants_of
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Context, Defense
 from veracausa.errors import InputError
+from veracausa.experiments import defense_times as bench
+from veracausa.experiments.defense_times import OFFLINE, VARIANTS, Effort, Variant, defense_rows, variants_of
 from veracausa.registry import Options
 from veracausa.testing.synthetic import BATCH, toy_data, toy_job
 
@@ -78,7 +78,7 @@ def sleepy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         del defenses._entries[name]
 
 
-def rows_for(*names: str, effort: Effort = SHORT) -> list[bench.Row]:
+def rows_for(*names: str, effort: Effort = SHORT) -> list[bench.TimeRow]:
     return defense_rows(toy_job("colour pictures", {"name": "none"}), toy_data("colour pictures"), effort, names)
 
 
