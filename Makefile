@@ -4,7 +4,7 @@ READY := .venv/.ready
 # Two workers of one thread, because two cores are what the suite is planned for.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 
-.PHONY: demo test test-slow test-federation fuzz smoke lint format clean
+.PHONY: demo test test-slow test-federation fuzz smoke bench lint format clean
 
 $(READY): pyproject.toml tools/install
 	tools/install
@@ -32,6 +32,11 @@ smoke: $(READY)
 	rm -rf build/smoke
 	mkdir -p build/smoke
 	cd build/smoke && ../../$(BIN)/veracausa reproduce all --scale smoke
+
+# One benchmark, e.g. `make bench NAME=wire ARGS="--repeats 3 --out build/bench"`. NAME: runtime, wire, causshield,
+# discovery, dispatch or align; without one, the list.
+bench: $(READY)
+	$(BIN)/python -m benchmarks $(NAME) $(ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from veracausa.bench.align import Case, run
+from benchmarks.align import Case, run
 from veracausa.cli.main import app
 from veracausa.errors import InputError
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -81,6 +83,22 @@ def test_a_pin_without_a_hash_is_named(clone: Path) -> None:
 def test_a_missing_lock_is_named(clone: Path) -> None:
     (clone / "requirements.lock").unlink()
     assert "requirements.lock: is missing; run tools/lock" in check_lock.problems(clone)
+
+
+IMPORTED_AS = {"scikit-learn": "sklearn", "pillow": "PIL", "tomli-w": "tomli_w"}
+
+
+def test_what_is_depended_on_is_used() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    imported = set()
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {name.name.split(".")[0] for name in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                imported.add(node.module.split(".")[0])
+    wanted = {check_lock.Requirement(text).name for text in project["dependencies"]}
+    assert {name for name in wanted if IMPORTED_AS.get(name, name) not in imported} == set()
 
 
 def test_torch_and_its_libraries_are_apart() -> None:

@@ -20,7 +20,7 @@ from veracausa.attacks.adversarial_training import precision
 from veracausa.errors import RunError
 from veracausa.events import ProgressCallback
 from veracausa.metrics.images import ssim
-from veracausa.metrics.ridge import PENALTIES, Ridge, best_penalty, fit_ridge
+from veracausa.metrics.leakage import PENALTIES, Ridge, best_penalty, fit_ridge
 from veracausa.models.layers import RobustInputScaling
 from veracausa.models.runner import capture, reset_optimizer_state
 from veracausa.registry import Options

@@ -14,10 +14,9 @@ from torch import Tensor
 
 from veracausa.metrics import images
 from veracausa.metrics.advantage import Advantage
-from veracausa.metrics.identification import reidentify
 from veracausa.metrics.leakage import ColumnErrors, blind_mse, grey, leakage, mean_colour
 from veracausa.metrics.lpips import LpipsNetwork, Unavailable, load_lpips, lpips
-from veracausa.metrics.success import success_rates
+from veracausa.metrics.success import reidentify, success_rates
 from veracausa.runs.atomic import atomic_write
 
 MOST_CANDIDATES = 1000

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from veracausa import seeding
 from veracausa.audit.victim import Victim
 from veracausa.data.vertical import VerticalDataset
-from veracausa.metrics.causal_proxy import NEIGHBOURS, causal_cosine, pooled
+from veracausa.metrics.representations import NEIGHBOURS, causal_cosine, pooled
 from veracausa.models.cut import build_bottom, build_top, join, payload_shape
 from veracausa.models.runner import eval_mode, fetch_rows, precision_context, to_device
 from veracausa.runs.folder import Run, write_json

@@ -52,7 +52,7 @@ app.command("reproduce")(reproduce.reproduce)
 app.command("list")(listing.list_)
 app.command("data")(data.data)
 app.command("doctor")(doctor.doctor)
-app.add_typer(bench.app, name="bench")
+app.command("bench", context_settings=bench.PASS_ON)(bench.bench)
 app.add_typer(federation.app, name="federation")
 
 

@@ -37,7 +37,12 @@ class EdgeScores:
 
 
 def shd(truth: ArrayLike, predicted: ArrayLike) -> int:
-    """Structural Hamming distance: pairs of columns whose edge is missing, added or reversed; each costs 1."""
+    """Structural Hamming distance: pairs of columns whose edge is missing, added or reversed; each costs 1.
+
+    Args:
+        truth: The true graph, a square matrix that is not 0 where row causes column.
+        predicted: The learned one, of the same shape.
+    """
     true, guess = _graphs(truth, predicted)
     differs = true != guess
     return int(np.triu(differs | differs.T, 1).sum())
@@ -81,7 +86,13 @@ def party_scores(truth: ArrayLike, predicted: ArrayLike, owners: Sequence[object
 def graph_scores(
     truth: ArrayLike, predicted: ArrayLike, owners: Sequence[object] | None = None
 ) -> dict[str, float | int]:
-    """All of the above in one row of a table."""
+    """All of the above in one row of a table.
+
+    Args:
+        truth: The true graph, a square matrix that is not 0 where row causes column.
+        predicted: The learned one, of the same shape.
+        owners: Each column's party; with it the row has F1 inside and between parties.
+    """
     edges, skeleton = directed_scores(truth, predicted), skeleton_scores(truth, predicted)
     row: dict[str, float | int] = {
         "shd": shd(truth, predicted),

@@ -9,16 +9,33 @@ from torch.nn import functional as F
 PSNR_CAP = 100.0
 _K1, _K2 = 0.01, 0.03
 _WINDOW, _SIGMA = 11, 1.5
+_FEATURES_AT_ONCE = 4096
 
 
 def mse(guess: Tensor, truth: Tensor) -> Tensor:
-    """(n,) mean squared error; rows of any shape."""
+    """The mean squared error of each row.
+
+    Args:
+        guess: The reconstructions, n rows of any shape.
+        truth: The rows they stand for, in the same order and shape.
+
+    Returns:
+        (n,) errors.
+    """
     _same_shape(guess, truth)
     return (guess - truth).square().flatten(1).mean(1)
 
 
 def psnr(guess: Tensor, truth: Tensor) -> Tensor:
-    """(n,) 10·log10(1 / MSE), at most 100."""
+    """The peak signal-to-noise ratio of each picture: 10·log10(1 / MSE), at most 100.
+
+    Args:
+        guess: The reconstructions, values in [0, 1].
+        truth: The pictures they stand for, in the same order and shape.
+
+    Returns:
+        (n,) decibels.
+    """
     return psnr_of_mse(mse(guess, truth))
 
 
@@ -28,10 +45,17 @@ def psnr_of_mse(error: Tensor) -> Tensor:
 
 
 def ssim(guess: Tensor, truth: Tensor) -> Tensor:
-    """(n,) structural similarity: Gaussian window 11, σ 1.5, data range 1, mean over channels; differentiable.
+    """The structural similarity of each picture: Gaussian window 11, σ 1.5, data range 1; differentiable.
 
-    On a picture smaller than the window, it is the largest odd window that fits (`ssim_window`). Every pixel counts:
+    A picture that is smaller than the window gets the largest odd window that fits (`ssim_window`). Every pixel counts:
     the border is reflected, as torchmetrics does, because of a strip of 16 columns only 6 lie further inside than that.
+
+    Args:
+        guess: The reconstructions, (n, c, h, w) in [0, 1].
+        truth: The pictures they stand for, in the same order and shape.
+
+    Returns:
+        (n,) means over channels and pixels; 1 is the same picture.
     """
     _same_shape(guess, truth)
     if guess.ndim != 4:
@@ -63,14 +87,29 @@ def ssim_window(height: int, width: int) -> int:
 
 
 def luminance_ssim(guess: Tensor, truth: Tensor) -> Tensor:
-    """(n,) SSIM of CIELAB's L alone (L-SSIM): structure, whatever became of the colours. Grey needs no Lab."""
+    """SSIM of CIELAB's L alone (L-SSIM): structure, whatever became of the colours. Grey needs no Lab.
+
+    Args:
+        guess: The reconstructions, (n, 1 or 3, h, w) in [0, 1].
+        truth: The pictures they stand for, in the same order and shape.
+
+    Returns:
+        (n,) similarities.
+    """
     return ssim(_luminance(guess), _luminance(truth))
 
 
 def affine_aligned_mse(guess: Tensor, truth: Tensor) -> Tensor:
-    """(n,) MSE after the best a·guess + b of every channel (affine-aligned MSE).
+    """MSE after the best a·guess + b of every channel (affine-aligned MSE).
 
     The fit looks at the truth, which no attacker can: it measures structure found, not pictures stolen.
+
+    Args:
+        guess: The reconstructions, (n, c, h, w) in [0, 1].
+        truth: The pictures they stand for, in the same order and shape.
+
+    Returns:
+        (n,) errors.
     """
     _same_shape(guess, truth)
     g, t = guess.flatten(2), truth.flatten(2)
@@ -99,3 +138,12 @@ def _gaussian(size: int) -> Tensor:
 def _same_shape(guess: Tensor, truth: Tensor) -> None:
     if guess.shape != truth.shape:
         raise ValueError(f"{tuple(guess.shape)} cannot be compared with {tuple(truth.shape)}: not the same shape")
+
+
+def squared_distances(first: Tensor, second: Tensor) -> Tensor:
+    """(n, c) squared Euclidean distances of (n, d) from (c, d), in float64, a block of features at a time."""
+    total = torch.zeros(len(first), len(second), dtype=torch.float64, device=first.device)
+    for start in range(0, first.shape[1], _FEATURES_AT_ONCE):
+        a, b = (side[:, start : start + _FEATURES_AT_ONCE].to(first.device, torch.float64) for side in (first, second))
+        total += a.square().sum(1, keepdim=True) + b.square().sum(1) - 2 * a @ b.T
+    return total.clamp_min(0)

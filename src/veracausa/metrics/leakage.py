@@ -1,4 +1,7 @@
-"""Leakage, the headline privacy number: how much better an attack does than a guess without payload."""
+"""Leakage, the headline privacy number: how much better an attack does than a guess without payload.
+
+The blind guesses are here too, and the ridge regression that makes the linear ones.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,24 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from veracausa.metrics.identification import squared_distances
-from veracausa.metrics.ridge import best_penalty, fit_ridge
+from veracausa.metrics.images import squared_distances
 
 _NOTHING_TO_LEARN = 1e-12
 _ROWS_AT_ONCE = 256
+PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
+"""Of ridge regression, from which held-out rows choose."""
 
 
 def leakage(mse_attack: float, mse_blind: float) -> float:
-    """max(0, 1 − MSE_attack / MSE_blind); 0 where a blind guess is already perfect."""
+    """The share of a blind guess's error that an attack avoids: max(0, 1 − MSE_attack / MSE_blind).
+
+    Args:
+        mse_attack: The attack's mean squared error.
+        mse_blind: That of the best guess without payload (`blind_mse`) on the same rows.
+
+    Returns:
+        0 where the attack is no better, or where a blind guess is already perfect; 1 for a perfect copy.
+    """
     if mse_blind <= _NOTHING_TO_LEARN:
         return 0.0
     return max(0.0, 1.0 - mse_attack / mse_blind)
@@ -122,8 +134,17 @@ def blind_guesses(
 ) -> dict[str, Tensor]:
     """What an attacker can say of `count` victims without their payloads: a guess of each kind by name.
 
-    `labels` are the victims' classes, or their targets in a regression; `own` is what the attacker holds of the same
-    victims itself. Both need their auxiliary twin.
+    Args:
+        auxiliary: Rows of other people that the attacker has, (m, *).
+        count: How many victims there are.
+        auxiliary_labels: Classes of the auxiliary rows, or their targets in a regression.
+        labels: The same of the victims. It needs `auxiliary_labels`.
+        own_auxiliary: What the attacker itself holds of the people of the auxiliary rows.
+        own: What it holds of the victims. It needs `own_auxiliary`.
+        pixels: Whether rows are pictures in [0, 1], so that guesses are clipped.
+
+    Returns:
+        (count, *) guesses: "mean image", and "class mean" or "target", and "own columns" where they can be made.
     """
     guesses = {"mean image": mean_image(auxiliary, count)}
     if auxiliary_labels is not None and labels is not None:
@@ -219,3 +240,47 @@ def _wrong(guess: Tensor, truth: Tensor) -> Tensor:
     # A value that training never saw is all zeros: no category that could be guessed.
     wrong = (guess.argmax(1) != truth.argmax(1)).double()
     return torch.where(truth.amax(1) > 0, wrong, float("nan"))
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """A fitted map from inputs (n, *) to rows of one shape; computes in float64."""
+
+    mean: Tensor
+    weights: Tensor
+    offset: Tensor
+    shape: torch.Size
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        predicted = (inputs.flatten(1).double() - self.mean) @ self.weights + self.offset
+        return predicted.to(inputs.dtype).view(len(inputs), *self.shape)
+
+
+def fit_ridge(inputs: Tensor, rows: Tensor, penalty: float) -> Ridge:
+    """W = (XᵀX/n + λI)⁻¹ XᵀY/n of standardised X and centred Y; by (XXᵀ/n + λI)⁻¹ where X is wider than long."""
+    x, y = inputs.flatten(1).double(), rows.flatten(1).double()
+    mean, offset, count = x.mean(0), y.mean(0), len(x)
+    scale = x.std(0, correction=0)
+    scale = torch.where(scale > 1e-9, scale, 1)
+    x, y = (x - mean) / scale, y - offset
+    if x.shape[1] <= count:
+        gram = x.T @ x / count
+        gram.diagonal().add_(penalty)
+        weights = torch.linalg.solve(gram, x.T @ y / count)
+    else:
+        gram = x @ x.T / count
+        gram.diagonal().add_(penalty)
+        weights = x.T @ torch.linalg.solve(gram, y / count)
+    return Ridge(mean, weights / scale.unsqueeze(1), offset, rows.shape[1:])
+
+
+def best_penalty(
+    inputs: Tensor, rows: Tensor, held_inputs: Tensor, held_rows: Tensor, penalties: Sequence[float] = PENALTIES
+) -> tuple[float, float]:
+    """The penalty that does best on held-out rows, and its mean squared error there."""
+    errors = {
+        penalty: float((fit_ridge(inputs, rows, penalty)(held_inputs) - held_rows).square().mean())
+        for penalty in penalties
+    }
+    best = min(errors, key=lambda penalty: errors[penalty])
+    return best, errors[best]

@@ -35,6 +35,11 @@ def lpips(guess: Tensor, truth: Tensor, network: LpipsNetwork) -> Tensor:
     """(n,) LPIPS of (n, 1 or 3, h, w) pictures in [0, 1]; 0 is the same picture, differentiable in both.
 
     Greyscale counts as three equal channels; a side below 64 pixels is stretched to 64 (bilinear).
+
+    Args:
+        guess: The reconstructions.
+        truth: The pictures they stand for, in the same order and shape.
+        network: What `load_lpips` gives.
     """
     if guess.shape != truth.shape:
         raise ValueError(f"{tuple(guess.shape)} cannot be compared with {tuple(truth.shape)}: not the same shape")

@@ -9,7 +9,7 @@ from torch import nn
 
 from resumed import assert_resumes
 from veracausa.defenses.methods.nopeek import NoPeek, NoPeekOptions
-from veracausa.metrics.distance_correlation import distance_correlation
+from veracausa.metrics.representations import distance_correlation
 from veracausa.seeding import drawing_from, generator
 from veracausa.testing.defense import check_defense
 

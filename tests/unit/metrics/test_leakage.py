@@ -13,6 +13,7 @@ from veracausa.metrics.leakage import (
     blind_mse,
     class_mean_image,
     column_leakages,
+    fit_ridge,
     grey,
     leakage,
     mean_colour,
@@ -23,7 +24,6 @@ from veracausa.metrics.leakage import (
     table_leakage,
     trivial_guesses,
 )
-from veracausa.metrics.ridge import fit_ridge
 
 
 @given(st.floats(0, 10), st.floats(0, 10))

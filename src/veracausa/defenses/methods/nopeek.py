@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Context, Defense
 from veracausa.defenses.protocols import Diagnoses
-from veracausa.metrics.distance_correlation import distance_correlation
+from veracausa.metrics.representations import distance_correlation
 from veracausa.models.runner import Runner, device_of, eval_mode
 from veracausa.registry import Options
 

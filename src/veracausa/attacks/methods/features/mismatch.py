@@ -19,7 +19,7 @@ from veracausa.attacks.base import AdversaryView
 from veracausa.attacks.decoding import DecoderAttack, DecoderOptions
 from veracausa.attacks.transcript import aligned, nearest_payloads
 from veracausa.errors import InputError
-from veracausa.metrics.ridge import Ridge, best_penalty, fit_ridge
+from veracausa.metrics.leakage import Ridge, best_penalty, fit_ridge
 
 _POSITIONS = 20_000
 _HELD = 5

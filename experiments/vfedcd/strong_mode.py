@@ -1,0 +1,146 @@
+"""What the strong mode finds and what it costs, one line of JSON each; 15 attributes, 60 edges, three parties.
+
+python experiments/vfedcd/strong_mode.py accuracy 100 101 102 103
+python experiments/vfedcd/strong_mode.py cost 4
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from veracausa.crypto.ring64.fixed64 import decode
+from veracausa.data.causal import CausalData, load_causal
+from veracausa.discovery.engines.centralized import CentralizedVFedCD
+from veracausa.discovery.engines.launch import StrongProgram, run_federation
+from veracausa.discovery.engines.mpc.network import WEIGHT_BITS
+from veracausa.discovery.engines.mpc.party import StrongParty
+from veracausa.discovery.engines.mpc.plaintext_twin import FloatTwin, StrongTwin
+from veracausa.discovery.engines.mpc.schedule import strong_plan
+from veracausa.discovery.graphs import greedy_cut
+from veracausa.discovery.methods.vfedcd.settings import Settings
+from veracausa.metrics.graphs import graph_scores
+
+D, EDGES, SEED, TRAIN = 15, 60, 1, 800
+
+
+def graph(seed: int) -> CausalData:
+    return load_causal("synthetic", attributes=D, edges=EDGES, seed=seed)
+
+
+def parties(data: CausalData) -> dict[str, np.ndarray]:
+    return {f"p{at}": data.values[:, 5 * at : 5 * at + 5] for at in range(3)}
+
+
+def scores(truth: np.ndarray, strengths: np.ndarray, allowed: np.ndarray, threshold: float) -> dict[str, float]:
+    """By the threshold that was chosen, and by the best one of fifty, which nobody knows who has no true graph."""
+    must, left = np.zeros_like(allowed), np.where(allowed, strengths, 0.0)
+
+    def at(tau: float) -> dict[str, float]:
+        return graph_scores(truth, greedy_cut(left, tau, must, ~allowed))
+
+    found, best = at(threshold), min((at(tau) for tau in np.linspace(0.02, 1, 50)), key=lambda score: score["shd"])
+    return {"shd": found["shd"], "f1": found["f1"], "best_shd": best["shd"], "best_f1": best["f1"]}
+
+
+SETTINGS = Settings(acyclicity="spectral", growth=0.015, searches=[])  # recommended when this was measured
+
+
+def accuracy(seeds: list[int]) -> None:
+    for seed in seeds:
+        data = graph(seed)
+        model = CentralizedVFedCD(SETTINGS, D, np.random.default_rng(SEED))
+        fit = model.fit(data.values[None, :TRAIN], data.values[None, TRAIN:])
+        found = scores(data.truth, fit.strengths[0], fit.allowed[0], float(fit.thresholds[0]))
+        tell({"graph": seed, "model": "tanh, floating point", **found})
+        columns = parties(data)
+        plan = strong_plan(columns, data.names, SETTINGS, TRAIN, SEED)
+        for name, made in (("cubic, floating point", FloatTwin), ("cubic, the shares' integers", StrongTwin)):
+            twin = made(plan, columns, ~np.eye(D, dtype=bool), np.zeros((D, D), dtype=bool), SEED)
+            twin.run()
+            judge = twin.judge
+            found = scores(data.truth, judge.strengths, judge.structure.allowed[0], judge.threshold)
+            tell({"graph": seed, "model": name, **found})
+
+
+def cost(epochs: int) -> None:
+    """Processor time of every party's thread, bytes and messages, by step."""
+    data, spent = graph(100), dict[str, float]()
+    call = StrongProgram.__call__
+
+    def timed(self: StrongProgram, *given: Any) -> None:
+        start = time.thread_time()
+        call(self, *given)
+        spent[threading.current_thread().name] = time.thread_time() - start
+
+    replaced: Callable[..., None] = timed
+    StrongProgram.__call__ = replaced  # type: ignore[method-assign]
+    settings = Settings(epochs=epochs, refit_epochs=0, held_out=0.2, threshold=0.3)
+    steps, wall = epochs * (TRAIN // settings.batch), time.monotonic()
+    fit = run_federation(parties(data), data.names, settings, strong=True, train_rows=TRAIN, timeout=600)
+    wall = time.monotonic() - wall
+    for name, told in fit.sent.items():
+        tell(
+            {
+                "party": name,
+                "cpu_ms": round(1000 * spent[name] / steps, 2),
+                "kilobytes": round(told["bytes"] / steps / 1000, 1),
+                "messages": round(told["messages"] / steps, 1),
+            }
+        )
+    tell({"all": "threads", "steps": steps, "cpu_ms": round(1000 * sum(spent.values()) / steps, 1),
+          "wall_ms": round(1000 * wall / steps, 1), "load": os.getloadavg()[0]})  # fmt: skip
+
+
+def view(epochs: int) -> None:
+    """How well p0 guesses the others' attributes on 400 rows, by 400 others that it knows: R², mean of attributes."""
+    data = graph(100)
+    settings = Settings(epochs=epochs, refit_epochs=0, threshold=0.3, structure_every="epoch")
+    plan = strong_plan(parties(data), data.names, settings, TRAIN, SEED)
+    opened, add_up = list[np.ndarray](), StrongParty._add_up
+
+    def watched(self: StrongParty, share: np.ndarray) -> np.ndarray:
+        total = add_up(self, share)
+        if self.name == "p0" and total.size == D * settings.batch * settings.width:
+            opened.append(total.reshape(D, settings.batch, -1)[:5].swapaxes(0, 1).reshape(settings.batch, -1))
+        return total
+
+    StrongParty._add_up = watched  # type: ignore[method-assign]
+    run_federation(parties(data), data.names, settings, strong=True, train_rows=TRAIN, seed=SEED, timeout=600)
+    twin = StrongTwin(plan, parties(data), ~np.eye(D, dtype=bool), np.zeros((D, D), dtype=bool), SEED)
+    twin.run()
+    order = [batch for batch, _ in plan.order(epochs - 1)]
+    rows = np.concatenate([plan.batches[batch] for batch in order])
+    values, kinds = data.values[rows], 12
+    # The rows kept apart come after all steps, and some of their sets are as large as a batch.
+    last = opened[kinds * len(order) * (epochs - 1) : kinds * len(order) * epochs]
+    features = values @ decode(twin.network.shares["encoder"], WEIGHT_BITS)[:, :5].reshape(D, -1)
+    known = {"its own attributes": values[:, :0], "and the features of the normal mode": features}
+    for kind in range(kinds):
+        known[f"and opening {kind} of each step"] = np.concatenate(last[kind::kinds]) / 2.0**63
+    for name, numbers in known.items():
+        seen = np.column_stack([values[:, :5], numbers, np.ones(TRAIN)])
+        weights = np.linalg.lstsq(seen[: TRAIN // 2], values[: TRAIN // 2, 5:], rcond=None)[0]
+        missed = np.square(values[TRAIN // 2 :, 5:] - seen[TRAIN // 2 :] @ weights).mean(0)
+        tell({"p0 knows": name, "r2": round(float((1 - missed / values[TRAIN // 2 :, 5:].var(0)).mean()), 3)})
+
+
+def tell(record: dict[str, Any]) -> None:
+    print(json.dumps(record), flush=True)
+
+
+if __name__ == "__main__":
+    what, *numbers = sys.argv[1:]
+    if what == "accuracy":
+        accuracy([int(number) for number in numbers])
+    elif what == "view":
+        view(int(numbers[0]))
+    else:
+        cost(int(numbers[0]))
