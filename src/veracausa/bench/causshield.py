@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from veracausa.bench.defenses import Effort, defense_rows
 from veracausa.bench.floor import Floor, LayerBytes, copy_bandwidth, flops_of, matrix_rate, timed
 from veracausa.bench.rows import Row, alternate, median
 from veracausa.bench.runtime import WARMUP, WORKLOADS, data_for, federated
@@ -17,6 +16,7 @@ from veracausa.data.vertical import VerticalDataset
 from veracausa.defenses import defenses
 from veracausa.defenses.causshield import CausShield
 from veracausa.defenses.causshield.adaptation import Adaptation
+from veracausa.experiments.defense_times import Effort, defense_rows, timed_job
 from veracausa.training.placement import choose_device, fetch_rows
 from veracausa.training.split.passive import PassiveParty
 from veracausa.training.split.program import Schema
@@ -39,36 +39,21 @@ def run(
     compiled: bool = False,
     width: int | None = None,
     names: Sequence[str] | None = None,
-    own_rows: bool = True,
 ) -> list[Row]:
     """Exchanges with CausShield against plain ones, its phases, its inner iteration against the floor; every defense.
 
     `names` picks defenses. CausShield's own rows, which take most of the time, are left out where it is not among
-    them or nobody wants them.
+    them.
     """
     for name in names or ():
         defenses.get(name)
     on_gpu = choose_device(device).type == "cuda"
     repeats = repeats or (3 if on_gpu else 1)
-    width = width or (64 if on_gpu else 16)
     steps = 30 if on_gpu else 1
-    job = load_job(
-        {
-            **WORKLOADS["cifar10"].job,
-            "model": {"name": "resnet18", "cut": 6, "width": width},
-            "risk": {"every": 0},
-            "runtime": {
-                "device": device,
-                "precision": precision,
-                "channels_last": precision == "bf16",
-                "compile": compiled,
-                "timeout": 600,
-            },
-        }
-    )
+    job = timed_job(device, precision, compiled, width)
     dataset = data_for(job, WORKLOADS["cifar10"])
     rows = []
-    if own_rows and (names is None or "causshield" in names):
+    if names is None or "causshield" in names:
         rows = [*_exchanges(job, dataset, steps, repeats, on_gpu), *_phases(job, dataset, 20 if on_gpu else 2)]
     return [*rows, *defense_rows(job, dataset, Effort.on(on_gpu), names)]
 

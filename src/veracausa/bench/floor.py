@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from veracausa.experiments.defense_times import settle
+
 NORMS = (nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm)
 WEIGHTED = (nn.modules.conv._ConvNd, nn.Linear)
 
@@ -93,9 +95,3 @@ def timed(work: Callable[[], object], device: torch.device, repeats: int, warm_u
         work()
     settle(device)
     return (time.perf_counter() - started) / repeats
-
-
-def settle(device: torch.device) -> None:
-    """Wait until the device has done what it was given."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

@@ -3,39 +3,16 @@
 from __future__ import annotations
 
 import json
-import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from veracausa.experiments.defense_times import TimeRow as Row
+from veracausa.experiments.defense_times import median
 from veracausa.runs.machine import describe_machine
 
-
-@dataclass(frozen=True)
-class Row:
-    """One comparison; `ratio` below 1 means that we are faster. `extra` is shown beside it."""
-
-    case: str
-    seconds: float
-    against: str
-    against_seconds: float
-    extra: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def ratio(self) -> float:
-        return self.seconds / self.against_seconds
-
-    def as_dict(self) -> dict[str, Any]:
-        named = {
-            "case": self.case,
-            "seconds": self.seconds,
-            "against": self.against,
-            "against_seconds": self.against_seconds,
-            "ratio": self.ratio,
-        }
-        return {**named, **self.extra}
+__all__ = ["Row", "alternate", "median", "print_rows", "report", "write_rows"]
 
 
 def alternate(sides: Mapping[str, Callable[[], float]], repeats: int, warm_up: bool = True) -> dict[str, list[float]]:
@@ -51,11 +28,6 @@ def alternate(sides: Mapping[str, Callable[[], float]], repeats: int, warm_up: b
             if round_number >= warm_up:
                 seconds[name].append(taken)
     return seconds
-
-
-def median(seconds: Sequence[float]) -> float:
-    """The middle of several measurements: one disturbed round does not move it."""
-    return float(statistics.median(seconds))
 
 
 def report(name: str, rows: Sequence[Row]) -> dict[str, Any]:

@@ -5,19 +5,17 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from veracausa.bench.rows import Row, alternate, median
 from veracausa.config import Job, load_job
-from veracausa.data.load import load
-from veracausa.data.vertical import Part, PartyData, VerticalDataset
+from veracausa.data.vertical import PartyData, VerticalDataset
 from veracausa.errors import InputError
 from veracausa.events import Observer
+from veracausa.experiments.defense_times import CIFAR10, CIFAR10_ROWS, CIFAR10_SHAPE, data_or_noise, settle
 from veracausa.registry import did_you_mean
 from veracausa.training.baselines import joint
 from veracausa.training.placement import choose_device
@@ -38,7 +36,7 @@ class Workload:
 
     job: Mapping[str, Any]
     rows: int
-    shape: tuple[int, ...]
+    shape: tuple[int, int, int]
     cpu_steps: int | None
     """Steps timed on a CPU; None: an epoch, as on a GPU."""
 
@@ -55,13 +53,9 @@ WORKLOADS = {
         None,
     ),
     "cifar10": Workload(
-        {
-            "data": {"name": "cifar10", "train": 20_000},
-            "model": {"name": "resnet18", "cut": 6},
-            "training": {"batch_size": 128, "optimizer": {"name": "sgd", "lr": 0.05, "weight_decay": 5e-4}},
-        },
-        20_000,
-        (3, 32, 32),
+        CIFAR10,
+        CIFAR10_ROWS,
+        CIFAR10_SHAPE,
         30,
     ),
 }
@@ -104,11 +98,11 @@ def _plain(job: Job, dataset: VerticalDataset, steps: int) -> float:
     model.model.train()
     for _ in range(WARMUP):
         model.train_step()
-    _settle(model.device)
+    settle(model.device)
     started = time.perf_counter()
     for _ in range(steps):
         model.train_step()
-    _settle(model.device)
+    settle(model.device)
     return time.perf_counter() - started
 
 
@@ -160,33 +154,15 @@ class _Timed:
         party.meet(link)
         for _ in range(self.warm_up):
             party.train_step(link)
-        _settle(party.device)
+        settle(party.device)
         started = time.perf_counter()
         for _ in range(self.steps):
             party.train_step(link)
-        _settle(party.device)
+        settle(party.device)
         notify({"event": "timed", "seconds": time.perf_counter() - started})
         party.finish(link)
 
 
 def data_for(job: Job, workload: Workload) -> VerticalDataset:
     """The real data where it is at hand, else noise of its shape: the time does not depend on the values."""
-    try:
-        return load(job)
-    except InputError:
-        rng = torch.Generator().manual_seed(0)
-        channels, height, width = workload.shape
-        images = torch.randint(0, 256, (workload.rows, *workload.shape), generator=rng, dtype=torch.uint8)
-        labels = torch.randint(0, 10, (workload.rows,), generator=rng)
-        empty, half = Part(0), width // 2
-        halves = {"passive_1": images[..., :half], "passive_2": images[..., half:]}
-        parties = {"active": PartyData("active", (), Part(workload.rows, labels=labels), empty, empty)}
-        for name, strip in halves.items():
-            part = Part(workload.rows, strip)
-            parties[name] = PartyData(name, (channels, height, half), part, replace(part, length=0), empty)
-        return VerticalDataset("noise", "active", parties, "classification", tuple("0123456789"), "width")
-
-
-def _settle(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    return data_or_noise(job, workload.rows, workload.shape)

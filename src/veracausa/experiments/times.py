@@ -5,11 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from veracausa.bench.rows import Row as BenchRow
 from veracausa.experiments.experiment import Bench, Experiment
 from veracausa.experiments.figures import bars_of_times, milliseconds
 from veracausa.experiments.page import markdown, write_pages, write_settings
@@ -17,6 +15,9 @@ from veracausa.experiments.schedule import Progress, late
 from veracausa.experiments.table import as_csv, as_parquet
 from veracausa.runs.atomic import atomic_write
 from veracausa.runs.folder import write_json
+
+if TYPE_CHECKING:
+    from veracausa.experiments.defense_times import TimeRow
 
 DEFENSE = "defense "
 HEAD = ["", "ms", "beside", "its ms", "extra ms", "ratio"]
@@ -40,34 +41,12 @@ def reproduce_times(experiment: Experiment, cells: Path, out: Path, until: float
     return Progress(1, 1)
 
 
-def _measured(bench: Bench) -> list[BenchRow]:
-    from veracausa.bench.causshield import run
+def _measured(bench: Bench) -> list[TimeRow]:
+    from veracausa.experiments.defense_times import time_defenses, time_defenses_quickly
 
     if bench.quick:
-        return _quickly(bench)
-    # Only what the figure shows: the rest is about how CausShield is made fast.
-    return run(bench.repeats, "auto", bench.precision, bench.compiled, bench.width, bench.names or None, own_rows=False)
-
-
-def _quickly(bench: Bench) -> list[BenchRow]:
-    """The same rows of a tiny network on noise of CIFAR-10's shape, on the CPU."""
-    from veracausa.bench.defenses import Effort, defense_rows
-    from veracausa.bench.runtime import Workload, data_for
-    from veracausa.config import load_job
-
-    job = load_job(
-        {
-            "data": {"name": "images", "path": "there is no such folder, so noise is taken", "size": 32},
-            "model": {"name": "resnet18", "cut": 6, "width": bench.width or 2},
-            "training": {"batch_size": 16},
-            "risk": {"every": 0},
-            "runtime": {"device": "cpu"},
-        }
-    )
-    dataset = data_for(job, Workload({}, 64, (3, 32, 32), None))
-    effort = replace(Effort.on(gpu=False), repeats=1, warm_up=0, enough=0.0)
-    # Without what is made once before the training: that alone would take longer than all the rest.
-    return defense_rows(job, dataset, effort, bench.names or None, offline=False)
+        return time_defenses_quickly(bench.names or None, bench.width)
+    return time_defenses(bench.names or None, bench.precision, bench.compiled, bench.width)
 
 
 def _write(experiment: Experiment, rows: Sequence[dict[str, Any]], machine: dict[str, Any], out: Path) -> None:

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from veracausa.bench import defenses as bench
 from veracausa.bench.causshield import run
-from veracausa.bench.defenses import OFFLINE, VARIANTS, Effort, Variant, defense_rows, variants_of
 from veracausa.bench.rows import Row, print_rows, write_rows
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Context, Defense
 from veracausa.errors import InputError
+from veracausa.experiments import defense_times as bench
+from veracausa.experiments.defense_times import OFFLINE, VARIANTS, Effort, Variant, defense_rows, variants_of
 from veracausa.registry import Options
 from veracausa.testing.synthetic import BATCH, toy_data, toy_job
 

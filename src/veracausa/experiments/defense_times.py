@@ -1,7 +1,11 @@
-"""What every defense costs a passive party beside none: forward and backward of an exchange, and once before."""
+"""Times every defense at one passive party: forward and backward of an exchange, and what it makes once before.
+
+Every time stands beside that of the same exchange without a defense, measured in turns on the same machine.
+"""
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,18 +13,126 @@ from typing import Any
 
 import torch
 
-from veracausa.bench.floor import settle
-from veracausa.bench.rows import Row, median
 from veracausa.config import Job, load_job
-from veracausa.data.vertical import PartyData, VerticalDataset
+from veracausa.data.load import load
+from veracausa.data.vertical import Part, PartyData, VerticalDataset
 from veracausa.defenses import defenses
 from veracausa.errors import InputError
-from veracausa.training.placement import fetch_rows
+from veracausa.training.placement import choose_device, fetch_rows
 from veracausa.training.split.passive import PassiveParty
 from veracausa.training.split.program import Schema
 
 # The time of an exchange does not depend on the surrogates' values; a kind that needs no training is quick to make.
 _SURROGATE = {"name": "permuted_ab"}
+
+
+@dataclass(frozen=True)
+class TimeRow:
+    """Seconds of one case beside those of what it is measured against. A `ratio` below 1 means that it is faster."""
+
+    case: str
+    seconds: float
+    against: str
+    against_seconds: float
+    extra: Mapping[str, float] = field(default_factory=dict)
+    """Further numbers that are shown beside it."""
+
+    @property
+    def ratio(self) -> float:
+        return self.seconds / self.against_seconds
+
+    def as_dict(self) -> dict[str, Any]:
+        named = {
+            "case": self.case,
+            "seconds": self.seconds,
+            "against": self.against,
+            "against_seconds": self.against_seconds,
+            "ratio": self.ratio,
+        }
+        return {**named, **self.extra}
+
+
+def median(seconds: Sequence[float]) -> float:
+    """The middle of several measurements: one disturbed round does not move it."""
+    return float(statistics.median(seconds))
+
+
+def settle(device: torch.device) -> None:
+    """Wait until the device has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def data_or_noise(job: Job, rows: int, shape: tuple[int, int, int]) -> VerticalDataset:
+    """The job's pictures where they are at hand, else noise of their shape: times do not depend on the values."""
+    try:
+        return load(job)
+    except InputError:
+        rng = torch.Generator().manual_seed(0)
+        channels, height, width = shape
+        images = torch.randint(0, 256, (rows, *shape), generator=rng, dtype=torch.uint8)
+        labels = torch.randint(0, 10, (rows,), generator=rng)
+        empty, half = Part(0), width // 2
+        halves = {"passive_1": images[..., :half], "passive_2": images[..., half:]}
+        parties = {"active": PartyData("active", (), Part(rows, labels=labels), empty, empty)}
+        for name, strip in halves.items():
+            part = Part(rows, strip)
+            parties[name] = PartyData(name, (channels, height, half), part, replace(part, length=0), empty)
+        return VerticalDataset("noise", "active", parties, "classification", tuple("0123456789"), "width")
+
+
+CIFAR10: Mapping[str, Any] = {
+    "data": {"name": "cifar10", "train": 20_000},
+    "model": {"name": "resnet18", "cut": 6},
+    "training": {"batch_size": 128, "optimizer": {"name": "sgd", "lr": 0.05, "weight_decay": 5e-4}},
+}
+CIFAR10_ROWS, CIFAR10_SHAPE = 20_000, (3, 32, 32)
+
+
+def timed_job(device: str, precision: str, compiled: bool, width: int | None) -> Job:
+    """A ResNet-18 on CIFAR-10, cut at 6: what every defense is timed on. A CPU gets a narrow one."""
+    on_gpu = choose_device(device).type == "cuda"
+    return load_job(
+        {
+            **CIFAR10,
+            "model": {"name": "resnet18", "cut": 6, "width": width or (64 if on_gpu else 16)},
+            "risk": {"every": 0},
+            "runtime": {
+                "device": device,
+                "precision": precision,
+                "channels_last": precision == "bf16",
+                "compile": compiled,
+                "timeout": 600,
+            },
+        }
+    )
+
+
+def time_defenses(
+    names: Sequence[str] | None = None, precision: str = "fp32", compiled: bool = False, width: int | None = None
+) -> list[TimeRow]:
+    """Every defense, or those of `names`, on this machine."""
+    for name in names or ():
+        defenses.get(name)
+    job = timed_job("auto", precision, compiled, width)
+    dataset = data_or_noise(job, CIFAR10_ROWS, CIFAR10_SHAPE)
+    return defense_rows(job, dataset, Effort.on(choose_device("auto").type == "cuda"), names)
+
+
+def time_defenses_quickly(names: Sequence[str] | None = None, width: int | None = None) -> list[TimeRow]:
+    """The same rows of a tiny network on a little noise on the CPU, to see that everything runs."""
+    job = load_job(
+        {
+            "data": {"name": "images", "path": "there is no such folder, so noise is taken", "size": 32},
+            "model": {"name": "resnet18", "cut": 6, "width": width or 2},
+            "training": {"batch_size": 16},
+            "risk": {"every": 0},
+            "runtime": {"device": "cpu"},
+        }
+    )
+    effort = replace(Effort.on(gpu=False), repeats=1, warm_up=0, enough=0.0)
+    # Without what is made once before the training: that alone would take longer than all the rest.
+    return defense_rows(job, data_or_noise(job, 64, CIFAR10_SHAPE), effort, names, offline=False)
 
 
 @dataclass(frozen=True)
@@ -117,7 +229,7 @@ class Effort:
 
 def defense_rows(
     job: Job, dataset: VerticalDataset, effort: Effort, names: Sequence[str] | None = None, offline: bool = True
-) -> list[Row]:
+) -> list[TimeRow]:
     """A row for every defense and way to run it beside the same exchange undefended.
 
     With `offline`, rows for what is made once before the first exchange follow.
@@ -152,7 +264,7 @@ class _Bench:
         self.steps = -(-len(self.data.train) // self.batch)
         self.plain = self._made({"name": "none"}, self.batch)
 
-    def exchange(self, label: str, defense: Mapping[str, Any], variant: Variant) -> Row:
+    def exchange(self, label: str, defense: Mapping[str, Any], variant: Variant) -> TimeRow:
         """Forward and backward with this defense; a difference below zero is noise, and stands as zero."""
         batch = self.effort.rows if variant.rows else self.batch
         plain = self._made({"name": "none"}, batch) if variant.rows else self.plain
@@ -176,9 +288,9 @@ class _Bench:
             "extra s an epoch": self.steps * sum(extra),
             **details,
         }
-        return Row(f"defense {label}", base + sum(extra), "no defense", base, details)
+        return TimeRow(f"defense {label}", base + sum(extra), "no defense", base, details)
 
-    def offline(self, label: str, defense: Mapping[str, Any], epochs: int) -> Row | None:
+    def offline(self, label: str, defense: Mapping[str, Any], epochs: int) -> TimeRow | None:
         """What is made once, beside an undefended epoch of this party; None where its data is not at hand.
 
         From one epoch on two small numbers of rows, so that what does not grow with them is not multiplied by them.
@@ -191,7 +303,7 @@ class _Bench:
         seconds = epochs * (small + max(0.0, large - small) / few * (whole - few))
         (usual,) = _alternating((self.plain,), self.effort)
         case = f"once: {label}, {whole} rows (reckoned from {2 * few})"
-        return Row(case, seconds, "an epoch, no defense", self.steps * sum(usual))
+        return TimeRow(case, seconds, "an epoch, no defense", self.steps * sum(usual))
 
     def _prepared(self, defense: Mapping[str, Any], rows: int) -> float:
         tree = dict(defense)
