@@ -75,8 +75,8 @@ class Recommendation:
 def recommend(points: Sequence[FrontierPoint], constraint: Constraint) -> Recommendation:
     """Of the points that meet the constraint the one that leaks least, or is most accurate.
 
-    It is always a point that was measured. An undefended point counts like any other: another cut alone may do, and a defense that buys nothing is not
-    recommended.
+    It is always a point that was measured. An undefended point counts like any other: another cut alone may do, and a
+    defense that buys nothing is not recommended.
     """
     good = [point for point in points if constraint.met_by(point)]
     if not good:

@@ -18,7 +18,7 @@ DIGITS |= dict.fromkeys(("shd", "shd_reversal_2", "empty_graph_shd", "edges", "t
 AUDIT_SCORES = {
     "unsplit": "UnSplit",
     "ica": "ICA",
-    "norm_aware": "norm_aware",
+    "norm_aware": "norm-aware",
     "norm_averaging": "norm-aware, looks averaged",
     "known_rows": "known rows",
     "averaging": "known rows, averaged",
