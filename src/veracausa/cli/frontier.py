@@ -95,7 +95,8 @@ def frontier(
 
     from veracausa.experiments.frontier_page import as_json as for_machines
     from veracausa.experiments.frontier_page import write_frontier
-    from veracausa.experiments.sweep import QUICK, QUICK_SNAPSHOTS, Attackers, sweep
+    from veracausa.experiments.sweep import sweep
+    from veracausa.experiments.trial import QUICK, QUICK_SNAPSHOTS, Attackers
 
     attackers = Attackers(auxiliary, victims, tuple(own))
     if quick:

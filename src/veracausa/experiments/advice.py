@@ -21,7 +21,8 @@ from veracausa.experiments.frontier import (
     trials_by_defense,
 )
 from veracausa.experiments.schedule import written_seconds
-from veracausa.experiments.sweep import UNDEFENDED, Setting, Sweep, TrialResult
+from veracausa.experiments.sweep import Sweep
+from veracausa.experiments.trial import UNDEFENDED, Setting, TrialResult
 from veracausa.metrics.advantage import is_unbalanced
 from veracausa.report.audit_coverage import WHOLE
 

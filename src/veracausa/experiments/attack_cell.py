@@ -1,28 +1,35 @@
-"""One attack on one cell's training: who its victims are, what it read of them, and a few pictures."""
+"""A cell that attacks a training: who its victims are, what it read of them, and a few pictures."""
 
 from __future__ import annotations
 
 import math
+import shutil
+import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import fmean, stdev
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from veracausa.attacks import attacks
 from veracausa.audit.live import attacked_live
 from veracausa.audit.samples import Sample, choose
 from veracausa.audit.scene import AttackEvaluation, AttackOutcome
 from veracausa.audit.usefulness import kept_usefulness, measure_usefulness
 from veracausa.audit.victim import Victim
+from veracausa.config import Job
 from veracausa.data.load import load
 from veracausa.data.vertical import VerticalDataset
 from veracausa.errors import RunError
-from veracausa.experiments.cell import CellStore
+from veracausa.events import Observer
+from veracausa.experiments.cell import Cell, CellStore
 from veracausa.experiments.experiment import COSINE
-from veracausa.experiments.training import AttackCell, ResolvedAttack
+from veracausa.experiments.training_cell import TrainingCell, about_job, free_memory, job_settings
 from veracausa.metrics.advantage import Advantage
+from veracausa.registry import Options
 from veracausa.report.audit_coverage import headline_of
 from veracausa.runs import folder
 from veracausa.runs.folder import Run
@@ -31,6 +38,66 @@ from veracausa.training.split.program import Schema
 
 _SHOWN = 32
 _EVERYBODY = 1 << 30
+
+
+@dataclass(frozen=True)
+class ResolvedAttack:
+    """An attack as it is asked for, every setting resolved."""
+
+    name: str
+    settings: Mapping[str, Any]
+    auxiliary: int
+    victims: int
+    parties: tuple[str, ...]
+    per_class: int | None
+    sets: bool
+    snapshots: tuple[float, ...] = ()
+    """Shares of the training before its end at which it reads, too."""
+
+    @property
+    def live(self) -> bool:
+        """Whether it sits in on a training of its own, so that it needs no other."""
+        return self.name != COSINE and bool(getattr(attacks.get(self.name), "live", False))
+
+    @property
+    def options(self) -> Options:
+        return attacks.options(self.name).model_validate(dict(self.settings))
+
+
+@dataclass(frozen=True)
+class AttackCell(Cell):
+    """One attack on a training."""
+
+    job: Job
+    attack: ResolvedAttack
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        attack = dict(vars(self.attack))
+        if not attack["snapshots"]:
+            del attack["snapshots"]  # what reads the last model alone is known by the same settings as ever
+        return {"job": job_settings(self.job), "reading": attack}
+
+    @property
+    def about(self) -> str:
+        return about_job(f"{self.attack.name} on {self.job.defense.name}", self.job)
+
+    @property
+    def needs(self) -> TrainingCell | None:
+        """The training it reads; None for an attack that sits in on one of its own."""
+        return None if self.attack.live else TrainingCell(self.job)
+
+    def run(self, store: CellStore, observer: Observer) -> None:
+        started = time.perf_counter()
+        free_memory(self.job)
+        training = self.needs
+        if training is not None and training.trained(store) is None:
+            with store.lock(training):
+                if training.trained(store) is None:  # only its results came along: the model is needed again
+                    training.run(store, observer)
+        found, pictures = read(self, store)
+        store.keep(self, {**found, "seconds": time.perf_counter() - started}, pictures)
+        shutil.rmtree(store.work(self), ignore_errors=True)  # what an attack's own training left is of no more use
 
 
 def read(cell: AttackCell, store: CellStore) -> tuple[dict[str, Any], bytes | None]:
@@ -199,3 +266,6 @@ def _pictures(outcome: AttackOutcome, dataset: VerticalDataset) -> bytes | None:
     if labels is not None:
         kept["labels"] = labels[kept["positions"]].contiguous()
     return bytes(save(kept))
+
+
+"""The name of a place's training among its cells; every other cell is an attack by its own name."""

@@ -6,7 +6,7 @@ A method may be audited while it is fitted: then its parties attack what they se
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -16,12 +16,12 @@ import numpy as np
 from veracausa.arrays import Mask
 from veracausa.events import Observer
 from veracausa.experiments.cell import Cell, CellStore
-from veracausa.experiments.experiment import EMPTY, DiscoveryExperiment
-from veracausa.experiments.grid import Place
+from veracausa.experiments.experiment import EMPTY
 from veracausa.experiments.table import AUDIT_SCORES
 
 if TYPE_CHECKING:
     from veracausa.data.causal import CausalData
+
 
 OURS = ("vfedcd", "local_encoders")
 SPELLED_BEFORE = {"notears_mlp": "notears-mlp", "dagma_mlp": "dagma-mlp"}
@@ -86,28 +86,6 @@ class DiscoveryCell(Cell):
 
     def run(self, store: CellStore, observer: Observer) -> None:
         store.keep(self, discover(self))
-
-
-def row_cells(experiment: DiscoveryExperiment, panel: str, row: str) -> list[DiscoveryCell]:
-    """A row's cells: all graphs and seeds at once where they are trained side by side, else one of each."""
-    source, method = experiment.panels[panel], experiment.methods[row]
-    graphs = (source.graphs or experiment.graphs)[: method.graphs]
-    seeds = experiment.seeds[:1] if method.name == EMPTY else experiment.seeds[: method.seeds]
-    data = {**source.data, **experiment.always}
-    limit = None if method.name in (*OURS, EMPTY) else experiment.time_limit
-    common = (data, source.vary, source.parties, method.name, method.settings, limit)
-    whole = DiscoveryCell(*common, graphs, seeds, method.audit)
-    if whole.together:
-        return [whole]
-    return [DiscoveryCell(*common, (graph,), (seed,), method.audit) for graph in graphs for seed in seeds]
-
-
-def discovery_places(experiment: DiscoveryExperiment) -> Iterator[Place]:
-    """One place a row: its cells differ in their graphs and seeds."""
-    for panel in experiment.show:
-        for row in experiment.rows_of(panel):
-            cells = {cell.about: cell for cell in row_cells(experiment, panel, row)}
-            yield Place(panel, row, experiment.methods[row].at, experiment.seeds[0], cells)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from veracausa.experiments.advice import SCORES, Constraint, Frontier, score_text
 from veracausa.experiments.frontier import FrontierPoint
-from veracausa.experiments.sweep import ATTACK_SCORES, TASK_SCORES, UNDEFENDED
 from veracausa.experiments.table import as_csv, as_parquet, markdown_table
+from veracausa.experiments.trial import ATTACK_SCORES, TASK_SCORES, UNDEFENDED
 from veracausa.report.figures import PAGE, bare, plain, svg_text
 from veracausa.report.run_page import format_seconds, render
 from veracausa.report.run_page import write_page as write_whole_page

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from veracausa.experiments.cell import CellStore
-from veracausa.experiments.discovery_tables import DiscoveryReproduction
+from veracausa.experiments.discovery_experiment import DiscoveryReproduction
 from veracausa.experiments.experiment import DiscoveryExperiment, load_experiment
 from veracausa.experiments.grid import Reproduction
 from veracausa.experiments.page import write_results
 from veracausa.experiments.schedule import CellWorkers, Tell, run_cells
 from veracausa.experiments.schedule import until as no_later_than
 from veracausa.experiments.times import TimesReproduction
-from veracausa.experiments.training_tables import TrainingReproduction
+from veracausa.experiments.training_experiment import TrainingReproduction
 
 CELLS = Path("runs/cells")
 

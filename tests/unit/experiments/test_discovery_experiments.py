@@ -16,8 +16,8 @@ from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.errors import InputError
 from veracausa.experiments.cell import CellStore
-from veracausa.experiments.discovery_cell import DiscoveryCell, discover, discovery_places, row_cells, tables_of
-from veracausa.experiments.discovery_tables import DiscoveryReproduction, value_of
+from veracausa.experiments.discovery_cell import DiscoveryCell, discover, tables_of
+from veracausa.experiments.discovery_experiment import DiscoveryReproduction, discovery_places, row_cells, value_of
 from veracausa.experiments.experiment import (
     EMPTY,
     SCALES,

@@ -13,12 +13,14 @@ from veracausa.config import load_job
 from veracausa.errors import InputError, RunError
 from veracausa.experiments import schedule
 from veracausa.experiments.cell import Cell, CellStore, run_cell
-from veracausa.experiments.discovery_cell import row_cells
+from veracausa.experiments.discovery_experiment import row_cells
 from veracausa.experiments.experiment import TrainingExperiment, load_experiment, resolve
 from veracausa.experiments.schedule import CellProgress, CellWorkers, run_cells, until
-from veracausa.experiments.sweep import Attackers, plan_trial, settings_of
+from veracausa.experiments.sweep import settings_of
 from veracausa.experiments.times import TimesCell
-from veracausa.experiments.training import TRAINING, TrainingCell, training_places
+from veracausa.experiments.training_cell import TRAINING, TrainingCell
+from veracausa.experiments.training_experiment import training_places
+from veracausa.experiments.trial import Attackers, plan_trial
 
 TREE = {
     "item": "Table 0",

@@ -8,7 +8,8 @@ import pytest
 
 from veracausa.errors import InputError
 from veracausa.experiments.experiment import SCALES, deep_merge, known_experiments, load_experiment, resolve
-from veracausa.experiments.training import TRAINING, training_places
+from veracausa.experiments.training_cell import TRAINING
+from veracausa.experiments.training_experiment import training_places
 
 FOLDER = Path(__file__).parents[3] / "experiments" / "causshield"
 NAMES = [

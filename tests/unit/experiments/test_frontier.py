@@ -22,7 +22,7 @@ from veracausa.experiments.frontier import (
     points_of,
     trials_by_defense,
 )
-from veracausa.experiments.sweep import Setting
+from veracausa.experiments.trial import Setting
 
 shares = st.floats(0, 1, allow_nan=False)
 

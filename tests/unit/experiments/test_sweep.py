@@ -20,8 +20,9 @@ from veracausa.experiments import sweep as sweeping
 from veracausa.experiments.advice import Frontier
 from veracausa.experiments.frontier_page import frontier_rows, markdown
 from veracausa.experiments.schedule import Budget, OutOfTime, read_seconds, written_seconds
-from veracausa.experiments.sweep import Attackers, TrialCell, TrialStore, plan_trial, rounds_of, settings_of
 from veracausa.experiments.sweep import fitting_score as fitting
+from veracausa.experiments.sweep import rounds_of, settings_of
+from veracausa.experiments.trial import Attackers, TrialCell, TrialStore, plan_trial
 from veracausa.registry import Options
 
 

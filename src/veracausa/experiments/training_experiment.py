@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from pydantic import ValidationError
+
+from veracausa.attacks import attacks
 from veracausa.audit.gate import WORKS_FROM
-from veracausa.config import Job
+from veracausa.audit.settings import OVER_TRAINING
+from veracausa.config import Job, load_job
+from veracausa.errors import InputError
+from veracausa.experiments.attack_cell import AttackCell, ResolvedAttack
 from veracausa.experiments.cell import Cell, CellStore
-from veracausa.experiments.experiment import COSINE, TrainingExperiment
+from veracausa.experiments.experiment import COSINE, AttackSpec, TrainingExperiment, deep_merge
 from veracausa.experiments.figures import Drawing
 from veracausa.experiments.grid import Place, Reproduction
 from veracausa.experiments.pictures import Gallery, gallery_drawing
 from veracausa.experiments.table import ATTACKS, NOT_WORKING, Line, PanelTable, Value, compared, parted
-from veracausa.experiments.training import TRAINING, AttackCell, TrainingCell, training_places
+from veracausa.experiments.training_cell import TRAINING, TrainingCell
 from veracausa.metrics.advantage import lower_bound
 from veracausa.report.audit_coverage import LAST, SOME, WHOLE
 
@@ -291,3 +297,68 @@ def attacked_text(name: str, attacked: Sequence[Attacked]) -> str:
     part = "last model only" if coverage == LAST else "some snapshots only, not the first exchange"
     some = "" if len({one.coverage for one in attacked}) == 1 else " in some cells"
     return f"{name}: {part}{some}, {whom}{alone}. What crossed earlier in the training may tell more."
+
+
+"""The name of a place's training among its cells; every other cell is an attack by its own name."""
+
+
+def training_places(
+    experiment: TrainingExperiment, panels: Sequence[str], overrides: Sequence[str] = ()
+) -> Iterator[Place]:
+    """All places of these panels; `overrides` (`a.b=c`) are laid over every job."""
+    for panel in panels:
+        for row in experiment.rows_of(panel):
+            for at in experiment.axis.values if experiment.axis else (None,):
+                for seed in range(experiment.seeds_of.get(row, experiment.seeds)):
+                    tree = job_tree(experiment, panel, row, at, seed)
+                    where = f"{experiment.name}, {experiment.defenses[row].label}"
+                    cells: dict[str, Cell] = {TRAINING: TrainingCell(checked_job(tree, overrides, where))}
+                    for name in experiment.attacks_used:
+                        spec = experiment.attacks.get(name, AttackSpec())
+                        job = checked_job(deep_merge(tree, spec.job if name != COSINE else {}), overrides, where)
+                        cells[name] = AttackCell(job, _resolved(name, spec, where))
+                    yield Place(panel, row, at, seed, cells)
+
+
+def job_tree(experiment: TrainingExperiment, panel: str, row: str, at: float | None, seed: int) -> dict[str, Any]:
+    """The job at one place: the common one, the panel's, what the scale wants everywhere, the axis, the defense."""
+    tree = {**experiment.job_of(panel), "name": "cell", "seed": seed, "defense": dict(experiment.defenses[row].defense)}
+    if experiment.axis is not None and at is not None:
+        *path, last = experiment.axis.setting.split(".")
+        node: dict[str, Any] = {last: int(at) if float(at).is_integer() and last == "cut" else at}
+        for part in reversed(path):
+            node = {part: node}
+        tree = deep_merge(tree, node)
+    return tree
+
+
+def _resolved(name: str, spec: AttackSpec, where: str) -> ResolvedAttack:
+    if name == COSINE:
+        return ResolvedAttack(COSINE, {}, spec.auxiliary, spec.victims, spec.parties, None, False)
+    try:
+        options = attacks.options(name).model_validate({"name": name, **spec.settings})
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        place = ".".join(("attacks", name, "settings", *map(str, problem["loc"])))
+        raise InputError(f"{where}: {place}: {problem['msg']}") from None
+    return ResolvedAttack(
+        name,
+        options.model_dump(mode="json"),
+        spec.auxiliary,
+        spec.victims,
+        spec.parties,
+        spec.per_class,
+        spec.sets,
+        spec.snapshots if name in OVER_TRAINING else (),
+    )
+
+
+def checked_job(tree: dict[str, Any], overrides: Sequence[str], where: str) -> Job:
+    """The job of these settings, which may name models of the registry alone."""
+    try:
+        job = load_job(tree, overrides)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+    if ":" in job.model.name:
+        raise InputError(f"{where}: model.name = {job.model.name!r}: an experiment trains models of the registry alone")
+    return job

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from veracausa.errors import InputError
 from veracausa.experiments.cell import CellStore
-from veracausa.experiments.discovery_cell import discovery_places, row_cells
+from veracausa.experiments.discovery_cell import OURS, DiscoveryCell
 from veracausa.experiments.experiment import EMPTY, DiscoveryExperiment
 from veracausa.experiments.figures import Drawing, drawings_of
-from veracausa.experiments.grid import Reproduction
+from veracausa.experiments.grid import Place, Reproduction
 from veracausa.experiments.pictures import graph_drawing, often_found
 from veracausa.experiments.table import LIMITED, SECONDS, Fits, Line, PanelTable, TextTable, Value
+
+if TYPE_CHECKING:
+    pass
+
 
 FitRecord = Mapping[str, Any]
 """One fit, as a cell keeps it: `graph`, `seed`, `seconds`, `limited`, `scores`, `edges`."""
@@ -188,3 +192,29 @@ def _sortability(found: Sequence[Mapping[str, float]]) -> str:
         f"Sortability of the data, mean over graphs: {variance}, {mean['r2']:.2f} by R². At 0.5 such an order says "
         "nothing about causes; of standardised columns only chance is left in it."
     )
+
+
+"""Methods that had another name when the first cells were kept: a cell's key is made of the names of then."""
+"""So many rows an attacker knows that works by known rows."""
+
+
+def row_cells(experiment: DiscoveryExperiment, panel: str, row: str) -> list[DiscoveryCell]:
+    """A row's cells: all graphs and seeds at once where they are trained side by side, else one of each."""
+    source, method = experiment.panels[panel], experiment.methods[row]
+    graphs = (source.graphs or experiment.graphs)[: method.graphs]
+    seeds = experiment.seeds[:1] if method.name == EMPTY else experiment.seeds[: method.seeds]
+    data = {**source.data, **experiment.always}
+    limit = None if method.name in (*OURS, EMPTY) else experiment.time_limit
+    common = (data, source.vary, source.parties, method.name, method.settings, limit)
+    whole = DiscoveryCell(*common, graphs, seeds, method.audit)
+    if whole.together:
+        return [whole]
+    return [DiscoveryCell(*common, (graph,), (seed,), method.audit) for graph in graphs for seed in seeds]
+
+
+def discovery_places(experiment: DiscoveryExperiment) -> Iterator[Place]:
+    """One place a row: its cells differ in their graphs and seeds."""
+    for panel in experiment.show:
+        for row in experiment.rows_of(panel):
+            cells = {cell.about: cell for cell in row_cells(experiment, panel, row)}
+            yield Place(panel, row, experiment.methods[row].at, experiment.seeds[0], cells)

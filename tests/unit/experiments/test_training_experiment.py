@@ -18,8 +18,14 @@ from veracausa.experiments.experiment import TrainingExperiment, load_experiment
 from veracausa.experiments.grid import Place
 from veracausa.experiments.schedule import CellProgress
 from veracausa.experiments.table import PanelTable, records, table_text, value_text
-from veracausa.experiments.training import TRAINING, training_places, training_result
-from veracausa.experiments.training_tables import Attacked, TrainingReproduction, attacked_text, works
+from veracausa.experiments.training_cell import TRAINING, training_result
+from veracausa.experiments.training_experiment import (
+    Attacked,
+    TrainingReproduction,
+    attacked_text,
+    training_places,
+    works,
+)
 
 TREE = {
     "item": "Table 0",
