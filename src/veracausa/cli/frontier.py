@@ -56,10 +56,10 @@ def frontier(
 ) -> None:
     """Find the defense and the setting for a wanted accuracy or leakage.
 
-    Every trial trains the job and attacks what its parties send. All defenses get the same number of trials. Without
-    a wish: the least leakage within two points of the undefended accuracy. Where classes are unbalanced, the AUC of
-    two classes or the balanced accuracy of more takes the place of accuracy. Leakage is what these attacks could
-    read. A low figure does not say that every attack must fail.
+    Every trial trains the job and attacks what its parties send. All defenses get the same number of trials. If
+    you ask for neither, it looks for the least leakage within two points of the undefended accuracy. Where classes are
+    unbalanced, the AUC of two classes or the balanced accuracy of more takes the place of accuracy. Leakage is what
+    these attacks could read. A low figure does not say that every attack must fail.
     """
     from veracausa.cli import console
     from veracausa.config import load_job
@@ -154,7 +154,7 @@ def _cuts(text: str | None) -> tuple[int, ...]:
 
 
 def print_frontier(found: Frontier) -> None:
-    """The points, the comparison at the wish, the recommendation."""
+    """The points, the comparison, the recommendation."""
     from rich.table import Table
 
     from veracausa.cli import console

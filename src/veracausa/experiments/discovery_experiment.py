@@ -1,4 +1,4 @@
-"""What discovery cells add up to: means over fits, spreads over graphs and seeds, edges that were found, footnotes."""
+"""Experiments on causal discovery: their grid, means and spreads of what their cells found, edges, footnotes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What trainings and attacks add up to: means and spreads over seeds, whether an attack works, and footnotes."""
+"""Experiments on defended training: their grid, means and spreads of what their cells found, footnotes."""
 
 from __future__ import annotations
 
