@@ -210,7 +210,7 @@ class _Rounds:
         cells = [plan_trial(setting, seed, self.base, self.attackers) for setting in settings]
         for cell in cells:
             if (kept := cell.result(self.store)) is not None:
-                self.observer(cell.event(kept=True))
+                self._heard(cell.event(kept=True))
                 self.budget.took(cell.setting.defense, kept["seconds"])
         progress = run_cells(cells, self.store, CellWorkers(1), self._gate, self._took, self._heard)
         for cell in cells:
@@ -232,8 +232,11 @@ class _Rounds:
             self.budget.took(cell.setting.defense, found["seconds"])
 
     def _heard(self, event: Mapping[str, Any]) -> None:
-        if event["event"] != "trial":
-            self.budget.check()
+        """Hand every event on; none but that of a trial that begins may come when the time is up."""
+        if event["event"] == "trial":
+            self.observer({**event, "left": self.budget.left})
+            return
+        self.budget.check()
         self.observer(event)
 
 
