@@ -11,4 +11,4 @@ points = points_of(trials)  # one a setting: means over seeds, by the strongest 
 for point in pareto_front(points):  # prune is not among them: epsilon = 2 is more accurate, and leaks less
     print(point.setting)
 for defense, found in compare_at(points, accuracy=0.66).items():
-    print(f"{defense}: leakage {found.written()} %")
+    print(f"{defense}: leakage {found.describe()} %")

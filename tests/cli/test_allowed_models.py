@@ -276,7 +276,7 @@ def test_a_permission_is_for_one_name_and_is_no_setting(trained):
 
 
 def test_an_experiment_names_no_code():
-    from veracausa.experiments.plan import _job
+    from veracausa.experiments.training_experiment import checked_job
 
     with pytest.raises(InputError, match="models of the registry alone"):
-        _job(TREE, (), "experiment.toml")
+        checked_job(TREE, (), "experiment.toml")

@@ -20,7 +20,7 @@ from veracausa.config import load_job
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Defense
 from veracausa.errors import InputError
-from veracausa.experiments.frontier import trial as trials
+from veracausa.experiments import trial as trials
 from veracausa.registry import Options
 
 JOB: dict[str, Any] = {

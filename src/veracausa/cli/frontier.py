@@ -12,7 +12,7 @@ from veracausa.cli.interruption import GoOn, resumable
 from veracausa.errors import InputError
 
 if TYPE_CHECKING:
-    from veracausa.experiments.frontier.record import Frontier
+    from veracausa.experiments.advice import Frontier
 
 
 def frontier(
@@ -55,17 +55,17 @@ def frontier(
 ) -> None:
     """Find the defense and the setting for a wanted accuracy or leakage.
 
-    Every trial trains the job and attacks what its parties send. All defenses get the same number of trials. Without
-    a wish: the least leakage within two points of the undefended accuracy. Where classes are unbalanced, the AUC of
-    two classes or the balanced accuracy of more takes the place of accuracy. Leakage is what these attacks could
-    read. A low figure does not say that every attack must fail.
+    Every trial trains the job and attacks what its parties send. All defenses get the same number of trials. If
+    you ask for neither, it looks for the least leakage within two points of the undefended accuracy. Where classes are
+    unbalanced, the AUC of two classes or the balanced accuracy of more takes the place of accuracy. Leakage is what
+    these attacks could read. A low figure does not say that every attack must fail.
     """
     from veracausa.cli import console
     from veracausa.cli.progress import ProgressDisplay
     from veracausa.config import load_job
     from veracausa.defenses import defenses as registered
-    from veracausa.experiments.frontier.budget import Budget, seconds_of
-    from veracausa.experiments.frontier.recommend import SCORES, Constraint
+    from veracausa.experiments.advice import SCORES, Constraint, Frontier
+    from veracausa.experiments.schedule import Budget
     from veracausa.models import require_allowed
 
     if sum(wanted is not None for wanted in (accuracy, leakage, at_least)) > 1:
@@ -82,7 +82,7 @@ def frontier(
     for name in names:
         registered.get(name)
     chosen = _cuts(cuts)
-    clock = Budget(seconds_of(budget))
+    clock = Budget(_budget(budget))
     wanted = load_job(job, settings or (), allow_model)
     require_allowed(wanted.model)
     own = _words(parties or "")
@@ -93,10 +93,10 @@ def frontier(
     if not resume and (folder / "trials").is_dir():
         raise InputError(f"{folder}: has trials already; go on with --resume, or name another folder with --out")
 
-    from veracausa.experiments.frontier.record import Frontier, write_frontier
-    from veracausa.experiments.frontier.record import as_json as for_machines
-    from veracausa.experiments.frontier.sweep import sweep
-    from veracausa.experiments.frontier.trial import QUICK, QUICK_SNAPSHOTS, Attackers
+    from veracausa.experiments.frontier_page import as_json as for_machines
+    from veracausa.experiments.frontier_page import write_frontier
+    from veracausa.experiments.sweep import sweep
+    from veracausa.experiments.trial import QUICK, QUICK_SNAPSHOTS, Attackers
 
     attackers = Attackers(auxiliary, victims, tuple(own))
     if quick:
@@ -114,14 +114,25 @@ def frontier(
             observer=progress,
         )
     least = accuracy if accuracy is not None else at_least
-    wish = Constraint(least, leakage, score=swept.score) if least is not None or leakage is not None else None
-    found = Frontier(swept, wish, quick)
+    asked = least is not None or leakage is not None
+    found = Frontier(swept, Constraint(least, leakage, score=swept.score) if asked else None, quick)
     page = write_frontier(found, folder)
     if as_json:
         console.print_json_line({"frontier": str(folder), "page": str(page), **for_machines(found)})
         return
     print_frontier(found)
     console.out.print(f"Page: {page}, tables beside it", markup=False, soft_wrap=True)
+
+
+def _budget(text: str) -> float:
+    from veracausa.experiments.schedule import read_seconds
+
+    seconds = read_seconds(text)
+    if seconds is None:
+        raise InputError(f"--budget {text}: write it as 20m, 90s or 1h30m")
+    if seconds <= 0:
+        raise InputError(f"--budget {text}: must be more than nothing")
+    return seconds
 
 
 def _words(text: str) -> list[str]:
@@ -143,11 +154,11 @@ def _cuts(text: str | None) -> tuple[int, ...]:
 
 
 def print_frontier(found: Frontier) -> None:
-    """The points, the comparison at the wish, the recommendation."""
+    """The points, the comparison, the recommendation."""
     from rich.table import Table
 
     from veracausa.cli import console
-    from veracausa.experiments.frontier.record import EXPLAINED, cells_of, defense_name, matched_title, titles
+    from veracausa.experiments.frontier_page import EXPLAINED, cells_of, defense_name, matched_title, titles
 
     def say(sentence: str) -> None:
         console.out.print(sentence, markup=False, soft_wrap=True)
@@ -158,14 +169,14 @@ def print_frontier(found: Frontier) -> None:
     for point in found.points:
         table.add_row(*cells_of(point, found))
     console.out.print(table)
-    at, what = matched_title(found.wish)
+    at, what = matched_title(found.constraint)
     matched = Table(f"\n{at}", box=None, pad_edge=False)
     matched.add_column(f"\n{what}", justify="right")
     for name, value in found.matched.items():
-        matched.add_row(defense_name(name), value.written())
+        matched.add_row(defense_name(name), value.describe())
     console.out.print(matched)
     say("")
-    for why, which in found.passed.items():
+    for why, which in found.skipped.items():
         say(f"Not tried: {', '.join(which)}: {why}")
     for warning in found.warnings:
         say(warning)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,10 +12,9 @@ from veracausa.cli.interruption import GoOn, resumable
 from veracausa.errors import InputError
 
 if TYPE_CHECKING:
-    from veracausa.experiments.discovery.reproduce import DiscoveryReproduction
-    from veracausa.experiments.plan import AnyCell
-    from veracausa.experiments.reproduce import Reproduction
-    from veracausa.experiments.schedule import Progress
+    from veracausa.experiments.cell import Cell
+    from veracausa.experiments.grid import Reproduction
+    from veracausa.experiments.schedule import CellProgress
 
 NOT_FINISHED = 3
 """The exit code when time was up: the same command goes on."""
@@ -60,7 +58,8 @@ def reproduce(
     for each in names:  # what is wrong in any file is said before torch is even imported
         load_experiment(each, scale)
     from veracausa.cli import console
-    from veracausa.experiments.reproduce import deadline, reproduce_all
+    from veracausa.experiments.reproduce import reproduce_all
+    from veracausa.experiments.schedule import deadline
 
     with resumable(GoOn(by_itself=True)):
         done = reproduce_all(
@@ -93,7 +92,7 @@ def reproduce(
     _leave(done)
 
 
-def _leave(done: Sequence[Reproduction | DiscoveryReproduction]) -> None:
+def _leave(done: Sequence[Reproduction]) -> None:
     from veracausa.cli import console
 
     failed = [message for found in done for message in found.progress.failed.values()]
@@ -120,7 +119,7 @@ def _print_list() -> None:
     console.out.print(f"\nveracausa reproduce NAME --scale {'|'.join(SCALES)}", markup=False, soft_wrap=True)
 
 
-def _print(found: Reproduction | DiscoveryReproduction, brief: bool) -> None:
+def _print(found: Reproduction, brief: bool) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -129,10 +128,10 @@ def _print(found: Reproduction | DiscoveryReproduction, brief: bool) -> None:
     from veracausa.experiments.page import state_of
 
     for shown in () if brief else found.texts:
-        table = Table(title=escape(shown["label"]), title_justify="left", box=None, pad_edge=False)
-        for number, title in enumerate(shown["head"]):
+        table = Table(title=escape(shown.label), title_justify="left", box=None, pad_edge=False)
+        for number, title in enumerate(shown.head):
             table.add_column(escape(title), justify="right" if number else "left", no_wrap=not number)
-        for texts in shown["body"]:
+        for texts in shown.body:
             table.add_row(*map(escape, texts))
         # A narrow terminal wraps long lines; cut numbers would be worse.
         Console(highlight=False, width=max(console.out.width, 220)).print(table)
@@ -141,7 +140,7 @@ def _print(found: Reproduction | DiscoveryReproduction, brief: bool) -> None:
     console.out.print(f"Report: {found.out / 'report.html'}", markup=False, soft_wrap=True)
 
 
-def _tell(cell: AnyCell, seconds: float, progress: Progress) -> None:
+def _tell(cell: Cell, seconds: float, progress: CellProgress) -> None:
     """A line for every cell that is finished."""
     from veracausa.cli import console
 
@@ -153,7 +152,9 @@ def _tell(cell: AnyCell, seconds: float, progress: Progress) -> None:
 
 def _seconds(text: str) -> float:
     """`90`, `90s`, `9m` or `2h` in seconds."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
-    if match is None:
+    from veracausa.experiments.schedule import read_seconds
+
+    seconds = read_seconds(text if text[-1:].isalpha() else f"{text.strip()}s")
+    if seconds is None:
         raise InputError(f"--time-limit {text}: write it as 90s, 9m or 2h")
-    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+    return seconds

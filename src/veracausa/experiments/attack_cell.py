@@ -1,12 +1,15 @@
-"""One attack on one cell's training: who its victims are, what it read of them, and a few pictures."""
+"""A cell that attacks a training: who its victims are, what it read of them, and a few pictures."""
 
 from __future__ import annotations
 
 import math
+import shutil
+import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,43 +20,102 @@ from veracausa.audit.live import attacked_live
 from veracausa.audit.snapshots import headline_of
 from veracausa.audit.usefulness import kept_usefulness, measure_usefulness
 from veracausa.audit.victim import Victim
+from veracausa.config import Job
 from veracausa.data.load import load
 from veracausa.data.vertical import VerticalDataset
 from veracausa.errors import RunError
+from veracausa.events import Observer
+from veracausa.experiments.cell import Cell, CellStore
 from veracausa.experiments.experiment import COSINE
-from veracausa.experiments.plan import Cell, ResolvedAttack
+from veracausa.experiments.training_cell import TrainingCell, about_job, free_memory, job_settings
 from veracausa.metrics.advantage import Advantage
+from veracausa.registry import Options
 from veracausa.runs import folder
 from veracausa.runs.folder import Run
 from veracausa.runs.store import Store
 from veracausa.training.split.program import Schema
 
-if TYPE_CHECKING:
-    from veracausa.experiments.cells import Cells
-
 _SHOWN = 32
 _EVERYBODY = 1 << 30
 
 
-def read(cell: Cell, cells: Cells) -> tuple[dict[str, Any], bytes | None]:
+@dataclass(frozen=True)
+class ResolvedAttack:
+    """An attack as it is asked for, every setting resolved."""
+
+    name: str
+    settings: Mapping[str, Any]
+    auxiliary: int
+    victims: int
+    parties: tuple[str, ...]
+    per_class: int | None
+    sets: bool
+    snapshots: tuple[float, ...] = ()
+    """Shares of the training before its end at which it reads, too."""
+
+    @property
+    def live(self) -> bool:
+        """Whether it sits in on a training of its own, so that it needs no other."""
+        return self.name != COSINE and bool(getattr(attacks.get(self.name), "live", False))
+
+    @property
+    def options(self) -> Options:
+        return attacks.options(self.name).model_validate(dict(self.settings))
+
+
+@dataclass(frozen=True)
+class AttackCell(Cell):
+    """One attack on a training."""
+
+    job: Job
+    attack: ResolvedAttack
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        attack = dict(vars(self.attack))
+        if not attack["snapshots"]:
+            del attack["snapshots"]  # what reads the last model alone is known by the same settings as ever
+        return {"job": job_settings(self.job), "reading": attack}
+
+    @property
+    def about(self) -> str:
+        return about_job(f"{self.attack.name} on {self.job.defense.name}", self.job)
+
+    @property
+    def needs(self) -> TrainingCell | None:
+        """The training it reads; None for an attack that sits in on one of its own."""
+        return None if self.attack.live else TrainingCell(self.job)
+
+    def run(self, store: CellStore, observer: Observer) -> None:
+        started = time.perf_counter()
+        free_memory(self.job)
+        training = self.needs
+        if training is not None and training.trained(store) is None:
+            with store.lock(training):
+                if training.trained(store) is None:  # only its results came along: the model is needed again
+                    training.run(store, observer)
+        found, pictures = read(self, store)
+        store.keep(self, {**found, "seconds": time.perf_counter() - started}, pictures)
+        shutil.rmtree(store.work(self), ignore_errors=True)  # what an attack's own training left is of no more use
+
+
+def read(cell: AttackCell, store: CellStore) -> tuple[dict[str, Any], bytes | None]:
     """The scores of the party and snapshot read best, the guesses without payload beside them, and pictures of it."""
-    reading = cell.reading
-    assert reading is not None
-    dataset = load(cell.job)
-    run = _run(cell, cells)
-    if reading.name == COSINE:
+    attack, dataset = cell.attack, load(cell.job)
+    run = _run(cell, store)
+    if attack.name == COSINE:
         measure_usefulness(run, dataset)
         kept = kept_usefulness(run)
         cosines = {name: {"mean": kept[name]} for name in ("centred", "uncentred", "to_clean") if name in kept}
         return {"scores": cosines, "notes": kept}, None
     read_at: list[list[AttackOutcome]] = []
     """Of every party at every snapshot the outcomes, one a set of victims."""
-    for party in reading.parties or cell.job.parties.passive:
-        if reading.live:
-            sizes = (reading.auxiliary, reading.victims)
-            read_at.append([attacked_live(run, dataset, reading.options, party, *sizes, lambda event: None)])
+    for party in attack.parties or cell.job.parties.passive:
+        if attack.live:
+            sizes = (attack.auxiliary, attack.victims)
+            read_at.append([attacked_live(run, dataset, attack.options, party, *sizes, lambda event: None)])
             continue
-        read_at += [list(_outcomes(run, dataset, reading, party, *when)) for when in _snapshots(run, reading, party)]
+        read_at += [list(_outcomes(run, dataset, attack, party, *when)) for when in _snapshots(run, attack, party)]
     worst = max(read_at, key=leaked)
     parties = _parties(read_at)
     headline = headline_of(parties)
@@ -71,10 +133,10 @@ def read(cell: Cell, cells: Cells) -> tuple[dict[str, Any], bytes | None]:
     return found, _pictures(worst[0], dataset)
 
 
-def _snapshots(run: Run, reading: ResolvedAttack, party: str) -> list[tuple[float, int | None]]:
+def _snapshots(run: Run, attack: ResolvedAttack, party: str) -> list[tuple[float, int | None]]:
     """The wanted shares of the training as (share, step), where the run kept the model; the end last."""
     steps = int(run.summary.get("rounds", 0))
-    wanted = {max(1, round(share * steps)) for share in reading.snapshots}
+    wanted = {max(1, round(share * steps)) for share in attack.snapshots}
     kept = [step for step in Store(run.path, party).moment_steps() if step in wanted and step < steps]
     return [*((step / steps, step) for step in kept), (1.0, None)]
 
@@ -114,41 +176,41 @@ def _parties(read_at: list[list[AttackOutcome]]) -> dict[str, dict[str, Any]]:
     return parties
 
 
-def _run(cell: Cell, cells: Cells) -> Run:
-    if (training := cell.training) is not None:
-        run = cells.trained(training)
+def _run(cell: AttackCell, store: CellStore) -> Run:
+    if (training := cell.needs) is not None:
+        run = training.trained(store)
         if run is None:
-            raise RunError(f"{cells.work(training)}: the training that this attack reads is not finished")
+            raise RunError(f"{store.work(training)}: the training that this attack reads is not finished")
         return run
-    path = cells.work(cell)
+    path = store.work(cell)
     if not (path / "config.toml").is_file():
         folder.create(path, cell.job, {})
     return Run(path)
 
 
 def _outcomes(
-    run: Run, dataset: VerticalDataset, reading: ResolvedAttack, party: str, moment: float, step: int | None
+    run: Run, dataset: VerticalDataset, attack: ResolvedAttack, party: str, moment: float, step: int | None
 ) -> Iterator[AttackOutcome]:
     job, data, schema = run.job, dataset.parties[party], Schema.of(dataset)
     victim = Victim(run, data, schema, step)
-    count = _EVERYBODY if reading.per_class else reading.victims
-    sample = choose(data, job.seed, reading.auxiliary, count)
-    options = reading.options
-    for chosen in _sets(sample, _labels(dataset), reading):
+    count = _EVERYBODY if attack.per_class else attack.victims
+    sample = choose(data, job.seed, attack.auxiliary, count)
+    options = attack.options
+    for chosen in _sets(sample, _labels(dataset), attack):
         # UnSplit takes what it is given in one batch, so a large set comes in several.
-        most = attacks.get(options.name)(options).most_victims if reading.sets else None
+        most = attacks.get(options.name)(options).most_victims if attack.sets else None
         for positions in torch.split(chosen.victims["train"], most or max(1, len(chosen.victims["train"]))):
             given = replace(chosen, victims={**chosen.victims, "train": positions})
             yield AttackEvaluation(job, dataset, victim, given, moment).attacked(options, lambda event: None)
 
 
-def _sets(sample: Sample, labels: Tensor | None, reading: ResolvedAttack) -> list[Sample]:
-    if reading.per_class is None or labels is None:
+def _sets(sample: Sample, labels: Tensor | None, attack: ResolvedAttack) -> list[Sample]:
+    if attack.per_class is None or labels is None:
         return [sample]
     train = sample.victims["train"]
     of_class = labels[train]
-    parts = [train[of_class == label][: reading.per_class] for label in torch.unique(of_class)]
-    victims = parts if reading.sets else [torch.cat(parts)]
+    parts = [train[of_class == label][: attack.per_class] for label in torch.unique(of_class)]
+    victims = parts if attack.sets else [torch.cat(parts)]
     return [replace(sample, victims={"train": positions}) for positions in victims]
 
 
@@ -203,3 +265,6 @@ def _pictures(outcome: AttackOutcome, dataset: VerticalDataset) -> bytes | None:
     if labels is not None:
         kept["labels"] = labels[kept["positions"]].contiguous()
     return bytes(save(kept))
+
+
+"""The name of a place's training among its cells; every other cell is an attack by its own name."""

@@ -13,8 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
-from veracausa.experiments.discovery.experiment import DiscoveryExperiment
-from veracausa.experiments.experiment import Experiment, FigureSpec
+from veracausa.experiments.experiment import FigureSpec
 from veracausa.experiments.table import NOT_WORKING, SHARES, PanelTable, Value, column_name, parted
 from veracausa.report.figures import PAGE, Ink, bare, plain, svg_text
 
@@ -57,18 +56,13 @@ def write_figure(drawings: Sequence[Drawing]) -> tuple[bytes, bytes]:
     return svg.getvalue(), png.getvalue()
 
 
-def drawings_of(experiment: Experiment | DiscoveryExperiment, tables: Sequence[PanelTable]) -> list[Drawing]:
-    """The drawings of all panels, but those of pictures and times, which are no numbers of a table."""
-    found = []
-    for figure in experiment.figures:
-        for table in tables:
-            drawing = _drawing(experiment, figure, table)
-            if drawing is not None:
-                found.append(drawing)
-    return found
+def drawings_of(figures: Sequence[FigureSpec], tables: Sequence[PanelTable]) -> list[Drawing]:
+    """The charts of all panels; pictures, graphs and times are no numbers of a table."""
+    drawings = [_drawing(figure, table) for figure in figures for table in tables]
+    return [drawing for drawing in drawings if drawing is not None]
 
 
-def _drawing(experiment: Experiment | DiscoveryExperiment, figure: FigureSpec, table: PanelTable) -> Drawing | None:
+def _drawing(figure: FigureSpec, table: PanelTable) -> Drawing | None:
     title = f"{figure.title or column_name(figure.y)}, {table.label}"
     if figure.kind == "scatter" and (marks := _points(figure, table)):
         size = (WIDTH, 3.5 + _legend_height([mark.label for mark in marks]))
@@ -77,9 +71,8 @@ def _drawing(experiment: Experiment | DiscoveryExperiment, figure: FigureSpec, t
         size = (WIDTH, 0.9 + 0.34 * len(marks))
         return Drawing(title, size, lambda axes, ink: _draw_bars(axes, ink, title, figure, marks))
     if figure.kind in ("lines", "curves"):
-        moved = figure.kind == "lines"
-        across = table.across or (experiment.axis.label if experiment.axis and moved else "epoch")
-        if curves := _lines(figure, table) if moved else _curves(figure, table):
+        across = table.across or "epoch"
+        if curves := _lines(figure, table) if figure.kind == "lines" else _curves(figure, table):
             size = (WIDTH, 3.3 + _legend_height(list(curves)))
             return Drawing(title, size, lambda axes, ink: _draw_lines(axes, ink, title, figure, curves, across))
     return None
@@ -100,7 +93,7 @@ def _points(figure: FigureSpec, table: PanelTable) -> list[_Mark]:
         x, y = line.values.get(figure.x), line.values.get(figure.y)
         if x is not None and y is not None and x.mean is not None and y.mean is not None:
             paper = (x.published[0], y.published[0]) if x.published and y.published else None
-            marks.append(_Mark(_marked(line.label, x, y), x.mean, y.mean, None, paper))
+            marks.append(_Mark(_marked(line.marked_label, x, y), x.mean, y.mean, None, paper))
     return marks
 
 
@@ -111,7 +104,7 @@ def _bars(figure: FigureSpec, table: PanelTable) -> list[_Mark]:
         if value is not None and (value.mean is not None or value.published):
             paper = (value.published[0], 0.0) if value.published else None
             mean = value.mean if value.mean is not None else 0.0
-            marks.append(_Mark(_marked(line.label, value), mean, 0.0, value.over_seeds, paper))
+            marks.append(_Mark(_marked(line.marked_label, value), mean, 0.0, value.spread, paper))
     for guess, errors in table.trivial.items():
         if figure.y in errors and guess in ("grey", "class mean"):
             marks.append(_Mark(f"no payload: {guess}", errors[figure.y], 0.0))
@@ -137,7 +130,7 @@ def _lines(figure: FigureSpec, table: PanelTable) -> dict[str, list[_Point]]:
         value = line.values.get(figure.y)
         if value is not None and line.at is not None:
             y = math.nan if value.mean is None else value.mean
-            curves.setdefault(line.label, []).append(_Point(line.at, y, value.over_seeds))
+            curves.setdefault(line.marked_label, []).append(_Point(line.at, y, value.spread))
     return {label: points for label, points in curves.items() if any(math.isfinite(point.y) for point in points)}
 
 
@@ -263,6 +256,11 @@ def milliseconds(seconds: float) -> str:
 
 def _frame(axes: Axes, ink: Ink, title: str) -> None:
     bare(axes, ink)
+    title_of(axes, ink, title)
+
+
+def title_of(axes: Axes, ink: Ink, title: str) -> None:
+    """Write the title as every drawing has it."""
     axes.set_title(plain(title), loc="left", fontsize=10, color=ink.text, fontweight="bold")
 
 

@@ -2,45 +2,23 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from veracausa.errors import InputError
-from veracausa.experiments.cells import Cells
-from veracausa.experiments.discovery.experiment import DiscoveryExperiment
-from veracausa.experiments.discovery.reproduce import DiscoveryReproduction, reproduce_discovery
-from veracausa.experiments.experiment import Experiment, load_experiment
-from veracausa.experiments.page import shown_texts, write_results
-from veracausa.experiments.plan import Cell, GridPoint, points
-from veracausa.experiments.schedule import CellWorkers, Progress, Tell, run_cells
-from veracausa.experiments.table import PanelTable, gather, works
-from veracausa.registry import did_you_mean
+from veracausa.experiments.cell import CellStore
+from veracausa.experiments.discovery_experiment import DiscoveryReproduction
+from veracausa.experiments.experiment import DiscoveryExperiment, load_experiment
+from veracausa.experiments.grid import Reproduction
+from veracausa.experiments.page import write_results
+from veracausa.experiments.schedule import CellWorkers, Tell, run_cells
+from veracausa.experiments.schedule import until as no_later_than
+from veracausa.experiments.times import TimesReproduction
+from veracausa.experiments.training_experiment import TrainingReproduction
 
 CELLS = Path("runs/cells")
 
 
-@dataclass
-class Reproduction:
-    """One experiment on its way: what it is, where it is written, its grid, and what came of it."""
-
-    experiment: Experiment
-    out: Path
-    grid: list[GridPoint]
-    progress: Progress
-    tables: list[PanelTable]
-
-    @property
-    def texts(self) -> list[dict[str, Any]]:
-        """The tables as they are shown: `label`, `head` and `body`."""
-        return [shown_texts(self.experiment, table) for table in self.tables]
-
-
-def reproduce(
-    name: str, scale: str = "smoke", out: str | Path | None = None, **how: object
-) -> Reproduction | DiscoveryReproduction:
+def reproduce(name: str, scale: str = "smoke", out: str | Path | None = None, **how: object) -> Reproduction:
     """Run what is missing of an experiment at a scale, and write its table, figures and page into `out`."""
     return reproduce_all([name], scale, out, **how)[0]  # type: ignore[arg-type]
 
@@ -56,64 +34,39 @@ def reproduce_all(
     until: float | None = None,
     overrides: Sequence[str] = (),
     tell: Tell = lambda cell, seconds, progress: None,
-) -> list[Reproduction | DiscoveryReproduction]:
+) -> list[Reproduction]:
     """Run what is missing of all these experiments together, and write each into results/NAME/SCALE (one: into `out`).
 
     Cells are shared between experiments and kept under `cells`. `panels` are those to run, if not all that the scale
     has. `until` (`time.monotonic`) is when no more cells are begun; the same call goes on from there. `overrides`
     (`a.b=c`) are laid over every job.
     """
-    store = Cells(Path(cells))
-    found, graphs = list[Reproduction](), dict[str, DiscoveryReproduction]()
+    store, gate = CellStore(Path(cells)), no_later_than(until)
+    found = [begin(name, scale, out, panels, overrides) for name in names]
     with CellWorkers(workers) as pool:
-        for name in names:
-            experiment = load_experiment(name, scale)
-            place = Path(out) if out is not None else Path("results") / experiment.name / scale
-            if isinstance(experiment, DiscoveryExperiment):
-                graphs[name] = reproduce_discovery(experiment, place, store, pool, panels, until, overrides, tell)
-                continue
-            experiment = _with_panels(experiment, panels)
-            grid = list(points(experiment, experiment.show, overrides))
-            found.append(Reproduction(experiment, place, grid, Progress(0), []))
-        progress = run_cells(_cells(found), store, pool, until, tell)
+        progress = run_cells([cell for each in found for cell in each.cells], store, pool, gate, tell)
+        added = []
         for each in found:
-            for panel in _failing(each.experiment, each.grid, store):
-                variant, each.experiment = each.experiment.with_fallback(panel)
-                each.grid += points(each.experiment, [variant], overrides)
-        progress = progress.and_then(run_cells(_cells(found), store, pool, until, tell))
+            places = each.further_places(store)
+            each.places += places
+            added += [cell for place in places for cell in place.cells.values()]
+        if added:
+            progress = progress.and_then(run_cells(added, store, pool, gate, tell))
     for each in found:
-        if each.experiment.bench is not None:  # last, when nothing else takes the machine's time
-            from veracausa.experiments.times import reproduce_times
-
-            each.progress = reproduce_times(each.experiment, store.root, each.out, until)
-            continue
-        each.progress = progress.of(_cells([each]), store)
-        each.tables = gather(each.experiment, each.grid, store, progress.reasons)
-        write_results(each.experiment, each.grid, each.tables, store, each.progress, each.out)
-    others = iter(found)
-    return [graphs[name] if name in graphs else next(others) for name in names]
+        each.progress = progress.of(each.cells, store)
+        each.gather(store, progress.reasons)
+        write_results(each, store)
+    return found
 
 
-def deadline(seconds: float | None) -> float | None:
-    """When so many seconds from now are over, by the clock that `until` is read on."""
-    return None if seconds is None else time.monotonic() + seconds
-
-
-def _with_panels(experiment: Experiment, panels: Sequence[str]) -> Experiment:
-    for panel in panels:
-        if panel not in experiment.panels:
-            raise InputError(f"{experiment.name}: no panel is named {panel!r}{did_you_mean(panel, experiment.panels)}")
-    return experiment.model_copy(update={"show": tuple(panels)}) if panels else experiment
-
-
-def _cells(found: Iterable[Reproduction]) -> list[Cell]:
-    return [cell for each in found for point in each.grid for cell in point.cells]
-
-
-def _failing(experiment: Experiment, grid: Sequence[GridPoint], store: Cells) -> list[str]:
-    """The panels where the attack reads nothing though nothing is defended: another cut must show what it can do."""
-    if experiment.fallback is None or experiment.axis is not None:  # an axis shows more than one cut already
-        return []
-    undefended = {panel: [p for p in grid if p.panel == panel and p.row == "none"] for panel in experiment.show}
-    attack = experiment.fallback.attack
-    return [panel for panel, at_none in undefended.items() if works(at_none, attack, store) is False]
+def begin(
+    name: str, scale: str, out: str | Path | None, panels: Sequence[str] = (), overrides: Sequence[str] = ()
+) -> Reproduction:
+    """The experiment of this name with its grid, before any cell is run."""
+    experiment = load_experiment(name, scale).showing(panels)
+    place = Path(out) if out is not None else Path("results") / experiment.name / scale
+    if isinstance(experiment, DiscoveryExperiment):
+        return DiscoveryReproduction.begin(experiment, place, overrides)
+    if experiment.bench is not None:
+        return TimesReproduction.begin(experiment, place)
+    return TrainingReproduction.begin(experiment, place, overrides)

@@ -1,24 +1,40 @@
-"""What the cells of an experiment add up to: our mean and spread beside the paper's value, as a table."""
+"""What the cells of an experiment add up to: our numbers beside the paper's, as tables for people and for machines."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean, stdev
 from typing import Any
 
-from veracausa.audit.verdict import WORKS_FROM
-from veracausa.experiments.attacked import Attacked
-from veracausa.experiments.cells import Cells
-from veracausa.experiments.experiment import Experiment
-from veracausa.experiments.plan import Cell, GridPoint
-from veracausa.metrics.advantage import lower_bound
 from veracausa.runs.atomic import safe
 
+SECONDS = "seconds"
 SHARES = ("accuracy", "leakage", "success", "identified")
+"""What a score begins with that is shown in percent."""
 DIGITS = {"psnr": 2, "mse": 4, "loss": 3}
+DIGITS |= dict.fromkeys(("shd", "shd_reversal_2", "empty_graph_shd", "edges", "true_edges"), 1)
+AUDIT_SCORES = {
+    "unsplit": "UnSplit",
+    "ica": "ICA",
+    "norm_aware": "norm-aware",
+    "norm_averaging": "norm-aware, looks averaged",
+    "known_rows": "known rows",
+    "averaging": "known rows, averaged",
+    "stacking": "known rows, all epochs",
+    "candidate_differencing": "candidate differencing",
+    "party_and_validator": "party and validator",
+    "best_own": "best own attribute",
+    "random": "random guess",
+    "together_unsplit": "all but one: UnSplit",
+    "together_ica": "all but one: ICA",
+    "together_norm_aware": "all but one: norm-aware",
+    "together_best_own": "all but one: best own attribute",
+    "r2_own": "R² by own columns",
+    "r2_features": "R² by own columns and features",
+}
+"""Scores of an audited discovery: mean |correlation| over all attributes, attackers and victims, and R²."""
 NAMES = {
     "mse": "MSE",
     "psnr": "PSNR",
@@ -33,13 +49,22 @@ NAMES = {
     "identified_top_1": "identified",
     "end_leakage": "leakage, last model",
     "shd": "SHD",
+    "shd_reversal_2": "SHD, reversal 2",
+    "empty_graph_shd": "SHD of the empty graph",
     "f1": "F1",
+    "skeleton_f1": "skeleton F1",
     "intra_party_f1": "F1 inside a party",
     "inter_party_f1": "F1 between parties",
+    SECONDS: "processor seconds a fit",
+    **AUDIT_SCORES,
 }
 ATTACKS = {"unsplit": "UnSplit", "urvfl": "URVFL", "inverse": "oracle decoder", "fsha": "FSHA", "sdar": "SDAR"}
-
-_CAPPED = "InvRE: measured by an earlier version, in a tenth of a row's directions only, so it is left out"
+NOT_WORKING = "†"
+LIMITED = "‡"
+RECORDED = (
+    *("panel", "row", "label", "at", "column", "mean", "over_seeds", "over_images", "seeds"),
+    *("published", "published_spread", "works", "substitute"),
+)
 
 
 @dataclass(frozen=True)
@@ -47,7 +72,8 @@ class Value:
     """One number of a table."""
 
     mean: float | None
-    over_seeds: float | None = None
+    over: tuple[float | None, ...] = ()
+    """Its spreads, as they are shown: over seeds, or over graphs and over seeds on one graph."""
     over_images: float | None = None
     seeds: int = 0
     published: tuple[float, float | None] | None = None
@@ -55,6 +81,21 @@ class Value:
     """Whether the attack behind it beats a blind guess where nothing is defended; None: it is no attack's number."""
     why_not: str = ""
     """Why there is no number."""
+
+    @property
+    def spread(self) -> float | None:
+        """The one that a figure draws."""
+        return self.over[0] if self.over else None
+
+
+@dataclass(frozen=True)
+class Fits:
+    """How many fits of a method a line is of."""
+
+    finished: int
+    wanted: int
+    limited: int
+    """So many were stopped by the time limit."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +106,14 @@ class Line:
     label: str
     at: float | None
     values: Mapping[str, Value]
+    fits: Fits | None = None
+    """Of a method of causal discovery."""
+    why_not: str = ""
+    """Why some of its cells have no result."""
+
+    @property
+    def marked_label(self) -> str:
+        return f"{self.label} {LIMITED}" if self.fits is not None and self.fits.limited else self.label
 
 
 @dataclass
@@ -75,125 +124,27 @@ class PanelTable:
     label: str
     substitute: str
     lines: list[Line] = field(default_factory=list)
+    remark: str = ""
+    """What is said of its data, beside the substitute."""
+    across: str = ""
+    """What the axis is, where there is one."""
     trivial: dict[str, dict[str, float]] = field(default_factory=dict)
     """A guess without the payload -> column -> its value."""
     notes: list[str] = field(default_factory=list)
     curves: dict[str, dict[str, list[tuple[float, float]]]] = field(default_factory=dict)
     """Row -> score -> (epoch, mean over seeds)."""
-    attacked: dict[str, list[Attacked]] = field(default_factory=dict)
-    """By attack, what was attacked for each of its numbers."""
-    across: str = ""
-    """What the panel's own axis is, where it has one."""
 
 
-def gather(
-    experiment: Experiment, points: Sequence[GridPoint], cells: Cells, why_not: Mapping[str, str]
-) -> list[PanelTable]:
-    """All panels with what is finished; `why_not` says of a cell's key why it has no result."""
-    tables: dict[str, PanelTable] = {}
-    by_place: dict[tuple[str, str, float | None], list[GridPoint]] = {}
-    for point in points:
-        by_place.setdefault((point.panel, point.row, point.at), []).append(point)
-    for (panel, row, at), seeds in by_place.items():
-        table = tables.setdefault(panel, PanelTable(panel, experiment.label_of(panel), experiment.substituted(panel)))
-        undefended = by_place[panel, "none", at]
-        values = {
-            column: _value(experiment, panel, row, column, seeds, undefended, cells, why_not)
-            for column in experiment.columns
-        }
-        table.lines.append(Line(row, experiment.defenses[row].label, at, values))
-        if row == "none" and not table.trivial:
-            table.trivial = _trivial(experiment, seeds[0], cells)
-        for point in seeds:
-            for attack in experiment.attacks:
-                if attack in point.readings and (found := cells.result(point.readings[attack])):
-                    table.attacked.setdefault(attack, []).append(Attacked.of(point.readings[attack], found))
-        trainings = [found for point in seeds if (found := cells.result(point.training))]
-        for found in trainings:
-            table.notes += [note for note in found.get("notes", ()) if note not in table.notes]
-        if trainings and at is None:
-            table.curves[row] = _curves([found.get("curves", []) for found in trainings])
-    return list(tables.values())
+@dataclass(frozen=True)
+class TextTable:
+    """A table as it is shown."""
 
-
-def works(undefended: Sequence[GridPoint], attack: str, cells: Cells) -> bool | None:
-    """Whether the attack beats the blind guess in every seed where nothing is defended; None where nobody tried."""
-    found = [cells.result(point.readings[attack]) for point in undefended if attack in point.readings]
-    passed = [_passes(result) for result in found if result and "leakage" in result["scores"]]
-    return all(passed) if passed else None
-
-
-def _passes(result: Mapping[str, Any]) -> bool:
-    """Whether one seed's attack is better than the blind guess by more than its spread over rows, and by 1 %."""
-    scores = result["scores"]
-    if scores["leakage"]["mean"] < WORKS_FROM:
-        return False
-    if told := result.get("advantage"):
-        return lower_bound(told["share"], told["error"], told["rows"], told["chances"]) > 0
-    # Cells of before have no advantage: their means at least must say the same.
-    return "mse" not in scores or "blind_mse" not in scores or scores["mse"]["mean"] < scores["blind_mse"]["mean"]
-
-
-def _value(
-    experiment: Experiment,
-    panel: str,
-    row: str,
-    column: str,
-    seeds: Sequence[GridPoint],
-    undefended: Sequence[GridPoint],
-    cells: Cells,
-    why_not: Mapping[str, str],
-) -> Value:
-    source, score = parted(column)
-    chosen: list[Cell] = [point.readings[source] if source else point.training for point in seeds]
-    found = [result for cell in chosen if (result := cells.result(cell))]
-    scores = [result["scores"][score] for result in found if score in result["scores"]]
-    if score == "invre" and any("exact" not in entry for entry in scores):
-        return Value(None, published=experiment.published_at(panel, row, column), why_not=_CAPPED)
-    means = [entry["mean"] for entry in scores]
-    spreads = [entry["spread"] for entry in scores if "spread" in entry]
-    published = experiment.published_at(panel, row, column)
-    reason = next((why_not[cell.key] for cell in chosen if cell.key in why_not), "")
-    reason = reason or next((why for result in found if (why := result.get("unavailable", {}).get(score))), "")
-    if not means:
-        reason = reason or ("this run has no such score" if found else "not run yet")
-        return Value(None, published=published, why_not=reason)
-    return Value(
-        fmean(means),
-        stdev(means) if len(means) > 1 else None,
-        fmean(spreads) if spreads else None,
-        len(means),
-        published,
-        works(undefended, source, cells) if source in experiment.attacks else None,
-    )
-
-
-def _trivial(experiment: Experiment, point: GridPoint, cells: Cells) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = {}
-    for column in experiment.columns:
-        source, score = parted(column)
-        result = cells.result(point.readings[source]) if source in point.readings else None
-        if result is None:
-            continue
-        if score == "mse":
-            for guess, error in result.get("trivial", {}).items():
-                found.setdefault(guess, {})[column] = error
-        elif score.startswith("success_") and f"{score}_grey" in result["scores"]:
-            found.setdefault("grey", {})[column] = result["scores"][f"{score}_grey"]["mean"]
-    return found
-
-
-def _curves(seeds: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, list[tuple[float, float]]]:
-    curves = {}
-    for score in ("accuracy", "loss"):
-        by_epoch: dict[float, list[float]] = {}
-        for records in seeds:
-            for record in records:
-                if score in record and record.get("epoch") is not None:
-                    by_epoch.setdefault(float(record["epoch"]), []).append(float(record[score]))
-        if by_epoch:
-            curves[score] = [(epoch, fmean(values)) for epoch, values in sorted(by_epoch.items())]
-    return curves
+    label: str
+    head: Sequence[str]
+    body: Sequence[Sequence[str]]
+    note: str = ""
+    guesses: int = 0
+    """So many rows at the end are no method's."""
 
 
 def parted(column: str) -> tuple[str, str]:
@@ -209,35 +160,31 @@ def column_name(column: str) -> str:
     return f"{ATTACKS.get(source, source)} {shown}" if source else shown
 
 
-def shown(column: str, number: float) -> str:
+def number_text(column: str, number: float) -> str:
     """A number as a reader wants it: shares in percent."""
     _, score = parted(column)
+    if score == SECONDS:
+        return f"{number:.3g}" if number < 100 else f"{number:.0f}"
     if score.startswith(SHARES) or score.endswith("leakage"):
         return f"{100 * number:.1f} %"
     return f"{number:.{DIGITS.get(score.removeprefix('affine_'), 3)}f}"
 
 
-def with_spread(column: str, number: float, spread: float | None) -> str:
-    """`71.8 ± 0.4 %`."""
-    if spread is None:
-        return shown(column, number)
-    value, width = shown(column, number), shown(column, spread)
-    return f"{value.removesuffix(' %')} ± {width}"
+def with_spread(column: str, number: float, *spreads: float | None) -> str:
+    """`71.8 ± 0.4 %`, or `9.6 ± 1.2 / 0.5` with two spreads."""
+    value = number_text(column, number)
+    if column == SECONDS or all(spread is None for spread in spreads):
+        return value
+    widths = ["–" if spread is None else number_text(column, spread) for spread in spreads]
+    return f"{value.removesuffix(' %')} ± {' / '.join(widths)}"
 
 
-NOT_WORKING = "†"
-
-
-def cell_text(column: str, value: Value) -> str:
-    """Our number: mean ± spread over seeds, marked where its attack does not work undefended."""
+def value_text(column: str, value: Value) -> str:
+    """Our number with its spreads, marked where its attack does not work undefended."""
     if value.mean is None:
         return "–"
-    text = with_spread(column, value.mean, value.over_seeds)
+    text = with_spread(column, value.mean, *value.over)
     return f"{text} {NOT_WORKING}" if value.works is False else text
-
-
-def published_text(column: str, value: Value) -> str:
-    return with_spread(column, *value.published) if value.published else ""
 
 
 def compared(table: PanelTable, columns: Sequence[str]) -> list[str]:
@@ -245,56 +192,69 @@ def compared(table: PanelTable, columns: Sequence[str]) -> list[str]:
     return [column for column in columns if any(line.values[column].published for line in table.lines)]
 
 
-def head(experiment: Experiment, table: PanelTable) -> list[str]:
-    """The titles of a table, the paper's beside ours."""
-    beside = compared(table, experiment.columns)
-    titles = ["", *([experiment.axis.label] if experiment.axis else [])]
-    for column in experiment.columns:
-        titles += [column_name(column), *(["paper"] if column in beside else [])]
-    return titles
-
-
-def body(experiment: Experiment, table: PanelTable) -> Iterator[list[str]]:
-    """The rows of a table as texts: defenses, then guesses that need no payload."""
-    beside = compared(table, experiment.columns)
+def table_text(table: PanelTable, columns: Sequence[str]) -> TextTable:
+    """The table as texts, the paper's numbers beside ours; last the guesses that need no payload."""
+    beside = compared(table, columns)
+    counted = any(line.fits is not None for line in table.lines)
+    head = ["", *([table.across] if table.across else [])]
+    for column in columns:
+        head += [column_name(column), *(["paper"] if column in beside else [])]
+    body = []
     for line in table.lines:
-        texts = [line.label, *([f"{line.at:g}"] if line.at is not None else [])]
-        for column in experiment.columns:
+        texts = [line.marked_label, *(["" if line.at is None else f"{line.at:g}"] if table.across else [])]
+        for column in columns:
             value = line.values[column]
-            texts += [cell_text(column, value), *([published_text(column, value)] if column in beside else [])]
-        yield texts
+            texts += [value_text(column, value), *([_published_text(column, line)] if column in beside else [])]
+        if (fits := line.fits) is not None:
+            whole = fits.finished == fits.wanted
+            texts.append(f"{fits.finished}" if whole else f"{fits.finished} of {fits.wanted}")
+        body.append(texts)
     for guess, errors in table.trivial.items():
-        texts = [f"no payload: {guess}", *([""] if experiment.axis else [])]
-        for column in experiment.columns:
-            texts += [shown(column, errors[column]) if column in errors else "", *([""] if column in beside else [])]
-        yield texts
+        texts = [f"no payload: {guess}", *([""] if table.across else [])]
+        for column in columns:
+            known = number_text(column, errors[column]) if column in errors else ""
+            texts += [known, *([""] if column in beside else [])]
+        body.append(texts)
+    guesses = 1 if counted else len(table.trivial)  # the empty graph, or guesses without a payload
+    note = " ".join(filter(None, (table.substitute, table.remark)))
+    return TextTable(table.label, [*head, *(["fits"] if counted else [])], body, note, guesses)
 
 
-RECORDED = (
-    *("panel", "row", "label", "at", "column", "mean", "over_seeds", "over_images", "seeds"),
-    *("published", "published_spread", "works", "substitute"),
-)
+def _published_text(column: str, line: Line) -> str:
+    printed = line.values[column].published
+    if printed is None:
+        return ""
+    if line.fits is not None:  # with as many digits as it is printed with
+        return " ± ".join(f"{part:g}" for part in printed if part is not None)
+    return with_spread(column, *printed)
 
 
-def records(experiment: Experiment, tables: Sequence[PanelTable]) -> list[dict[str, Any]]:
+def records(tables: Sequence[PanelTable]) -> list[dict[str, Any]]:
     """One record a number, for machines."""
     found: list[dict[str, Any]] = []
     for table in tables:
         for line in table.lines:
             for column, value in line.values.items():
                 published, spread = value.published or (None, None)
-                numbers = (value.mean, value.over_seeds, value.over_images, value.seeds, published, spread, value.works)
-                place = (table.name, line.row, line.label, line.at, column)
-                found.append(dict(zip(RECORDED, (*place, *numbers, table.substitute), strict=True)))
+                record: dict[str, Any] = {"panel": table.name, "row": line.row, "label": line.label, "at": line.at}
+                record |= {"column": column, "mean": value.mean}
+                if line.fits is None:
+                    record |= {"over_seeds": value.spread, "over_images": value.over_images, "seeds": value.seeds}
+                else:
+                    record |= dict(zip(("over_graphs", "over_seeds"), value.over or (None, None), strict=True))
+                    record |= {"fits": line.fits.finished, "limited": line.fits.limited}
+                record |= {"published": published, "published_spread": spread}
+                record |= {"works": value.works} if line.fits is None else {}
+                found.append({**record, "substitute": table.substitute})
     return found
 
 
-def as_csv(found: Sequence[Mapping[str, Any]]) -> str:
+def as_csv(found: Sequence[Mapping[str, Any]]) -> bytes:
     text = io.StringIO()
     writer = csv.DictWriter(text, list(found[0]) if found else RECORDED, lineterminator="\n")
     writer.writeheader()
     writer.writerows({name: safe(value) for name, value in row.items()} for row in found)
-    return text.getvalue()
+    return text.getvalue().encode()
 
 
 def as_parquet(found: Sequence[Mapping[str, Any]]) -> bytes:
@@ -303,3 +263,9 @@ def as_parquet(found: Sequence[Mapping[str, Any]]) -> bytes:
     file = io.BytesIO()
     pl.DataFrame(list(found), infer_schema_length=None).write_parquet(file)
     return file.getvalue()
+
+
+def markdown_table(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table in Markdown."""
+    rows = [head, ["---"] * len(head), *body]
+    return [f"| {' | '.join(text.replace('|', '/') for text in row)} |" for row in rows]

@@ -1,106 +1,122 @@
-"""The figure of times: what each defense adds to one exchange, as `veracausa bench causshield` measures it here."""
+"""The figure of times: what each defense adds to one exchange, measured on this machine."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from veracausa.experiments.experiment import Bench, Experiment
-from veracausa.experiments.figures import bars_of_times, milliseconds
-from veracausa.experiments.page import markdown, write_pages, write_settings
-from veracausa.experiments.schedule import Progress, late
-from veracausa.experiments.table import as_csv, as_parquet
-from veracausa.runs.atomic import atomic_write
-from veracausa.runs.folder import write_json
+from veracausa.events import Observer
+from veracausa.experiments.cell import Cell, CellStore
+from veracausa.experiments.experiment import TimesSpec, TrainingExperiment
+from veracausa.experiments.figures import Drawing, bars_of_times, milliseconds
+from veracausa.experiments.grid import Place, Reproduction
+from veracausa.experiments.table import TextTable
+from veracausa.runs.machine import describe_machine
 
 if TYPE_CHECKING:
-    from veracausa.experiments.defense_times import TimeRow
+    pass
 
 DEFENSE = "defense "
 HEAD = ["", "ms", "beside", "its ms", "extra ms", "ratio"]
 
 
-def reproduce_times(experiment: Experiment, cells: Path, out: Path, until: float | None = None) -> Progress:
-    """Measure, unless this machine was measured with these settings already, and write table, figure and page."""
-    from veracausa.runs.machine import describe_machine
+@dataclass(frozen=True)
+class TimesCell(Cell):
+    """The times of all defenses on one machine."""
 
-    bench = experiment.bench
-    assert bench is not None
-    machine = describe_machine()
-    kept = cells / "results" / f"{_key(bench, machine)}.json"
-    if not kept.is_file():
-        if late(until):
-            return Progress(1, 0, stopped=True)
-        rows = [row.as_dict() for row in _measured(bench)]
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        write_json(kept, {"bench": bench.model_dump(mode="json"), "machine": machine, "rows": rows})
-    _write(experiment, json.loads(kept.read_text(encoding="utf-8"))["rows"], machine, out)
-    return Progress(1, 1)
+    alone: ClassVar[bool] = True
 
+    spec: TimesSpec
+    machine: Mapping[str, Any]
 
-def _measured(bench: Bench) -> list[TimeRow]:
-    from veracausa.experiments.defense_times import time_defenses, time_defenses_quickly
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"bench": self.spec.model_dump(mode="json"), "machine": dict(self.machine)}
 
-    if bench.quick:
-        return time_defenses_quickly(bench.names or None, bench.width)
-    return time_defenses(bench.names or None, bench.precision, bench.compiled, bench.width)
+    @cached_property
+    def key(self) -> str:
+        return hashlib.sha256(json.dumps(self.settings, sort_keys=True).encode()).hexdigest()[:20]
 
+    @property
+    def fatal(self) -> tuple[type[Exception], ...]:
+        return (Exception,)
 
-def _write(experiment: Experiment, rows: Sequence[dict[str, Any]], machine: dict[str, Any], out: Path) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    beside = [row for row in rows if row["case"].startswith((DEFENSE, "once: "))]
-    atomic_write(out / "table.csv", as_csv(time_rows(beside)).encode())
-    atomic_write(out / "table.parquet", as_parquet(time_rows(beside)))
-    where = machine["device"] if machine["device"] != "cpu" else machine["cpu"]
-    shown = {
-        "label": f"One passive party, on {where}",
-        "substitute": "",
-        "head": HEAD,
-        "body": [_texts(row) for row in beside],
-        "guesses": 0,
-    }
-    progress = Progress(1, 1)
-    atomic_write(out / "table.md", markdown(experiment, [shown], experiment.footnotes, progress).encode())
-    write_settings(experiment, (), out)
-    atomic_write(out / "environment.json", (json.dumps([machine], indent=2) + "\n").encode())
-    exchanges = [row for row in beside if row["case"].startswith(DEFENSE)]
-    drawn = {_label(row): row["seconds"] - row["against_seconds"] for row in exchanges}
-    ordered = dict(sorted(drawn.items(), key=lambda item: item[1]))
-    drawings = [bars_of_times("What a defense adds to one exchange", ordered)] if ordered else []
-    write_pages(experiment, [shown], drawings, experiment.footnotes, [machine], progress, out)
+    @property
+    def about(self) -> str:
+        return f"times of defenses on {_device(self.machine)}"
+
+    def run(self, store: CellStore, observer: Observer) -> None:
+        from veracausa.experiments.defense_times import time_defenses, time_defenses_quickly
+
+        spec, names = self.spec, self.spec.names or None
+        if spec.quick:
+            rows = time_defenses_quickly(names, spec.width)
+        else:
+            rows = time_defenses(names, spec.precision, spec.compiled, spec.width)
+        store.keep(self, {"rows": [row.as_dict() for row in rows]})
 
 
-def time_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows with what a defense adds, for machines."""
-    names = ("case", "seconds", "against", "against_seconds", "ratio")
-    return [
-        {**{name: row[name] for name in names}, "extra_seconds": row["seconds"] - row["against_seconds"]}
-        for row in rows
-    ]
+@dataclass
+class TimesReproduction(Reproduction):
+    """An experiment that takes times, and no scores."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    machine: dict[str, Any] = field(default_factory=describe_machine)
+
+    @classmethod
+    def begin(cls, experiment: TrainingExperiment, out: Path, overrides: Sequence[str] = ()) -> TimesReproduction:
+        found = cls(experiment, out)
+        assert experiment.bench is not None
+        found.places = [Place("", "", None, 0, {"times": TimesCell(experiment.bench, found.machine)})]
+        return found
+
+    def gather(self, store: CellStore, why_not: Mapping[str, str]) -> None:
+        found = self.cells[0].result(store) or {"rows": []}
+        self.rows = [row for row in found["rows"] if row["case"].startswith((DEFENSE, "once: "))]
+
+    def footnotes(self) -> list[str]:
+        return list(self.experiment.footnotes)
+
+    def machines(self, store: CellStore) -> list[dict[str, Any]]:
+        return [self.machine]
+
+    @property
+    def texts(self) -> list[TextTable]:
+        label = f"One passive party, on {_device(self.machine)}"
+        return [TextTable(label, HEAD, [_texts(row) for row in self.rows])]
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """The rows with what a defense adds."""
+        names = ("case", "seconds", "against", "against_seconds", "ratio")
+        return [
+            {**{name: row[name] for name in names}, "extra_seconds": row["seconds"] - row["against_seconds"]}
+            for row in self.rows
+        ]
+
+    def drawings(self, store: CellStore) -> list[Drawing]:
+        exchanges = [row for row in self.rows if row["case"].startswith(DEFENSE)]
+        drawn = {_label(row): row["seconds"] - row["against_seconds"] for row in exchanges}
+        ordered = dict(sorted(drawn.items(), key=lambda item: item[1]))
+        return [bars_of_times("What a defense adds to one exchange", ordered)] if ordered else []
 
 
-def _label(row: dict[str, Any]) -> str:
+def _device(machine: Mapping[str, Any]) -> str:
+    return str(machine["device"] if machine["device"] != "cpu" else machine["cpu"])
+
+
+def _label(row: Mapping[str, Any]) -> str:
     """The defense and how it was run; what is rebuilt from formulas is called so, as in every table."""
     name = str(row["case"]).removeprefix(DEFENSE)
     return f"{name}, reconstructed" if name.startswith("invl_") else name
 
 
-def _texts(row: dict[str, Any]) -> list[str]:
+def _texts(row: Mapping[str, Any]) -> list[str]:
     seconds, plain = row["seconds"], row["against_seconds"]
-    numbers = [milliseconds(value) for value in (seconds, plain, seconds - plain)]
-    return [
-        _label(row),
-        numbers[0],
-        row["against"],
-        numbers[1],
-        numbers[2],
-        f"{row['ratio']:.2f}",
-    ]
-
-
-def _key(bench: Bench, machine: dict[str, Any]) -> str:
-    settings = {"bench": bench.model_dump(mode="json"), "machine": machine}
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:20]
+    own, usual, extra = (milliseconds(value) for value in (seconds, plain, seconds - plain))
+    return [_label(row), own, row["against"], usual, extra, f"{row['ratio']:.2f}"]

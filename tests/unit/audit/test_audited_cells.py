@@ -13,10 +13,10 @@ from veracausa.audit.discovery_views import mpc_views, train_mpc
 from veracausa.discovery.engines.centralized import CentralizedVFedCD
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.discovery.privacy.countermeasures import mixing
-from veracausa.experiments.discovery import audited
-from veracausa.experiments.discovery.cells import DiscoveryCell, discover
-from veracausa.experiments.discovery.protected import ProtectedModel
+from veracausa.experiments.discovery_cell import DiscoveryCell, discover
 from veracausa.experiments.experiment import load_experiment
+from veracausa.experiments.replicates import ProtectedModel
+from veracausa.experiments.table import AUDIT_SCORES
 
 
 def cell(**more: Any) -> DiscoveryCell:
@@ -40,7 +40,7 @@ def test_an_audited_fit_has_scores_of_its_attacks_beside_those_of_its_graph() ->
 def test_experiments_name_scores_that_their_rows_have(name: str, scale: str) -> None:
     experiment: Any = load_experiment(f"vfedcd/{name}", scale)
     asked = {attack.replace("-", "_") for row in experiment.methods.values() for attack in row.audit}
-    wanted = {column.removeprefix("together_") for column in experiment.columns} & set(audited.NAMES)
+    wanted = {column.removeprefix("together_") for column in experiment.columns} & set(AUDIT_SCORES)
     assert wanted - asked <= {"best_own", "random", "r2_own", "r2_features"}
     assert experiment.published
 

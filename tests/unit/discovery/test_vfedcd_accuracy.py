@@ -6,7 +6,7 @@ from statistics import fmean
 
 import pytest
 
-from veracausa.experiments.discovery.cells import DiscoveryCell, discover
+from veracausa.experiments.discovery_cell import DiscoveryCell, discover
 
 pytestmark = [pytest.mark.slow, pytest.mark.paper]
 

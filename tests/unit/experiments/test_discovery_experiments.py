@@ -15,14 +15,19 @@ from veracausa.discovery.methods import build
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.errors import InputError
-from veracausa.experiments.cells import Cells
-from veracausa.experiments.discovery.cells import EMPTY, DiscoveryCell, discover, tables_of
-from veracausa.experiments.discovery.experiment import DiscoveryExperiment
-from veracausa.experiments.discovery.graph_drawing import often_found
-from veracausa.experiments.discovery.local_encoders import LocalEncoders
-from veracausa.experiments.discovery.replicates import _split, side_by_side
-from veracausa.experiments.discovery.table import gather, score_of, shown
-from veracausa.experiments.experiment import SCALES, known_experiments, load_experiment, resolve
+from veracausa.experiments.cell import CellStore
+from veracausa.experiments.discovery_cell import DiscoveryCell, discover, tables_of
+from veracausa.experiments.discovery_experiment import DiscoveryReproduction, discovery_places, row_cells, value_of
+from veracausa.experiments.experiment import (
+    EMPTY,
+    SCALES,
+    DiscoveryExperiment,
+    known_experiments,
+    load_experiment,
+    resolve,
+)
+from veracausa.experiments.pictures import often_found
+from veracausa.experiments.replicates import LocalEncoders, _split, side_by_side
 from veracausa.experiments.reproduce import reproduce_all
 
 ITEMS = ("fig3", "fig4", "fig5", "fig6", "table1", "table2", "table3", "table4", "table5", "table6", "table7")
@@ -66,14 +71,14 @@ def test_all_tables_and_figures_of_the_paper_are_there():
 @pytest.mark.parametrize("name", NAMES)
 def test_an_experiment_asks_for_data_and_methods_that_exist(name: str, scale: str):
     experiment = load_experiment(name, scale)
-    for panel, row, cells in experiment.places():
-        assert experiment.rows_of(panel)[-1] == EMPTY
-        for each in cells:
+    for place in discovery_places(experiment):
+        assert experiment.rows_of(place.panel)[-1] == EMPTY
+        for each in place.cells.values():
             source = each.data["name"]
             assert scale != "smoke" or source == "synthetic"
             checked(causal_data.options(source), source, {**each.data, each.vary: each.graphs[0]} | {"name": source})
             if source == "synthetic" and scale != "smoke":
-                assert set(each.graphs) == set(range(200, 205)) or set(each.graphs) < set(range(200, 205)), row
+                assert set(each.graphs) == set(range(200, 205)) or set(each.graphs) < set(range(200, 205)), place.row
             if each.method in ("vfedcd", "local_encoders"):
                 VFedCD(**each.method_settings).settings()
             elif each.method != EMPTY:
@@ -90,7 +95,8 @@ def test_the_paper_is_beside_ours_where_the_data_are_its_own():
 
 def test_tables_share_cells():
     def keys(name: str) -> set[str]:
-        return {each.key for _, _, cells in load_experiment(name, "small").places() for each in cells}
+        places = discovery_places(load_experiment(name, "small"))
+        return {each.key for place in places for each in place.cells.values()}
 
     assert len(keys("vfedcd/table1") & keys("vfedcd/table2")) >= 10
     assert len(keys("vfedcd/table1") & keys("vfedcd/table5")) >= 10
@@ -115,19 +121,19 @@ def test_a_typo_is_one_sentence(change: dict, said: str):
 
 def test_a_fit_side_by_side_is_one_cell_and_any_other_a_cell_of_its_own():
     experiment = toy()
-    (ours,) = experiment.cells_of("toy", "ours")
+    (ours,) = row_cells(experiment, "toy", "ours")
     assert (ours.graphs, ours.seeds, ours.time_limit) == ((7, 8), (0, 1), None)
-    slow = experiment.cells_of("toy", "slow")
+    slow = row_cells(experiment, "toy", "slow")
     assert [(each.graphs, each.seeds, each.time_limit) for each in slow] == [((7,), (0,), 3), ((8,), (0,), 3)]
     federated = toy(
         methods={**TREE["methods"], "ours": {"label": "", "name": "vfedcd", "settings": {"engine": "federated"}}}
     )
-    assert len(federated.cells_of("toy", "ours")) == 4
+    assert len(row_cells(federated, "toy", "ours")) == 4
 
 
 def test_a_slow_method_may_have_fewer_graphs():
     methods = {**TREE["methods"], "slow": {**TREE["methods"]["slow"], "graphs": 1}}
-    assert [each.graphs for each in toy(methods=methods).cells_of("toy", "slow")] == [(7,)]
+    assert [each.graphs for each in row_cells(toy(methods=methods), "toy", "slow")] == [(7,)]
 
 
 def test_what_a_profile_or_a_default_fills_in_is_part_of_a_cell():
@@ -167,7 +173,7 @@ def test_tables_that_are_not_alike_are_fitted_one_by_one(monkeypatch: pytest.Mon
     quick = cell(epochs=1, refit_epochs=1)
     assert side_by_side(quick, [(table, 0) for table in tables_of(quick)]) is not None
     assert side_by_side(quick, [(table, 0) for table in with_a_constant(quick)]) is None
-    monkeypatch.setattr("veracausa.experiments.discovery.cells.tables_of", with_a_constant)
+    monkeypatch.setattr("veracausa.experiments.discovery_cell.tables_of", with_a_constant)
     found = discover(quick)
     assert [(run["graph"], run["seed"]) for run in found["runs"]] == [(7, 0), (7, 1), (8, 0), (8, 1)]
     assert found["notes"][-1] == "graph 8: 1 of its columns are constant and take no part"
@@ -200,24 +206,25 @@ def test_both_spreads_are_told_apart():
         {"graph": graph, "seed": seed, "seconds": 1.0, "scores": {"shd": value}}
         for graph, seed, value in ((7, 0, 4.0), (7, 1, 6.0), (8, 0, 10.0), (8, 1, 10.0))
     ]
-    score = score_of("shd", runs)
+    score = value_of("shd", runs)
     assert score.mean == 7.5
-    assert score.over_graphs == pytest.approx(np.std([5.0, 10.0], ddof=1))
-    assert score.over_seeds == pytest.approx(np.std([4.0, 6.0], ddof=1) / 2)
-    assert score_of("f1", runs).mean is None
+    assert score.over == pytest.approx((np.std([5.0, 10.0], ddof=1), np.std([4.0, 6.0], ddof=1) / 2))
+    assert value_of("f1", runs).mean is None
 
 
 def test_what_ran_out_of_time_is_shown_as_such_and_what_is_missing_is_counted(tmp_path: Path):
-    experiment, store = toy(), Cells(tmp_path)
-    first, second = experiment.cells_of("toy", "slow")
+    experiment, store = toy(), CellStore(tmp_path)
+    first, second = row_cells(experiment, "toy", "slow")
     run = {"graph": 7, "seed": 0, "seconds": 3.1, "limited": True, "scores": {"shd": 2.0, "f1": 0.5}, "edges": []}
     store.keep(first, {"runs": [run], "notes": [], "sortability": []})
-    (table,) = gather(experiment, store, {second.key: "it diverged"})
-    texts = shown(experiment, table)
-    assert texts["head"] == ["", "SHD", "F1", "paper", "processor seconds a fit", "fits"]
-    assert texts["body"][1] == ["NO-TEARS ‡", "2.0", "0.500", "0.3 ± 0.1", "3.1", "1 of 2"]
-    assert texts["body"][0] == ["VFedCD", "–", "–", "", "–", "0 of 4"]
-    assert table.lines[1].why_not == "it diverged"
+    found = DiscoveryReproduction.begin(experiment, tmp_path / "out")
+    found.gather(store, {second.key: "it diverged"})
+    (texts,) = found.texts
+    assert texts.head == ["", "SHD", "F1", "paper", "processor seconds a fit", "fits"]
+    assert texts.body[1] == ["NO-TEARS ‡", "2.0", "0.500", "0.3 ± 0.1", "3.1", "1 of 2"]
+    assert texts.body[0] == ["VFedCD", "–", "–", "", "–", "0 of 4"]
+    assert found.tables[0].lines[1].why_not == "it diverged"
+    assert "–: NO-TEARS: it diverged." in found.footnotes()
 
 
 def test_an_edge_in_both_directions_is_never_drawn():
@@ -253,8 +260,8 @@ def test_the_example_of_the_manual_runs_the_rows_it_names(tmp_path: Path):
     example = manual.partition("## Causal discovery")[2].partition("```toml\n")[2].partition("```")[0]
     (tmp_path / "mine.toml").write_text(example)
     experiment = load_experiment(str(tmp_path / "mine.toml"), "small")
-    assert {row for _, row, _ in experiment.places()} == {"vfedcd", "mine", "sortnregress", "empty"}
-    assert experiment.cells_of("d15", "mine")[0].method_settings == {"width": 20}
+    assert {place.row for place in discovery_places(experiment)} == {"vfedcd", "mine", "sortnregress", "empty"}
+    assert row_cells(experiment, "d15", "mine")[0].method_settings == {"width": 20}
 
 
 def test_a_setting_of_a_job_is_refused(tmp_path: Path):

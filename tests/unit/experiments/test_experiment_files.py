@@ -8,7 +8,8 @@ import pytest
 
 from veracausa.errors import InputError
 from veracausa.experiments.experiment import SCALES, deep_merge, known_experiments, load_experiment, resolve
-from veracausa.experiments.plan import points
+from veracausa.experiments.training_cell import TRAINING
+from veracausa.experiments.training_experiment import training_places
 
 FOLDER = Path(__file__).parents[3] / "experiments" / "causshield"
 NAMES = [
@@ -25,10 +26,10 @@ def test_all_fourteen_are_found_and_the_jobs_beside_them_are_not():
 @pytest.mark.parametrize("name", [*NAMES, "risk/invre", "risk/invre_digits"])
 def test_an_experiment_becomes_valid_jobs_and_attacks(name: str, scale: str):
     experiment = load_experiment(name, scale)
-    grid = list(points(experiment, experiment.show))
+    grid = list(training_places(experiment, experiment.show))
     assert grid or experiment.bench is not None
     for point in grid:
-        assert {cell.job.defense.name for cell in point.cells} == {point.training.job.defense.name}
+        assert {cell.job.defense.name for cell in point.cells.values()} == {point.cells[TRAINING].job.defense.name}
     for panel in experiment.show:
         assert any(point.panel == panel and point.row == "none" for point in grid)
 
@@ -36,23 +37,23 @@ def test_an_experiment_becomes_valid_jobs_and_attacks(name: str, scale: str):
 def test_smoke_needs_no_file_and_no_gpu():
     for name in [*NAMES, "risk/invre", "risk/invre_digits"]:
         experiment = load_experiment(name, "smoke")
-        for point in points(experiment, experiment.show):
-            for cell in point.cells:
+        for point in training_places(experiment, experiment.show):
+            for cell in point.cells.values():
                 assert (cell.job.data.name, cell.job.runtime.device) == ("digits", "cpu")
 
 
 def test_small_cifar10_has_twenty_thousand_pictures_and_ten_epochs():
     for name in ("causshield/table2", "causshield/fig1a", "causshield/fig10", "causshield/fig13"):
         experiment = load_experiment(name, "small")
-        for point in points(experiment, ["cifar10"]):
-            job = point.training.job
+        for point in training_places(experiment, ["cifar10"]):
+            job = point.cells[TRAINING].job
             assert (job.data.name, job.data.train, job.training.epochs) == ("cifar10", 20_000, 10)
 
 
 def test_figures_share_cells():
     def cells(name: str) -> set[str]:
         experiment = load_experiment(name, "small")
-        return {cell.key for point in points(experiment, ["cifar10"]) for cell in point.cells}
+        return {cell.key for point in training_places(experiment, ["cifar10"]) for cell in point.cells.values()}
 
     assert cells("causshield/table2") <= cells("causshield/fig1a")
     assert cells("causshield/fig8") <= cells("causshield/table2")
@@ -127,7 +128,7 @@ def test_the_example_of_the_manual_runs_the_rows_it_names(tmp_path: Path):
     (tmp_path / "mine.toml").write_text(example)
     for scale in SCALES:
         experiment = load_experiment(str(tmp_path / "mine.toml"), scale)
-        assert {point.row for point in points(experiment, experiment.show)} == {"none", "causshield", "mine"}
+        assert {point.row for point in training_places(experiment, experiment.show)} == {"none", "causshield", "mine"}
 
 
 def test_a_job_is_no_experiment(tmp_path: Path):

@@ -77,7 +77,7 @@ class DagmaMLP(CausalDiscovery):
         # Its constructors draw from torch's default generator and change torch's default type.
         before = torch.get_default_dtype()
         try:
-            with seeding.drawing_from(seeding.generator(self.seed, "dagma_mlp")):
+            with seeding.drawing_from(seeding.generator(self.seed, "dagma-mlp")):
                 network = package.DagmaMLP(dims=[data.values.shape[1], self.hidden, 1], bias=True, dtype=torch.double)
 
             class Timed(package.DagmaNonlinear):  # type: ignore[misc, name-defined]

@@ -35,7 +35,7 @@ class NoTearsMLP(CausalDiscovery):
 
         x = torch.from_numpy(data.values - data.values.mean(axis=0))
         d = x.shape[1]
-        network = Conditionals(d, [self.hidden], torch.sigmoid, seeding.generator(self.seed, "notears_mlp")).double()
+        network = Conditionals(d, [self.hidden], torch.sigmoid, seeding.generator(self.seed, "notears-mlp")).double()
         rest = [value for name, value in network.named_parameters() if name not in ("first", "log_variance")]
         block = network.first.numel()
         diagonal = np.broadcast_to(np.eye(d, dtype=bool)[:, :, None], network.first.shape).ravel()

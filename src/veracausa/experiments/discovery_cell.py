@@ -1,9 +1,10 @@
-"""A cell of an experiment on causal discovery: one method on one source of data, for some graphs and some seeds."""
+"""A cell of an experiment on causal discovery: one method on one source of data, for some graphs and some seeds.
+
+A method may be audited while it is fitted: then its parties attack what they see of each other.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,18 +13,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from veracausa.arrays import Mask
+from veracausa.events import Observer
+from veracausa.experiments.cell import Cell, CellStore
+from veracausa.experiments.experiment import EMPTY
+from veracausa.experiments.table import AUDIT_SCORES
 
+if TYPE_CHECKING:
     from veracausa.data.causal import CausalData
 
-EMPTY = "empty"
-"""The row of the graph without edges."""
+
 OURS = ("vfedcd", "local_encoders")
+SPELLED_BEFORE = {"notears_mlp": "notears-mlp", "dagma_mlp": "dagma-mlp"}
+"""Methods that had another name when the first cells were kept: a cell's key is made of the names of then."""
+KNOWN_ROWS = 15
+"""So many rows an attacker knows that works by known rows."""
 
 
 @dataclass(frozen=True)
-class DiscoveryCell:
+class DiscoveryCell(Cell):
     """What it finds depends on these settings, and on nothing else."""
 
     data: Mapping[str, Any]
@@ -36,14 +44,15 @@ class DiscoveryCell:
     seeds: tuple[int, ...]
     audit: tuple[str, ...] = ()
     """The attacks on what its parties open; none: it is only fitted."""
-    reading: None = None
-    training: None = None
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        names = ("data", "vary", "parties", "method", "time_limit", "graphs", "seeds")
+        names = ("data", "vary", "parties", "time_limit", "graphs", "seeds")
         own = {name: getattr(self, name) for name in names} | {"method_settings": self._resolved}
-        return {"discovery": own | ({"audit": self.audit} if self.audit else {})}
+        own["method"] = SPELLED_BEFORE.get(self.method, self.method)
+        if self.audit:
+            own["audit"] = tuple(name.replace("_", "-") for name in self.audit)
+        return {"discovery": own}
 
     @cached_property
     def _resolved(self) -> dict[str, Any]:
@@ -61,11 +70,6 @@ class DiscoveryCell:
         own = ("seed", "time_limit", "timer")
         return {name: value for name, value in chosen.items() if value is not None and name not in own}
 
-    @cached_property
-    def key(self) -> str:
-        written = json.dumps(self.settings, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(written.encode()).hexdigest()[:20]
-
     @property
     def together(self) -> bool:
         """Whether its fits are trained side by side, as replicates of one model."""
@@ -80,9 +84,12 @@ class DiscoveryCell:
         seeds = f"seed {self.seeds[0]}" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
         return f"{self.method} on {self.data['name']}{size}, {graphs}, {seeds}"
 
+    def run(self, store: CellStore, observer: Observer) -> None:
+        store.keep(self, discover(self))
+
 
 @dataclass(frozen=True)
-class Table:
+class GraphTable:
     """One graph's rows, its columns dealt to the parties."""
 
     number: int
@@ -98,10 +105,10 @@ class Table:
 
 
 @dataclass(frozen=True)
-class CellResult:
+class FitResult:
     """What one fit gave."""
 
-    adjacency: NDArray[np.bool_]
+    adjacency: Mask
     seconds: float
     """Of the processor: those that pass say more about who else uses the machine."""
     notes: tuple[str, ...] = ()
@@ -109,7 +116,7 @@ class CellResult:
     """Beside those of the graph."""
 
 
-def tables_of(cell: DiscoveryCell) -> list[Table]:
+def tables_of(cell: DiscoveryCell) -> list[GraphTable]:
     """The data of every graph of the cell."""
     from veracausa.data.causal import load_causal
     from veracausa.data.causal.parties import dealt
@@ -118,7 +125,7 @@ def tables_of(cell: DiscoveryCell) -> list[Table]:
     for number in cell.graphs:
         data, blocks = dealt(load_causal(**{**cell.data, cell.vary: number}), cell.parties, number)
         owners = {position: party for party, block in enumerate(blocks) for position in block}
-        tables.append(Table(number, data, tuple(owners[at] for at in range(len(data.names)))))
+        tables.append(GraphTable(number, data, tuple(owners[at] for at in range(len(data.names)))))
     return tables
 
 
@@ -129,9 +136,9 @@ def discover(cell: DiscoveryCell) -> dict[str, Any]:
     tables = tables_of(cell)
     fits = [(table, seed) for table in tables for seed in cell.seeds]
     if cell.method == EMPTY:
-        found = [CellResult(np.zeros((len(table.owners),) * 2, dtype=bool), 0.0) for table, _ in fits]
+        found = [FitResult(np.zeros((len(table.owners),) * 2, dtype=bool), 0.0) for table, _ in fits]
     else:
-        from veracausa.experiments.discovery.replicates import side_by_side
+        from veracausa.experiments.replicates import side_by_side
 
         found = (side_by_side(cell, fits) if cell.together else None) or [_fitted(cell, *fit) for fit in fits]
     return {
@@ -144,16 +151,13 @@ def discover(cell: DiscoveryCell) -> dict[str, Any]:
     }
 
 
-def _fitted(cell: DiscoveryCell, table: Table, seed: int) -> CellResult:
+def _fitted(cell: DiscoveryCell, table: GraphTable, seed: int) -> FitResult:
     import polars as pl
 
     from veracausa.discovery.methods import build
 
     if cell.audit:
-        from veracausa.experiments.discovery.audited import audited
-
         return audited(cell, table, seed)
-
     frame = pl.DataFrame(dict(zip(table.data.names, table.data.values.T, strict=True)))
     started = time.process_time()
     if cell.method == "vfedcd":
@@ -164,10 +168,39 @@ def _fitted(cell: DiscoveryCell, table: Table, seed: int) -> CellResult:
     else:
         how = {"seed": seed, "time_limit": cell.time_limit, "timer": "processor"}
         fitted = build(cell.method, **cell.method_settings, **how).fit(frame)
-    return CellResult(fitted.adjacency_matrix_, time.process_time() - started, _notes(table, fitted.notes_))
+    return FitResult(fitted.adjacency_matrix_, time.process_time() - started, _notes(table, fitted.notes_))
 
 
-def _notes(table: Table, notes: Sequence[str]) -> tuple[str, ...]:
+def audited(cell: DiscoveryCell, table: GraphTable, seed: int) -> FitResult:
+    """Fitted as the parties' programs, and attacked by the attacks that the cell names."""
+    from veracausa.audit.column_scores import declared, measured
+    from veracausa.audit.discovery import train
+    from veracausa.audit.discovery_views import all_but_one, single
+    from veracausa.discovery.methods.vfedcd.estimator import VFedCD
+
+    started = time.process_time()
+    method = VFedCD(**{"engine": "federated", **cell.method_settings}, seed=seed)
+    recording = train(method, table.data, table.parties)
+    seconds = time.process_time() - started
+    found = measured(single(recording, KNOWN_ROWS, seed), cell.audit, {})
+    scores = _audit_scores(found, "")
+    scores |= {"r2_own": found["linear_r2"]["own columns"], "r2_features": found["linear_r2"]["and all epochs"]}
+    if len(table.parties) > 2 and next(iter(recording.parties.values())).apart:
+        together = declared(cell.audit, "colluding")
+        scores |= _audit_scores(measured(all_but_one(recording, KNOWN_ROWS, seed), together, {}), "together_")
+    return FitResult(method.adjacency_matrix_, seconds, tuple(method.notes_), scores)
+
+
+def _audit_scores(found: dict[str, Any], prefix: str) -> dict[str, float]:
+    blind = {"best_own": "best own attribute", "random": "random guess"}
+    scores = {f"{prefix}{short}": found["blind"][name]["mean"] for short, name in blind.items()}
+    for name, reached in found["attacks"].items():
+        if reached is not None:
+            scores[f"{prefix}{name.replace('-', '_')}"] = reached["mean"]
+    return {name: value for name, value in scores.items() if name in AUDIT_SCORES}
+
+
+def _notes(table: GraphTable, notes: Sequence[str]) -> tuple[str, ...]:
     """What is to be said under a table of many graphs: of their columns only that some take no part."""
     columns = [note for note in notes if note.split(": ")[0] in table.data.names]
     idle = sum(": constant" in note for note in columns)
@@ -175,7 +208,7 @@ def _notes(table: Table, notes: Sequence[str]) -> tuple[str, ...]:
     return (*(note for note in notes if note not in columns), *said)
 
 
-def _record(cell: DiscoveryCell, table: Table, seed: int, found: CellResult) -> dict[str, Any]:
+def _record(cell: DiscoveryCell, table: GraphTable, seed: int, found: FitResult) -> dict[str, Any]:
     from veracausa.metrics.graphs import graph_scores
 
     truth, names = table.data.truth, table.data.names
@@ -192,7 +225,7 @@ def _record(cell: DiscoveryCell, table: Table, seed: int, found: CellResult) -> 
     }
 
 
-def _sortability(cell: DiscoveryCell, table: Table) -> dict[str, float]:
+def _sortability(cell: DiscoveryCell, table: GraphTable) -> dict[str, float]:
     from veracausa.data.causal import load_causal
     from veracausa.metrics.graphs import r2_sortability, var_sortability
 

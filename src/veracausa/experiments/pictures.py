@@ -1,52 +1,25 @@
-"""Pictures as the paper shows them: originals, and below them what an attack makes of each defense's payloads."""
+"""Drawings that are no charts: galleries of reconstructed pictures, and found graphs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 
-from veracausa.experiments.cells import Cells
-from veracausa.experiments.experiment import Experiment
-from veracausa.experiments.figures import Drawing
-from veracausa.experiments.plan import GridPoint
-from veracausa.experiments.table import ATTACKS
+from veracausa.experiments.figures import Drawing, title_of
 from veracausa.report.figures import Ink, plain
 
+Gallery = Mapping[str, Any]
+"""Arrays of one attack: `positions`, `truth`, `guess`, `blind`, `mse`, and `labels` where they are known."""
 MOST = 10
+OFTEN = 0.5
+"""An edge is drawn if more of the fits than this found it: so never both directions."""
 
 
-def galleries(experiment: Experiment, points: Sequence[GridPoint], cells: Cells) -> list[Drawing]:
-    """A gallery for each panel and each attack that kept pictures, of the first seed."""
-    found = []
-    for panel in dict.fromkeys(point.panel for point in points):
-        for attack in experiment.attacks_used:
-            kept: dict[str, Mapping[str, Any]] = {}
-            for point in points:
-                if point.panel == panel and point.seed == 0 and attack in point.readings:
-                    label = experiment.defenses[point.row].label
-                    if point.at is not None and experiment.axis is not None:
-                        label = f"{label}, {experiment.axis.label} {point.at:g}"
-                    if (pictures := _load(cells, point, attack)) is not None:
-                        kept[label] = pictures
-            if kept:
-                title = f"{ATTACKS.get(attack, attack)}, {experiment.label_of(panel)}"
-                found.append(_drawing(title, kept))
-    return found
-
-
-def _load(cells: Cells, point: GridPoint, attack: str) -> Mapping[str, Any] | None:
-    path = cells.pictures(point.readings[attack])
-    if not path.is_file():
-        return None
-    from safetensors.numpy import load_file
-
-    found: Mapping[str, Any] = load_file(path)
-    return found if found["truth"].shape[1] in (1, 3) else None
-
-
-def _drawing(title: str, kept: Mapping[str, Mapping[str, Any]]) -> Drawing:
+def gallery_drawing(title: str, kept: Mapping[str, Gallery]) -> Drawing:
+    """Originals, below them what an attack made of each row's payloads, and last the best guess without any."""
     first = next(iter(kept.values()))
     positions = _chosen(first)
     rows = [("original", _row(first, "truth", positions), "")]
@@ -61,7 +34,7 @@ def _drawing(title: str, kept: Mapping[str, Mapping[str, Any]]) -> Drawing:
 
     def draw(axes: Axes, ink: Ink) -> None:
         axes.imshow(sheet, interpolation="nearest", aspect="equal")
-        axes.set_title(plain(title), loc="left", fontsize=10, color=ink.text, fontweight="bold")
+        title_of(axes, ink, title)
         axes.set_yticks(middles, [plain(label) for label, _, _ in rows])
         axes.set_xticks([])
         axes.tick_params(colors=ink.text, labelsize=8.5, length=0)
@@ -84,7 +57,7 @@ def _drawing(title: str, kept: Mapping[str, Mapping[str, Any]]) -> Drawing:
     return Drawing(title, (width + 2.6, 0.5 + width * sheet.shape[0] / sheet.shape[1]), draw)
 
 
-def _chosen(pictures: Mapping[str, Any]) -> list[int]:
+def _chosen(pictures: Gallery) -> list[int]:
     """One picture of every class, as far as there are; the first ones where classes are not known."""
     positions = [int(position) for position in pictures["positions"]]
     if "labels" not in pictures:
@@ -95,22 +68,18 @@ def _chosen(pictures: Mapping[str, Any]) -> list[int]:
     return [by_class[label] for label in sorted(by_class)][:MOST]
 
 
-def _at(pictures: Mapping[str, Any], name: str, positions: Sequence[int]) -> Any:
+def _at(pictures: Gallery, name: str, positions: Sequence[int]) -> Any:
     places = {int(position): place for place, position in enumerate(pictures["positions"])}
     return pictures[name][[places[position] for position in positions]]
 
 
-def _row(pictures: Mapping[str, Any], name: str, positions: Sequence[int]) -> Any:
-    import numpy as np
-
+def _row(pictures: Gallery, name: str, positions: Sequence[int]) -> Any:
     found = _at(pictures, name, positions).transpose(0, 2, 3, 1)
     return found if found.shape[-1] == 3 else np.repeat(found, 3, axis=-1)
 
 
 def _sheet(rows: Sequence[Any]) -> tuple[Any, list[float]]:
     """All rows as one picture with see-through gaps, and the middle of each row."""
-    import numpy as np
-
     count, height, width, _ = rows[0].shape
     gap = max(1, height // 10)
     sheet = np.zeros((len(rows) * (height + gap) - gap, count * (width + gap) - gap, 4), dtype=np.uint8)
@@ -123,3 +92,46 @@ def _sheet(rows: Sequence[Any]) -> tuple[Any, list[float]]:
             sheet[top : top + height, left : left + width, :3] = picture
             sheet[top : top + height, left : left + width, 3] = 255
     return sheet, middles
+
+
+def often_found(runs: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], float]:
+    """The edges and the share of fits that found each, for those in more than half of them."""
+    counts: dict[tuple[str, str], int] = {}
+    for run in runs:
+        for cause, effect in run["edges"]:
+            counts[cause, effect] = counts.get((cause, effect), 0) + 1
+    return {edge: count / len(runs) for edge, count in counts.items() if count > OFTEN * len(runs)}
+
+
+def graph_drawing(title: str, names: Sequence[str], edges: Mapping[tuple[str, str], float], centre: str) -> Drawing:
+    """The graph with the column that matters in the middle; edges at it are coloured."""
+    around = [name for name in names if name != centre]
+    turns = 2 * np.pi * np.arange(len(around)) / max(1, len(around)) + np.pi / 2
+    places = {name: (float(np.cos(turn)), float(np.sin(turn))) for name, turn in zip(around, turns, strict=True)}
+    places[centre] = (0.0, 0.0)
+
+    def draw(axes: Axes, ink: Ink) -> None:
+        axes.set_axis_off()
+        title_of(axes, ink, title)
+        for name, place in places.items():
+            framed = {"boxstyle": "round,pad=0.3", "facecolor": "none", "edgecolor": "none"}
+            weight = "bold" if name == centre else "normal"
+            axes.text(
+                *place, plain(name), ha="center", va="center", fontsize=8, color=ink.text, weight=weight, bbox=framed
+            )
+        for (cause, effect), share in edges.items():
+            matters = centre in (cause, effect)
+            arrow = {
+                "arrowstyle": "-|>",
+                "color": ink.series[0] if matters else ink.rule,
+                "linewidth": 0.4 + 1.6 * share,
+                "shrinkA": 20,
+                "shrinkB": 20,
+                "connectionstyle": f"arc3,rad={0.06 if matters else 0.25}",  # around the middle
+                "zorder": 2 if matters else 1,
+            }
+            axes.annotate("", places[effect], places[cause], arrowprops=arrow)
+        axes.set_xlim(-1.35, 1.35)
+        axes.set_ylim(-1.15, 1.15)
+
+    return Drawing(title, (6.2, 5.0), draw)

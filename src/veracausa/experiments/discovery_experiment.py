@@ -1,0 +1,220 @@
+"""Experiments on causal discovery: their grid, means and spreads of what their cells found, edges, footnotes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Any
+
+from veracausa.errors import InputError
+from veracausa.experiments.cell import CellStore
+from veracausa.experiments.discovery_cell import OURS, DiscoveryCell
+from veracausa.experiments.experiment import EMPTY, DiscoveryExperiment
+from veracausa.experiments.figures import Drawing, drawings_of
+from veracausa.experiments.grid import Place, Reproduction
+from veracausa.experiments.pictures import graph_drawing, often_found
+from veracausa.experiments.table import LIMITED, SECONDS, Fits, Line, PanelTable, TextTable, Value
+
+if TYPE_CHECKING:
+    pass
+
+
+FitRecord = Mapping[str, Any]
+"""One fit, as a cell keeps it: `graph`, `seed`, `seconds`, `limited`, `scores`, `edges`."""
+
+
+@dataclass
+class DiscoveryReproduction(Reproduction):
+    """An experiment on causal discovery."""
+
+    experiment: DiscoveryExperiment
+    runs: dict[str, dict[str, list[FitRecord]]] = field(default_factory=dict)
+    """Panel -> row -> its fits."""
+    columns: dict[str, list[str]] = field(default_factory=dict)
+    """Panel -> the columns of its data."""
+
+    @classmethod
+    def begin(cls, experiment: DiscoveryExperiment, out: Path, overrides: Sequence[str] = ()) -> DiscoveryReproduction:
+        if overrides:
+            raise InputError(
+                f"{experiment.name}: --set lays settings over a job, and this has none; "
+                "write a file that extends it and change its methods"
+            )
+        return cls(experiment, out, list(discovery_places(experiment)))
+
+    def gather(self, store: CellStore, why_not: Mapping[str, str]) -> None:
+        self.tables = [self._panel(panel, store, why_not) for panel in self.experiment.show]
+
+    def _panel(self, panel: str, store: CellStore, why_not: Mapping[str, str]) -> PanelTable:
+        experiment, source = self.experiment, self.experiment.panels[panel]
+        table = PanelTable(panel, experiment.label_of(panel), experiment.substituted(panel), across=source.axis)
+        self.runs[panel] = {}
+        for row in experiment.rows_of(panel):
+            cells = row_cells(experiment, panel, row)
+            results = [result for cell in cells if (result := cell.result(store))]
+            runs = self.runs[panel][row] = [run for result in results for run in result["runs"]]
+            wanted = sum(len(cell.graphs) * len(cell.seeds) for cell in cells)
+            reason = next((why_not[cell.key] for cell in cells if cell.key in why_not), "")
+            values = {
+                column: value_of(column, runs, experiment.published_at(panel, row, column))
+                for column in dict.fromkeys([*experiment.columns, SECONDS])
+            }
+            fits, method = Fits(len(runs), wanted, sum(run["limited"] for run in runs)), experiment.methods[row]
+            table.lines.append(Line(row, method.label, method.at, values, fits, reason))
+            for result in results:
+                table.notes += [note for note in result["notes"] if note not in table.notes]
+            if row == EMPTY and results:
+                table.remark = _sortability(results[0]["sortability"])
+                self.columns[panel] = results[0]["columns"]
+                # What a generator did is in its settings, and the notes are those of one graph.
+                if source.data["name"] != "synthetic" and len(source.graphs or experiment.graphs) == 1:
+                    table.notes = [*results[0]["data_notes"], *table.notes]
+        return table
+
+    @property
+    def keys(self) -> list[dict[str, Any]]:
+        return [
+            {"panel": place.panel, "row": place.row, "cells": [cell.key for cell in place.cells.values()]}
+            for place in self.places
+        ]
+
+    @property
+    def texts(self) -> list[TextTable]:
+        """The tables, and where no truth is known the edges at the column that matters."""
+        edges = (self._edges(panel) for panel in self.experiment.show)
+        return [*super().texts, *(table for table in edges if table is not None)]
+
+    def _edges(self, panel: str) -> TextTable | None:
+        """How often each method found the edges at the column that matters, and whether the paper names them."""
+        experiment, found = self.experiment, self.runs[panel]
+        effect, named = experiment.panels[panel].effect, experiment.published_edges.get(panel, ())
+        rows = [row for row in found if row != EMPTY and found[row]]
+        counts: dict[tuple[str, str], dict[str, int]] = {edge: {} for edge in named}
+        for row in rows:
+            for run in found[row]:
+                for cause, end in run["edges"]:
+                    if effect in (cause, end):
+                        of_edge = counts.setdefault((cause, end), {})
+                        of_edge[row] = of_edge.get(row, 0) + 1
+        if not effect or not counts:
+            return None
+        body = [
+            [
+                f"{cause} → {end}",
+                "yes" if (cause, end) in named else "",
+                *(f"{counts[cause, end].get(row, 0)} of {len(found[row])}" for row in rows),
+            ]
+            for cause, end in sorted(counts, key=lambda edge: (-sum(counts[edge].values()), edge))
+        ]
+        head = ["edge", "in the paper", *(experiment.methods[row].label for row in rows)]
+        return TextTable(f"{experiment.label_of(panel)}: edges at {effect}", head, body)
+
+    def footnotes(self) -> list[str]:
+        experiment, tables = self.experiment, self.tables
+        sources = [experiment.panels[panel] for panel in experiment.show]
+        graphs = sorted({graph for source in sources for graph in source.graphs or experiment.graphs})
+        seeds = ", ".join(map(str, experiment.seeds))
+        notes = [
+            "Mean over all fits ± spread over graphs / spread over seeds on one graph.",
+            f"Graphs {', '.join(map(str, graphs))}; seeds {seeds}, of a method that draws nothing only the first.",
+            "Seconds are those of the processor for one fit. VFedCD in one place trains all graphs and seeds of a "
+            "panel side by side, and what that took is shared out.",
+        ]
+        if "shd" in experiment.columns:
+            notes.append(
+                "SHD counts a reversed edge once; less is better. What is not below the empty graph has found nothing."
+            )
+        lines = [line for table in tables for line in table.lines]
+        if limited := dict.fromkeys(line.label for line in lines if line.fits and line.fits.limited):
+            notes.append(
+                f"{LIMITED}: stopped by the time limit of {experiment.time_limit:g} s a fit, with what it had then: "
+                f"{', '.join(limited)}."
+            )
+        notes += list(experiment.footnotes)
+        for table in tables:
+            notes += [f"{table.label}: {note}." for note in table.notes]
+        missing = dict.fromkeys(f"{line.label}: {line.why_not}" for line in lines if line.why_not)
+        return [*notes, *(f"–: {reason}." for reason in missing)]
+
+    def drawings(self, store: CellStore) -> list[Drawing]:
+        """Charts of the methods that have fits, their whiskers the spread over graphs, and the graphs they found."""
+        fitted = [
+            PanelTable(
+                table.name,
+                table.label,
+                table.substitute,
+                [line for line in table.lines if line.fits and line.fits.finished],
+                across=table.across,
+            )
+            for table in self.tables
+        ]
+        drawings = drawings_of(self.experiment.figures, fitted)
+        if not any(figure.kind == "graph" for figure in self.experiment.figures):
+            return drawings
+        for table in fitted:
+            effect = self.experiment.panels[table.name].effect
+            for line in table.lines:
+                if line.row != EMPTY and (columns := self.columns.get(table.name)):
+                    edges = often_found(self.runs[table.name][line.row])
+                    drawings.append(graph_drawing(f"{line.label}, {table.label}", columns, edges, effect))
+        return drawings
+
+
+def value_of(column: str, runs: Sequence[FitRecord], published: tuple[float, float | None] | None = None) -> Value:
+    """The mean over fits; the spread of the graphs' means; the mean of the seeds' spreads on one graph."""
+    by_graph: dict[int, list[float]] = {}
+    for run in runs:
+        value = run[SECONDS] if column == SECONDS else run["scores"].get(column)
+        if value is not None:
+            by_graph.setdefault(run["graph"], []).append(float(value))
+    if not by_graph:
+        return Value(None, published=published)
+    means = [fmean(values) for values in by_graph.values()]
+    spreads = [stdev(values) for values in by_graph.values() if len(values) > 1]
+    return Value(
+        fmean(value for values in by_graph.values() for value in values),
+        (stdev(means) if len(means) > 1 else None, fmean(spreads) if spreads else None),
+        published=published,
+    )
+
+
+def _sortability(found: Sequence[Mapping[str, float]]) -> str:
+    known = [each for each in found if each]
+    if not known:
+        return ""
+    mean = {name: fmean(each[name] for each in known) for name in known[0]}
+    variance = f"{mean['variance']:.2f} by variance"
+    if "raw variance" in mean:
+        variance = f"{mean['raw variance']:.2f} by variance as generated, {mean['variance']:.2f} standardised"
+    return (
+        f"Sortability of the data, mean over graphs: {variance}, {mean['r2']:.2f} by R². At 0.5 such an order says "
+        "nothing about causes; of standardised columns only chance is left in it."
+    )
+
+
+"""Methods that had another name when the first cells were kept: a cell's key is made of the names of then."""
+"""So many rows an attacker knows that works by known rows."""
+
+
+def row_cells(experiment: DiscoveryExperiment, panel: str, row: str) -> list[DiscoveryCell]:
+    """A row's cells: all graphs and seeds at once where they are trained side by side, else one of each."""
+    source, method = experiment.panels[panel], experiment.methods[row]
+    graphs = (source.graphs or experiment.graphs)[: method.graphs]
+    seeds = experiment.seeds[:1] if method.name == EMPTY else experiment.seeds[: method.seeds]
+    data = {**source.data, **experiment.always}
+    limit = None if method.name in (*OURS, EMPTY) else experiment.time_limit
+    common = (data, source.vary, source.parties, method.name, method.settings, limit)
+    whole = DiscoveryCell(*common, graphs, seeds, method.audit)
+    if whole.together:
+        return [whole]
+    return [DiscoveryCell(*common, (graph,), (seed,), method.audit) for graph in graphs for seed in seeds]
+
+
+def discovery_places(experiment: DiscoveryExperiment) -> Iterator[Place]:
+    """One place a row: its cells differ in their graphs and seeds."""
+    for panel in experiment.show:
+        for row in experiment.rows_of(panel):
+            cells = {cell.about: cell for cell in row_cells(experiment, panel, row)}
+            yield Place(panel, row, experiment.methods[row].at, experiment.seeds[0], cells)

@@ -1,0 +1,132 @@
+"""VFedCD on many graphs and with many seeds at once: replicates of one model are trained side by side.
+
+Two models stand here for comparison only: parties that encode their own columns, and features that are protected.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veracausa.arrays import Array, Mask
+from veracausa.data.causal.columns import prepare
+from veracausa.discovery.engines.centralized import CentralizedVFedCD, Searches
+from veracausa.discovery.graphs import greedy_cut
+from veracausa.discovery.methods.vfedcd.estimator import VFedCD
+from veracausa.discovery.methods.vfedcd.settings import Settings
+from veracausa.discovery.privacy.countermeasures import mixing
+from veracausa.experiments.discovery_cell import DiscoveryCell, FitResult, GraphTable
+from veracausa.seeding import derive
+
+
+def side_by_side(cell: DiscoveryCell, fits: Sequence[tuple[GraphTable, int]]) -> list[FitResult] | None:
+    """A graph for every table and seed; the seconds are those of all, shared out.
+
+    None where tables are not alike: in rows, in which columns have two values, or because a column is constant.
+    """
+    started = time.process_time()
+    settings = VFedCD(**cell.method_settings).settings()
+    ready = [_split(settings, table, seed) for table, seed in fits]
+    first, _, binary = ready[0]
+    if any(rows.shape != first.shape or not np.array_equal(flags, binary) for rows, _, flags in ready):
+        return None
+    if first.shape[1] < len(fits[0][0].owners):
+        return None
+    rng = np.random.default_rng(derive(cell.seeds[0], "discovery", "replicates", *cell.graphs, *cell.seeds))
+    d, count = len(binary), len(fits)
+    owners = np.stack([table.owners for table, _ in fits])
+
+    def make(one: Settings) -> CentralizedVFedCD:
+        if cell.method == "local_encoders":
+            return LocalEncoders(one, owners, rng)
+        if one.bottleneck or one.row_noise:
+            return ProtectedModel(one, owners, rng, binary)
+        return CentralizedVFedCD(one, d, rng, binary=binary, replicates=count)
+
+    fit = Searches(settings, make).fit(
+        np.stack([train for train, _, _ in ready]), np.stack([kept for _, kept, _ in ready])
+    )
+    seconds = (time.process_time() - started) / count
+    results = zip(fit.strengths, fit.allowed, fit.thresholds, strict=True)
+    return [
+        FitResult(greedy_cut(np.where(allowed, strengths, 0.0), threshold), seconds)
+        for strengths, allowed, threshold in results
+    ]
+
+
+def _split(settings: Settings, table: GraphTable, seed: int) -> tuple[Array, Array, Mask]:
+    """Rows to train on and rows kept apart, as a single fit with this seed has them, and which columns are binary."""
+    values = table.data.values
+    order = np.random.default_rng(derive(seed, "discovery", "kept apart")).permutation(len(values))
+    train = len(values) - round(settings.held_out * len(values))
+    ready = prepare(values[order], table.data.names, train_rows=train, missing="median")
+    binary = np.array(ready.binary) & settings.bernoulli & (settings.likelihood != "mse")
+    fitted = ready.values.copy()
+    low, high = fitted.min(axis=0), fitted.max(axis=0)
+    fitted[:, binary] = (fitted > (low + high) / 2)[:, binary]
+    return fitted[:train], fitted[train:], binary
+
+
+class LocalEncoders(CentralizedVFedCD):
+    """Each party has hidden units of its own for every target, which see its own columns only (the paper's dEsD).
+
+    With `depth = 0` their outputs are only added up; with more, decoders mix them.
+    """
+
+    def __init__(self, settings: Settings, owners: NDArray[np.int_], rng: np.random.Generator) -> None:
+        replicates, d = owners.shape
+        parties = int(owners.max()) + 1
+        wide = settings.model_copy(update={"width": parties * settings.width})
+        super().__init__(wide, d, rng, replicates=replicates)
+        of_unit = np.repeat(np.arange(parties), settings.width)
+        self.sees = (owners[:, :, None, None] == of_unit).astype(float)
+        """(R, d, 1, units): whether a unit sees a source."""
+        # A party's units are a part of all: without this they would begin smaller than those of a shared encoder.
+        self.weights *= self.sees * np.sqrt(parties)
+
+    def _step(self, x: Array) -> Array:
+        losses = super()._step(x)
+        self.weights *= self.sees
+        return losses
+
+
+class ProtectedModel(CentralizedVFedCD):
+    """`owners` (R, d) number the party of each attribute: weights between parties pass the bottleneck, and every target
+    has noise on its features, because each has a foreign source."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        owners: NDArray[np.int_],
+        rng: np.random.Generator,
+        binary: Mask | None = None,
+    ) -> None:
+        super().__init__(settings, owners.shape[1], rng, binary=binary, replicates=len(owners))
+        self.across = owners[:, :, None] != owners[:, None, :]
+        self.noise = settings.row_noise or 0.0
+        self.mixed: Array | None = None
+        if settings.bottleneck is not None:
+            rows = mixing(settings.bottleneck, settings.width)
+            self.mixed = rows.T @ rows
+        self._narrow()
+
+    def features(self, x: Array, weights: Array | None = None) -> Array:
+        """(R, d, n, h), as the parties would open and spread them."""
+        opened = super().features(x, weights)
+        if not self.noise:
+            return opened
+        drawn = self.noise * self.rng.standard_normal(opened.shape)
+        return opened + (drawn if self.mixed is None else drawn @ self.mixed)
+
+    def _step(self, x: Array) -> Array:
+        losses = super()._step(x)
+        self._narrow()
+        return losses
+
+    def _narrow(self) -> None:
+        """A step on V of W = V·M is a step on W that stays in the rows of M: the same as to project it."""
+        if self.mixed is not None:
+            self.weights = np.where(self.across[..., None], self.weights @ self.mixed, self.weights)

@@ -1,0 +1,114 @@
+"""A cell that trains a job, and what a table needs of the training."""
+
+from __future__ import annotations
+
+import gc
+import json
+import shutil
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from veracausa.audit.settings import SNAPSHOTS
+from veracausa.config import Job
+from veracausa.errors import InputError
+from veracausa.events import Observer
+from veracausa.experiments.cell import Cell, CellStore
+from veracausa.runs.folder import Run
+from veracausa.runs.record import invre, number
+
+TRAINING = "training"
+"""The name of a place's training among its cells; every other cell is an attack by its own name."""
+
+
+@dataclass(frozen=True)
+class TrainingCell(Cell):
+    """One training."""
+
+    job: Job
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        return {"job": job_settings(self.job), "reading": None}
+
+    @property
+    def about(self) -> str:
+        return about_job(f"trained {self.job.defense.name}", self.job)
+
+    @property
+    def fatal(self) -> tuple[type[Exception], ...]:
+        """Undefended, wrong input is not the defense's fault: data that are missing, a model that does not fit."""
+        return (InputError,) if self.job.defense.name == "none" else ()
+
+    def run(self, store: CellStore, observer: Observer) -> None:
+        from veracausa.training.train import train
+
+        free_memory(self.job)
+        path = store.work(self)
+        begun = (path / "config.toml").is_file()
+        if not begun:
+            shutil.rmtree(path, ignore_errors=True)
+        # The snapshots change nothing that a training finds, so they are no part of what it is known by.
+        moments = tuple(sorted({*self.job.checkpoints.moments, *SNAPSHOTS}))
+        kept = self.job.checkpoints.model_copy(update={"moments": moments})
+        run = train(self.job.model_copy(update={"checkpoints": kept}), path, resume=begun, observer=observer)
+        for folder in path.glob("parties/*/checkpoints"):
+            shutil.rmtree(folder)  # the trained models stay; the way there takes most of the room
+        store.keep(self, training_result(run))
+
+    def trained(self, store: CellStore) -> Run | None:
+        """The finished training; None where it is not there, or not any more."""
+        path = store.work(self)
+        if not (path / "config.toml").is_file():
+            return None
+        run = Run(path)
+        models = [path / "parties" / name / "model.safetensors" for name in run.job.parties.passive]
+        there = run.status.get("state") == "done" and run.summary and all(model.is_file() for model in models)
+        return run if there else None
+
+
+def job_settings(job: Job) -> dict[str, Any]:
+    """What a cell of this job is known by: all of it but its name."""
+    settings = job.model_dump(mode="json")
+    settings.pop("name")
+    return settings
+
+
+def about_job(what: str, job: Job) -> str:
+    """What is done with which job, in a line of progress."""
+    return f"{what}, {job.data.name}, cut {job.model.cut}, seed {job.seed}"
+
+
+def free_memory(job: Job) -> None:
+    """Give back what the cell before held: many follow each other in one process."""
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    if job.runtime.compile:
+        torch._dynamo.reset()  # it compiles one function for so many objects only, then silently stops
+
+
+def training_result(run: Run) -> dict[str, Any]:
+    """What a table needs of a training: scores, the risk meter's InvRE, the curves, notes on the data."""
+    summary = run.summary
+    found: dict[str, Any] = {}
+    test = summary.get("test") or summary.get("validation") or {}
+    for score in ("accuracy", "loss"):
+        if number(test.get(score)) is not None:
+            found[score] = {"mean": test[score]}
+    risks = [party.get("risk") or {} for party in summary.get("parties", {}).values()]
+    if known := [value for risk in risks if (value := invre(risk)) is not None]:
+        found["invre"] = {"mean": max(known), "exact": 1.0}
+    reasons = [str(risk["unavailable"]).rstrip(".") for risk in risks if "unavailable" in risk]
+    epochs = [record for record in run.metrics if record.get("event") == "epoch"]
+    curves = [{"epoch": record.get("epoch"), **(record.get("test") or {})} for record in epochs if record.get("test")]
+    return {
+        "scores": found,
+        "unavailable": {"invre": f"InvRE: {reasons[0]}"} if reasons else {},
+        "curves": curves,
+        "seconds": summary.get("seconds"),
+        "notes": summary.get("notes", []),
+        "environment": json.loads((run.path / "environment.json").read_text(encoding="utf-8")),
+    }
