@@ -1,4 +1,4 @@
-"""Whether a job can run at all, without running it."""
+"""What runs with what: every defense, attack and surrogate is tried on synthetic rows."""
 
 from __future__ import annotations
 
@@ -29,20 +29,10 @@ from veracausa.testing.synthetic import BATCH, CLASSES, KINDS, SHAPES, Kind, toy
 from veracausa.training.split.active import ActiveParty
 from veracausa.training.split.passive import PassiveParty
 from veracausa.training.split.program import Schema, make_party
+from veracausa.training.train import why_not
 from veracausa.wire.launch import Launch
 from veracausa.wire.ledger import Ledger
 from veracausa.wire.link import Link
-
-
-def why_not(job: Job, dataset: VerticalDataset) -> str:
-    """Why this job cannot run on this data; empty if it can. Builds every party's model once, trains nothing."""
-    from veracausa.training.train import check_models
-
-    try:
-        check_models(job, dataset)
-    except InputError as error:
-        return str(error)
-    return ""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from veracausa.experiments.frontier.pareto import Trial
 from veracausa.experiments.frontier.plan import Setting, rounds_of, settings_of
 from veracausa.experiments.frontier.trial import Attackers, Planned, TrialResult, plan_trial
 from veracausa.metrics.advantage import is_unbalanced
-from veracausa.testing.compatibility import why_not
+from veracausa.training.train import why_not
 
 UNDEFENDED = "none"
 STANDARD = Attackers()
