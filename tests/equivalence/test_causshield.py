@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from trained_steps import image_data, job_for, table_data, train_all
+from trainings import image_data, job_for, table_data, train_all
 
 import veracausa
 from veracausa.config import load_job
@@ -19,7 +19,7 @@ from veracausa.runs.store import same
 MODELS = {
     "convnet": {"name": "convnet", "cut": 6},
     "resnet": {"name": "resnet18", "cut": 6, "width": 4},
-    "own": {"name": "trained_steps:own_network", "cut": 4},
+    "own": {"name": "trainings:own_network", "cut": 4},
 }
 TABLE = {"name": "mlp", "cut": 2, "hidden": [8, 8]}
 QUICK = {"name": "causshield", "profile": "paper", "iterations": 2, "surrogate": {"name": "permuted_ab"}}

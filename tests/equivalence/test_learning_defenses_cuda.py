@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from trained_steps import TrainedSteps, image_data, job_for
+from trainings import TrainedSteps, image_data, job_for
 
 from veracausa.config import load_job
 from veracausa.runs.store import deserialize_state, flatten

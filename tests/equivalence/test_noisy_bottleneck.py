@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from trained_steps import image_data, job_for, table_data, train_all
+from trainings import image_data, job_for, table_data, train_all
 
 import veracausa
 from veracausa.audit.victim import Victim

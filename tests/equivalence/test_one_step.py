@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from trained_steps import image_data, job_for, table_data, train_all
+from trainings import image_data, job_for, table_data, train_all
 
 from veracausa.config import Job
 from veracausa.data.vertical import VerticalDataset
@@ -17,7 +17,7 @@ MODELS = {
     "convnet deep": {"name": "convnet", "cut": 8},
     "resnet18": {"name": "resnet18", "cut": 6, "width": 8},
     "resnet34": {"name": "resnet34", "cut": 10, "width": 4},
-    "own": {"name": "trained_steps:own_network", "cut": 4},
+    "own": {"name": "trainings:own_network", "cut": 4},
 }
 # Each side does the same float32 arithmetic in the same order; what is left is the order of a few sums.
 TOLERANCE = 1e-6

@@ -19,7 +19,7 @@ from veracausa.errors import InputError, RunError
 from veracausa.runs import store as store_module
 from veracausa.runs.store import Store, common_step, deserialize_state, same
 
-OWN = "trained_steps:own_network"
+OWN = "trainings:own_network"
 TREE = {
     "name": "torn",
     "seed": 3,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+import toys
 from torch import Tensor
 
-import toy_federation as toys
 from veracausa import seeding
 from veracausa.attacks import networks as discriminators
 from veracausa.attacks.base import Grant

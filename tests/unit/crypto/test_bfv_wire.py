@@ -13,11 +13,11 @@ from veracausa.errors import WireError
 pytest.importorskip("seal")
 
 from fuzz_ciphertexts import fuzz, signed
-from tossed import OWNER, PEER, tossed_pair
 from veracausa.crypto.backends.base import Bytes
 from veracausa.crypto.backends.bfv.ciphertexts import BYTES, HEAD, TAG, packed_size
 from veracausa.crypto.backends.bfv.parameters import ALL, DEGREE, PRIMES, SENT
 from veracausa.crypto.backends.bfv.sampling import SEED
+from veracausa.testing.synthetic import OWNER, PEER, tossed_pair
 
 DRAWS = SecureDraws()
 SIZES, COLUMNS, WIDTH = [3], 1, 4
