@@ -176,8 +176,22 @@ def test_pages_name_what_exists(page: Path) -> None:
         assert _exists(dotted.lstrip(".")), f"no module or name veracausa{dotted}"
 
 
+def _groups() -> set[str]:
+    """The entry-point groups that registries name."""
+    calls = (node for path in SOURCES for node in ast.walk(tree(path)) if isinstance(node, ast.Call))
+    made = (call for call in calls if isinstance(call.func, ast.Name) and call.func.id.endswith("Registry"))
+    return {
+        str(call.args[1].value).removeprefix("veracausa.") for call in made if isinstance(call.args[1], ast.Constant)
+    }
+
+
+GROUPS = _groups()
+
+
 def _exists(dotted: str) -> bool:
     """A module, an entry-point group, or a name that a module defines or exports."""
+    if dotted in GROUPS:
+        return True
     parts = dotted.split(".")
     for count in range(len(parts), -1, -1):
         if (module := ".".join(parts[:count])) in MODULES:
@@ -195,3 +209,9 @@ def _names(module: str) -> set[str]:
         elif isinstance(node, ast.Import | ast.ImportFrom):
             found |= {alias.asname or alias.name for alias in node.names}
     return found
+
+
+def test_the_glossary_has_each_term_once_in_order() -> None:
+    terms = re.findall(r"^\*\*(.+?)\*\*: ", (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(terms) > 50
+    assert [term.lower() for term in terms] == sorted({term.lower() for term in terms})
