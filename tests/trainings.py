@@ -116,10 +116,15 @@ def own_network(shape: tuple[int, ...], outputs: int) -> torch.nn.Module:
 
 
 def assert_resumes(defense: dict[str, Any], folder: Path, step: int = 2) -> None:
-    """Train with the defense, forget all after `step`, resume, and compare models and metrics bit for bit."""
+    """Train with the defense, and see that the run resumes after `step`."""
     job = {**JOB, "defense": defense}
     whole = veracausa.train(job, out=folder / "whole")
-    broken = folder / "broken"
+    assert any(line["event"] == "defense" for line in whole.metrics)
+    assert_resumed(whole, job, folder / "broken", step)
+
+
+def assert_resumed(whole: veracausa.Run, job: dict[str, Any], broken: Path, step: int) -> None:
+    """A copy of the run forgets all after `step` and is resumed: models and metrics are the same bit for bit."""
     shutil.copytree(whole.path, broken)
     for path in broken.glob("parties/*/checkpoints/step-*"):
         if int(path.name.split("-")[1]) > step:
@@ -132,7 +137,6 @@ def assert_resumes(defense: dict[str, Any], folder: Path, step: int = 2) -> None
     for path in models:
         assert path.read_bytes() == (resumed.path / path.relative_to(whole.path)).read_bytes(), path.parent.name
     assert _timeless(whole) == _timeless(resumed)
-    assert any(line["event"] == "defense" for line in whole.metrics)
 
 
 def _timeless(run: veracausa.Run) -> list[dict[str, Any]]:
