@@ -65,7 +65,7 @@ _PARTY = re.compile(r"^party '[^']*': ")
 """Who said it first depends on the threads."""
 
 ASKED = ("threads", "processes", "resume", "compile")
-LIGHT: dict[str, Mapping[str, Any]] = {"causshield": {"iterations": 2, "surrogate": {"name": "none"}}}
+FAST_SETTINGS: dict[str, Mapping[str, Any]] = {"causshield": {"iterations": 2, "surrogate": {"name": "none"}}}
 """Settings that keep a trial short; which surrogates suit which rows is another question."""
 
 
@@ -111,7 +111,7 @@ def asked(name: str, what: str, kind: Kind) -> str:
 
 def made(name: str, wanted: Condition, kind: Kind) -> tuple[Job, VerticalDataset]:
     """The toy job and its rows under a condition."""
-    job = toy_job(kind, {"name": name, **LIGHT.get(name, {})}, wanted.payload, **wanted.job)
+    job = toy_job(kind, {"name": name, **FAST_SETTINGS.get(name, {})}, wanted.payload, **wanted.job)
     return job, toy_data(kind, wanted.parties, wanted.overlap)
 
 
