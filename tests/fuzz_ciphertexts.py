@@ -16,12 +16,12 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tossed import OWNER, PEER, tossed_pair
 from veracausa.crypto.backends.base import Bytes, Encryption
 from veracausa.crypto.backends.bfv.ciphertexts import HEAD, TAG, fingerprint
 from veracausa.crypto.randomness import SecureDraws
 from veracausa.crypto.ring import P
 from veracausa.errors import WireError
+from veracausa.testing.synthetic import OWNER, PEER, tossed_pair
 
 HANG = 60.0
 """Seconds after which a message is taken to hang."""

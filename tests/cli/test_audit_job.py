@@ -38,6 +38,8 @@ JOB: dict[str, Any] = {
     "runtime": {"device": "cpu", "cpu_threads": 1},
     "defense": {"name": "noise"},
 }
+# As many exchanges with half the rows.
+SMALL = {**JOB, "data": {"name": "digits", "train": 768}, "training": {"epochs": 2, "batch_size": 128}}
 ASKED = {"victims": 40, "parties": ["passive_1"], "labels": False}
 
 
@@ -125,9 +127,9 @@ def call(*arguments: str) -> str:
     return result.stdout
 
 
-def written(tmp_path: Path) -> Path:
+def written(tmp_path: Path, job: dict[str, Any] = JOB) -> Path:
     path = tmp_path / "job.toml"
-    path.write_text(tomli_w.dumps(JOB), encoding="utf-8")
+    path.write_text(tomli_w.dumps(job), encoding="utf-8")
     return path
 
 
@@ -135,7 +137,7 @@ def test_the_twin_leaks_and_the_noise_does_not(tmp_path: Path) -> None:
     out = tmp_path / "run"
     asked = ["--attacks", "inverse,mute", "--victims", "40", "--parties", "passive_1"]
     asked += [word for setting in (*QUICK, "training.epochs=3") for word in ("--set", setting)]
-    printed = call("audit", str(written(tmp_path)), "--out", str(out), *asked)
+    printed = call("audit", str(written(tmp_path, SMALL)), "--out", str(out), *asked)
     assert "mute does not work here" in printed
     summary = Run(out).summary
     assert Run(out).job.training.epochs == 3
@@ -186,7 +188,7 @@ def test_a_broken_audit_keeps_what_was_finished_and_goes_on(tmp_path: Path, monk
     out = tmp_path / "run"
     monkeypatch.setattr(Mute, "broken", True)
     with pytest.raises(RunError, match="fell over"):
-        veracausa.audit(JOB, attacks=["inverse", "mute"], out=out, overrides=QUICK, **ASKED)
+        veracausa.audit(SMALL, attacks=["inverse", "mute"], out=out, overrides=QUICK, **ASKED)
     assert Run(out).status["audit"]["state"] == "failed"
     assert "leakage" in Run(out / "twin").summary["attacks"]["inverse"]
     page = Run(out).report().read_text(encoding="utf-8")
@@ -194,7 +196,7 @@ def test_a_broken_audit_keeps_what_was_finished_and_goes_on(tmp_path: Path, monk
     monkeypatch.setattr(Mute, "broken", False)
     events: list[Any] = []
     run = veracausa.audit_job(
-        JOB, ["inverse", "mute"], out, resume=True, overrides=QUICK, observer=events.append, **ASKED
+        SMALL, ["inverse", "mute"], out, resume=True, overrides=QUICK, observer=events.append, **ASKED
     )
     assert run.path == out
     done = [
@@ -209,7 +211,7 @@ def test_a_broken_audit_keeps_what_was_finished_and_goes_on(tmp_path: Path, monk
 
 
 def test_an_undefended_job_is_its_own_twin(tmp_path: Path) -> None:
-    job = {**JOB, "defense": {"name": "none"}}
+    job = {**SMALL, "defense": {"name": "none"}}
     run = veracausa.audit_job(job, ["mute"], tmp_path / "run", **ASKED)
     assert not (run.path / "twin").exists()
     assert run.summary["attacks"]["mute"]["works"] is False
@@ -278,7 +280,7 @@ def test_differencing_reads_a_finished_run_through_noise_that_is_fixed_for_an_id
 
 
 def test_an_attack_that_must_be_there_gets_a_training_of_its_own(tmp_path: Path) -> None:
-    job = {**JOB, "defense": {"name": "none"}}
+    job = {**SMALL, "defense": {"name": "none"}}
     run = veracausa.audit_job(job, ["sitting"], tmp_path / "run", **ASKED)
     assert Run(run.path / "live" / "sitting-passive_1").status["state"] == "done"
     assert run.summary["attacks"]["sitting"]["leakage"] == 0

@@ -12,9 +12,9 @@ import pytest
 
 pytest.importorskip("nvflare")
 
+from provisioned import JOB, free_port
 from typer.testing import CliRunner
 
-from provisioned import JOB, free_port
 from veracausa.cli.main import app
 from veracausa.config import PartyOwn
 from veracausa.errors import InputError

@@ -25,9 +25,10 @@ from veracausa.registry import Options
 
 JOB: dict[str, Any] = {
     "name": "mine",
-    "data": {"name": "digits"},
+    "data": {"name": "digits", "train": 600, "test": 200},
     "model": {"name": "convnet", "cut": 3},
-    "training": {"epochs": 2, "batch_size": 256},
+    "training": {"epochs": 2, "batch_size": 128},
+    "risk": {"samples": 2, "rank": 2},
     "runtime": {"device": "cpu", "cpu_threads": 1},
 }
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from dataclasses import replace
 
 import pytest
 import torch
-from trained_steps import image_data, job_for, table_data, train_all
+from trainings import assert_resumed, image_data, job_for, table_data, train_all
 
 import veracausa
 from veracausa.config import load_job
@@ -19,7 +17,7 @@ from veracausa.runs.store import same
 MODELS = {
     "convnet": {"name": "convnet", "cut": 6},
     "resnet": {"name": "resnet18", "cut": 6, "width": 4},
-    "own": {"name": "trained_steps:own_network", "cut": 4},
+    "own": {"name": "trainings:own_network", "cut": 4},
 }
 TABLE = {"name": "mlp", "cut": 2, "hidden": [8, 8]}
 QUICK = {"name": "causshield", "profile": "paper", "iterations": 2, "surrogate": {"name": "permuted_ab"}}
@@ -132,6 +130,11 @@ JOB = {
 }
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return veracausa.train(JOB, out=tmp_path_factory.mktemp("causshield") / "run")
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -142,31 +145,14 @@ JOB = {
     ],
     ids=str,
 )
-def test_a_resumed_run_is_the_undisturbed_one(tmp_path, settings):
+def test_a_resumed_run_is_the_undisturbed_one(tmp_path, settings, trained):
     job = {**JOB, "defense": {**JOB["defense"], **settings}}
-    whole = veracausa.train(job, out=tmp_path / "whole")
-    broken = tmp_path / "broken"
-    shutil.copytree(whole.path, broken)
-    for path in broken.glob("parties/*/checkpoints/step-*"):
-        if int(path.name.split("-")[1]) > 4:
-            path.unlink()
-    (broken / "summary.json").unlink()
-    (broken / "status.json").write_text(json.dumps({"state": "running"}))
-    resumed = veracausa.train(job, out=broken, resume=True)
-    for path in whole.path.glob("parties/*/model.safetensors"):
-        assert path.read_bytes() == (resumed.path / path.relative_to(whole.path)).read_bytes()
-    timeless = [
-        [{key: value for key, value in line.items() if key != "seconds"} for line in run.metrics]
-        for run in (whole, resumed)
-    ]
-    for lines in timeless:
-        lines.sort(key=lambda line: (line["step"], line["party"], line["event"]))
-    assert timeless[0] == timeless[1]
+    whole = veracausa.train(job, out=tmp_path / "whole") if settings else trained
+    assert_resumed(whole, job, tmp_path / "broken", 4)
 
 
-def test_diagnostics_of_every_epoch_are_in_the_metrics(tmp_path):
-    run = veracausa.train(JOB, out=tmp_path / "run")
-    lines = [line for line in run.metrics if line["event"] == "defense" and line["party"] == "passive_1"]
+def test_diagnostics_of_every_epoch_are_in_the_metrics(trained):
+    lines = [line for line in trained.metrics if line["event"] == "defense" and line["party"] == "passive_1"]
     assert [line["epoch"] for line in lines] == [1, 2, 3]
     wanted = {
         *("drift", "cka", "correlation_diagonal", "correlation_off_diagonal", "effective_rank", "dead_dimensions"),
@@ -176,9 +162,8 @@ def test_diagnostics_of_every_epoch_are_in_the_metrics(tmp_path):
         assert wanted <= set(line["diagnostics"])
         assert line["diagnostics"]["drift"] > 0
         assert 0 <= line["risk"]["invre"] <= 1
-    assert next(line for line in run.metrics if line["event"] == "prepared")["gates"]
+    assert next(line for line in trained.metrics if line["event"] == "prepared")["gates"]
 
 
-def test_predictions_of_a_saved_run_are_adapted_as_in_training(tmp_path):
-    run = veracausa.train(JOB, out=tmp_path / "run")
-    assert run.predict().scores["accuracy"] == pytest.approx(run.summary["accuracy"])
+def test_predictions_of_a_saved_run_are_adapted_as_in_training(trained):
+    assert trained.predict().scores["accuracy"] == pytest.approx(trained.summary["accuracy"])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from trained_steps import image_data, job_for, table_data, train_all
+import trainings
+from trainings import image_data, job_for, table_data, train_all
 
-import layered_defense
 from veracausa import seeding
 from veracausa.config import Job
 from veracausa.models.cut import build_adapter, build_top, join
@@ -58,7 +58,7 @@ def joint(job: Job, data) -> tuple[dict, torch.nn.Module, dict]:
 @pytest.mark.parametrize("local_steps", [1, 2])
 @pytest.mark.parametrize("model", MODELS)
 def test_layers_and_adapters_learn_as_one_graph(model, local_steps, tmp_path, monkeypatch):
-    layered_defense.registered(monkeypatch)
+    trainings.registered(monkeypatch)
     data = image_data(2) if model == "convnet" else table_data(2)
     plain = job_for(data, MODELS[model], local_steps=local_steps)
     job = Job.model_validate({**plain.model_dump(), "defense": {"name": "layered"}})

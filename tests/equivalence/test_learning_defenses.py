@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from trained_steps import image_data, job_for, table_data, train_all
+from trainings import JOB, image_data, job_for, table_data, train_all
 
 import veracausa
-from resumed import JOB
 from veracausa.config import load_job
 from veracausa.data.overlap import restrict
 from veracausa.runs.store import flatten, same
@@ -22,7 +21,7 @@ MODELS = {
     "convnet": {"name": "convnet", "cut": 6},
     "resnet": {"name": "resnet18", "cut": 6, "width": 4},
     "deep": {"name": "resnet18", "cut": 13, "width": 4},
-    "own": {"name": "trained_steps:own_network", "cut": 4},
+    "own": {"name": "trainings:own_network", "cut": 4},
 }
 TABLE = {"name": "mlp", "cut": 2, "hidden": [8, 8]}
 

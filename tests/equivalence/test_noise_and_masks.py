@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from trainings import JOB, assert_resumes
 
 import veracausa
-from resumed import JOB, assert_resumes
 from veracausa.defenses.noise import PerRowNoise
 from veracausa.testing.defense import check_defense
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from dataclasses import replace
 
 import pytest
 import torch
-from trained_steps import image_data, job_for, table_data, train_all
+from trainings import assert_resumed, image_data, job_for, table_data, train_all
 
 import veracausa
 from veracausa.audit.victim import Victim
@@ -86,16 +84,7 @@ def test_in_bf16_it_trains(tmp_path):
 
 
 def test_a_resumed_run_is_the_undisturbed_one(tmp_path, trained):
-    broken = tmp_path / "broken"
-    shutil.copytree(trained.path, broken)
-    for path in broken.glob("parties/*/checkpoints/step-*"):
-        if int(path.name.split("-")[1]) > 4:
-            path.unlink()
-    (broken / "summary.json").unlink()
-    (broken / "status.json").write_text(json.dumps({"state": "running"}))
-    resumed = veracausa.train(JOB, out=broken, resume=True)
-    for path in trained.path.glob("parties/*/model.safetensors"):
-        assert path.read_bytes() == (resumed.path / path.relative_to(trained.path)).read_bytes()
+    assert_resumed(trained, JOB, tmp_path / "broken", 4)
 
 
 def test_predictions_are_those_of_the_last_evaluation(trained):

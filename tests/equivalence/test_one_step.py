@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from trained_steps import image_data, job_for, table_data, train_all
+from trainings import image_data, job_for, table_data, train_all
 
 from veracausa.config import Job
 from veracausa.data.vertical import VerticalDataset
@@ -17,8 +17,9 @@ MODELS = {
     "convnet deep": {"name": "convnet", "cut": 8},
     "resnet18": {"name": "resnet18", "cut": 6, "width": 8},
     "resnet34": {"name": "resnet34", "cut": 10, "width": 4},
-    "own": {"name": "trained_steps:own_network", "cut": 4},
+    "own": {"name": "trainings:own_network", "cut": 4},
 }
+FEW = ("convnet Q=3", "own Q=1", "mlp Q=3", "regression Q=1")
 # Each side does the same float32 arithmetic in the same order; what is left is the order of a few sums.
 TOLERANCE = 1e-6
 
@@ -89,14 +90,22 @@ def cases(passive: int):
     [
         (1, "threads"),
         (3, "threads"),
-        (2, "processes"),
         pytest.param(2, "threads", marks=pytest.mark.slow),
+        pytest.param(2, "processes", marks=pytest.mark.slow),
         pytest.param(1, "processes", marks=pytest.mark.slow),
         pytest.param(3, "processes", marks=pytest.mark.slow),
     ],
 )
 def test_federated_steps_equal_joint_autograd_steps(passive, link, tmp_path):
-    named = list(cases(passive))
+    assert_all_same(list(cases(passive)), passive, link, tmp_path)
+
+
+def test_a_few_of_them_between_processes(tmp_path):
+    assert_all_same([case for case in cases(2) if case[0] in FEW], 2, "processes", tmp_path)
+
+
+def assert_all_same(named, passive, link, tmp_path):
+    assert named
     results = train_all([(job, data) for _, job, data in named], link, tmp_path)
     for (name, job, data), states in zip(named, results, strict=True):
         try:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
-from trained_steps import image_data, job_for, table_data, train_all
+from trainings import image_data, job_for, table_data, train_all
 
 import veracausa
 from veracausa.config import Job, load_job
@@ -23,7 +23,7 @@ from veracausa.wire.threads import ThreadLink
 MODELS = {
     "convnet": {"name": "convnet", "cut": 6},
     "batch norm": {"name": "resnet18", "cut": 6, "width": 4},
-    "own": {"name": "trained_steps:own_network", "cut": 4},
+    "own": {"name": "trainings:own_network", "cut": 4},
 }
 TABLE = {"name": "mlp", "cut": 2, "hidden": [8, 8]}
 # The same float32 arithmetic on both sides; what is left is the order of a few sums.
@@ -214,11 +214,11 @@ def normalised(shape: tuple[int, ...], outputs: int) -> nn.Module:
 
 @pytest.mark.parametrize("dummy", ["zeros", "resample"])
 def test_batch_normalisation_meets_a_batch_with_one_row_held(dummy, tmp_path, monkeypatch):
-    import trained_steps
+    import trainings
 
-    monkeypatch.setattr(trained_steps, "normalised", normalised, raising=False)
+    monkeypatch.setattr(trainings, "normalised", normalised, raising=False)
     data = lacking(table_data(2), passive_2=[3, 4, 5])
-    job = laid_over(job_for(data, {"name": "trained_steps:normalised", "cut": 3}, batch_size=4), dummy=dummy)
+    job = laid_over(job_for(data, {"name": "trainings:normalised", "cut": 3}, batch_size=4), dummy=dummy)
     order = BatchOrder(torch.arange(24), 4, job.seed)
     held = [int(data.parties["passive_2"].train.present(order.batch(step)).sum()) for step in range(6)]
     assert 1 in held
@@ -230,7 +230,7 @@ def test_batch_normalisation_meets_a_batch_with_one_row_held(dummy, tmp_path, mo
 def test_no_common_id_is_refused(missing, tmp_path):
     data = lacking(table_data(2), passive_1=list(range(12)), passive_2=list(range(12, 24)))
     job = job_for(data, TABLE)
-    with pytest.raises(InputError, match="no training id is held by all parties"):
+    with pytest.raises(InputError, match="no training id"):
         train_all([(laid_over(job, missing=missing), data)], "threads", tmp_path)
     train_all([(laid_over(job, missing="zero_fill"), data)], "threads", tmp_path)
 

@@ -175,29 +175,29 @@ def test_what_is_written_is_what_was_predicted(one_file, tmp_path):
     assert rows[0] == ["id", "prediction", "p_no", "p_yes"]
     assert [row[:2] for row in rows[1:]] == [[*pair] for pair in zip(predictions.ids, predictions.labels, strict=True)]
     assert [float(row[3]) for row in rows[1:]] == pytest.approx(predictions.outputs[:, 1].tolist(), abs=1e-6)
-    with pytest.raises(InputError, match="no such folder to write the predictions into"):
+    with pytest.raises(InputError, match="no such folder"):
         one_file.predict(path, tmp_path / "nowhere/out.csv")
 
 
 def test_wrong_files_are_refused(one_file, own_files, tmp_path):
     short = write(tmp_path / "short.csv", NEW, ["key", "age", "job", "income"])
-    with pytest.raises(InputError, match="no column 'colour'"):
+    with pytest.raises(InputError, match="'colour'"):
         one_file.predict(short)
     with pytest.raises(InputError, match="no such file"):
         one_file.predict(tmp_path / "nothing.csv")
     bank = write(tmp_path / "bank.csv", NEW, ["key", *BANK])
-    with pytest.raises(InputError, match="'shop' holds features, but no file was given for it"):
+    with pytest.raises(InputError, match="'shop'"):
         own_files.predict({"bank": bank})
-    with pytest.raises(InputError, match=r"no party is named 'shpo'; did you mean 'shop'\?"):
+    with pytest.raises(InputError, match=r"'shpo'.*'shop'"):
         own_files.predict({"bank": bank, "shpo": bank})
     others = write(tmp_path / "others.csv", people(5, 9), [*SHOP, "key"])
-    with pytest.raises(InputError, match="no row is held by every party"):
+    with pytest.raises(InputError, match="no row"):
         own_files.predict({"bank": bank, "shop": others})
     unknown = [{**row, "ill": "perhaps"} for row in NEW]
-    with pytest.raises(InputError, match="'perhaps' is no known class"):
+    with pytest.raises(InputError, match="'perhaps'"):
         one_file.predict(write(tmp_path / "unknown.csv", unknown, HEADER))
     text = [{**NEW[0], "age": "old"}]
-    with pytest.raises(InputError, match="'old' is no number"):
+    with pytest.raises(InputError, match="'old'"):
         one_file.predict(write(tmp_path / "text.csv", text, HEADER))
 
 
@@ -206,7 +206,7 @@ def test_an_unfinished_run_cannot_predict(one_file, tmp_path):
 
     shutil.copytree(one_file.path, tmp_path / "run")
     (tmp_path / "run/parties/shop/model.safetensors").unlink()
-    with pytest.raises(InputError, match="shop has no trained model there; finish it with --resume"):
+    with pytest.raises(InputError, match=r"shop.*--resume"):
         Run(tmp_path / "run").predict(write(tmp_path / "new.csv", NEW, HEADER))
 
 

@@ -26,7 +26,10 @@ EXAMPLES = {
     "read_ledger.py": r"representation to active: \d+ messages, [\d,]+ bytes",
 }
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+EXTEND = sorted((ROOT / "docs" / "extend").glob("*.md"))
+WITH_CODE = [page for page in EXTEND if "```python" in page.read_text(encoding="utf-8")]
 _BLOCK = re.compile(r"^```python (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FILE = re.compile(r"`(\w+\.py)`|^# (\w+\.py)$", re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 
 
@@ -52,17 +55,21 @@ def test_example(
 
 @pytest.mark.parametrize("name", [HERE[1], *(pytest.param(name, marks=pytest.mark.slow) for name in ALONE)])
 def test_example_in_an_interpreter_of_its_own(name: str, tmp_path: Path) -> None:
+    done = _run([str(ROOT / "examples" / name)], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert re.search(EXAMPLES[name], done.stdout), done.stdout
+
+
+def _run(arguments: list[str], where: Path) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / name)],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": path, "VERACAUSA_CACHE": str(tmp_path / "cache")},
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=where,
+        env={**os.environ, "PYTHONPATH": path, "VERACAUSA_CACHE": str(where / "cache")},
         capture_output=True,
         text=True,
         timeout=240,
     )
-    assert done.returncode == 0, done.stderr
-    assert re.search(EXAMPLES[name], done.stdout), done.stdout
 
 
 def test_examples_are_short() -> None:
@@ -79,7 +86,21 @@ def test_shown_code_is_an_example(page: Path) -> None:
         assert code == (ROOT / name).read_text(encoding="utf-8"), f"{page.name} shows another {name}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [page for page in EXTEND if "```python" in page.read_text(encoding="utf-8")], ids=lambda page: page.stem
+)
+@pytest.mark.parametrize("name", ["page", pytest.param("__main__", marks=pytest.mark.slow)])
+def test_what_the_pages_add_can_be_added(page: Path, name: str, tmp_path: Path) -> None:
+    """The first file of a page, under the name that the page gives it: as a module, and as a program."""
+    before, code, *_ = re.split(r"^```(?:python)?\n", page.read_text(encoding="utf-8"), maxsplit=2, flags=re.MULTILINE)
+    named = _FILE.search(before) or _FILE.search(code)
+    file = tmp_path / (next(filter(None, named.groups())) if named else "added.py")
+    file.write_text(code, encoding="utf-8")
+    done = _run(["-c", f"import runpy; runpy.run_path({str(file)!r}, run_name={name!r})"], tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", [*PAGES, *EXTEND], ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in _LINK.findall(page.read_text(encoding="utf-8")):
         if not target.startswith(("http://", "https://")):

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 import tomli_w
-
 from provisioned import free_port
 
 ROOT = Path(__file__).parents[2]

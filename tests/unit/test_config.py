@@ -195,7 +195,7 @@ JOBS: list[dict[str, Any]] = [
     },
     {
         "data": {"name": "cifar10", "train": 100, "validation": 0.25},
-        "model": {"name": "trained_steps:own_network", "cut": 4, "args": {"depth": 3, "names": ["é", "\u2028"]}},
+        "model": {"name": "trainings:own_network", "cut": 4, "args": {"depth": 3, "names": ["é", "\u2028"]}},
         "training": {"class_weights": [0.1, 3], "baselines": ["joint"], "schedule": {"name": "step", "milestones": []}},
         "checkpoints": {"every_steps": 7},
         "runtime": {"device": "cuda:1", "precision": "bf16", "cpu_threads": 2, "timeout": 0.5},

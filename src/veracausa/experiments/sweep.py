@@ -22,7 +22,7 @@ from veracausa.experiments.frontier import Trial
 from veracausa.experiments.schedule import Budget, CellProgress, CellWorkers, run_cells
 from veracausa.experiments.trial import UNDEFENDED, Attackers, Setting, TrialCell, TrialResult, TrialStore, plan_trial
 from veracausa.metrics.advantage import is_unbalanced
-from veracausa.testing.compatibility import why_not
+from veracausa.training.train import why_not
 
 STANDARD = Attackers()
 

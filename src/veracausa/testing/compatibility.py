@@ -1,4 +1,4 @@
-"""Whether a job can run at all, without running it."""
+"""What runs with what: every defense, attack and surrogate is tried on synthetic rows."""
 
 from __future__ import annotations
 
@@ -28,20 +28,10 @@ from veracausa.testing.synthetic import BATCH, CLASSES, KINDS, SHAPES, Kind, toy
 from veracausa.training.split.active import ActiveParty
 from veracausa.training.split.passive import PassiveParty
 from veracausa.training.split.program import Schema, make_party
+from veracausa.training.train import why_not
 from veracausa.wire.launch import Launch
 from veracausa.wire.ledger import Ledger
 from veracausa.wire.link import Link
-
-
-def why_not(job: Job, dataset: VerticalDataset) -> str:
-    """Why this job cannot run on this data; empty if it can. Builds every party's model once, trains nothing."""
-    from veracausa.training.train import check_models
-
-    try:
-        check_models(job, dataset)
-    except InputError as error:
-        return str(error)
-    return ""
 
 
 @dataclass(frozen=True)
@@ -74,7 +64,7 @@ _PARTY = re.compile(r"^party '[^']*': ")
 """Who said it first depends on the threads."""
 
 ASKED = ("threads", "processes", "resume", "compile")
-LIGHT: dict[str, Mapping[str, Any]] = {"causshield": {"iterations": 2, "surrogate": {"name": "none"}}}
+FAST_SETTINGS: dict[str, Mapping[str, Any]] = {"causshield": {"iterations": 2, "surrogate": {"name": "none"}}}
 """Settings that keep a trial short; which surrogates suit which rows is another question."""
 
 
@@ -120,7 +110,7 @@ def asked(name: str, what: str, kind: Kind) -> str:
 
 def made(name: str, wanted: Condition, kind: Kind) -> tuple[Job, VerticalDataset]:
     """The toy job and its rows under a condition."""
-    job = toy_job(kind, {"name": name, **LIGHT.get(name, {})}, wanted.payload, **wanted.job)
+    job = toy_job(kind, {"name": name, **FAST_SETTINGS.get(name, {})}, wanted.payload, **wanted.job)
     return job, toy_data(kind, wanted.parties, wanted.overlap)
 
 

@@ -13,8 +13,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +28,7 @@ from veracausa.models.cut import payload_shape
 from veracausa.models.layers import Dropout, bind_dropout
 from veracausa.registry import Options
 from veracausa.runs.store import deserialize_state, same, serialize_state
+from veracausa.testing.synthetic import ToyBottom, toy_bottom
 
 ROWS, BATCH, STEPS = 24, 8, 3
 
@@ -36,7 +36,7 @@ ROWS, BATCH, STEPS = 24, 8, 3
 def check_defense(
     defense: str | type[Defense],
     options: Mapping[str, Any] | Options | None = None,
-    toys: Sequence[str] = ("vectors", "maps"),
+    toys: Sequence[Literal["vectors", "maps"]] = ("vectors", "maps"),
 ) -> None:
     """Raise `AssertionError`, with what is wrong, unless the defense keeps to its contract.
 
@@ -47,7 +47,7 @@ def check_defense(
     """
     make = _maker(defense, options)
     _check_interface(type(make()))
-    for toy in (_TOYS[name]() for name in toys):
+    for toy in (toy_bottom(name, ROWS) for name in toys):
         try:
             _check_exchanges(make, toy)
             _check_generator(make, toy)
@@ -56,37 +56,6 @@ def check_defense(
             _check_risk_map(make, toy)
         except AssertionError as error:
             raise AssertionError(f"{toy.name}: {error}") from error
-
-
-@dataclass(frozen=True)
-class _Toy:
-    """A bottom model to build, and rows for it."""
-
-    name: str
-    build: Callable[[], nn.Sequential]
-    rows: Tensor
-    payload: tuple[int, ...]
-    """The shape that the bottom itself gives for one row."""
-
-
-def _vectors() -> _Toy:
-    def build() -> nn.Sequential:
-        return nn.Sequential(nn.Linear(5, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 4))
-
-    return _Toy(
-        "a bottom that gives vectors", build, torch.randn(ROWS, 5, generator=seeding.generator(0, "rows")), (4,)
-    )
-
-
-def _maps() -> _Toy:
-    def build() -> nn.Sequential:
-        return nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 3, 2, 1))
-
-    rows = torch.rand(ROWS, 3, 8, 6, generator=seeding.generator(0, "rows"))
-    return _Toy("a bottom that gives maps", build, rows, (4, 4, 3))
-
-
-_TOYS = {"vectors": _vectors, "maps": _maps}
 
 
 def _maker(defense: str | type[Defense], options: Mapping[str, Any] | Options | None) -> Callable[[], Defense]:
@@ -104,7 +73,7 @@ def _maker(defense: str | type[Defense], options: Mapping[str, Any] | Options | 
 class _Bound:
     """A defense bound to a fresh bottom, as a passive party binds it."""
 
-    def __init__(self, make: Callable[[], Defense], toy: _Toy, seed: int = 1, prepared: bool = True) -> None:
+    def __init__(self, make: Callable[[], Defense], toy: ToyBottom, seed: int = 1, prepared: bool = True) -> None:
         self.toy = toy
         self.rng, self.model_rng = seeding.generator(seed, "training"), seeding.generator(0, "model")
         with seeding.drawing_from(self.model_rng):
@@ -186,7 +155,7 @@ def _check_interface(defense: type) -> None:
             assert not labels, f"{defense.__name__}.{name} takes {parameter!r}: a defense never sees labels"
 
 
-def _check_exchanges(make: Callable[[], Defense], toy: _Toy) -> None:
+def _check_exchanges(make: Callable[[], Defense], toy: ToyBottom) -> None:
     untouched = torch.get_rng_state()
     party = _Bound(make, toy)
     prepared = _copied(party.prepared())
@@ -216,7 +185,7 @@ def _weights_differ(bottom: nn.Module, before: Mapping[str, Tensor]) -> bool:
     return any(not torch.equal(value, before[name]) for name, value in bottom.named_parameters())
 
 
-def _check_generator(make: Callable[[], Defense], toy: _Toy) -> None:
+def _check_generator(make: Callable[[], Defense], toy: ToyBottom) -> None:
     first, second = _Bound(make, toy), _Bound(make, toy)
     torch.rand(3)  # who draws from the global state now sees another one
     for step in range(STEPS):
@@ -226,7 +195,7 @@ def _check_generator(make: Callable[[], Defense], toy: _Toy) -> None:
     assert same(first.kept(), second.kept()), "two defenses with one seed end in different states"
 
 
-def _check_state(make: Callable[[], Defense], toy: _Toy) -> None:
+def _check_state(make: Callable[[], Defense], toy: ToyBottom) -> None:
     """A checkpoint in the middle: a fresh defense that takes it over goes on exactly as the old one."""
     old = _Bound(make, toy)
     for step in range(STEPS):
@@ -246,7 +215,7 @@ def _check_state(make: Callable[[], Defense], toy: _Toy) -> None:
     assert same(old.kept(), fresh.kept()), "after load_state, training goes another way"
 
 
-def _check_infer(make: Callable[[], Defense], toy: _Toy) -> None:
+def _check_infer(make: Callable[[], Defense], toy: ToyBottom) -> None:
     party = _Bound(make, toy)
     party.exchange(0)
     party.bottom[0].eval()  # a module may stand in another mode than the model
@@ -269,7 +238,7 @@ def _check_infer(make: Callable[[], Defense], toy: _Toy) -> None:
     assert torch.equal(party.defense.infer(x, ids), payload), "infer gives another payload for the same rows"
 
 
-def _check_risk_map(make: Callable[[], Defense], toy: _Toy) -> None:
+def _check_risk_map(make: Callable[[], Defense], toy: ToyBottom) -> None:
     """The map whose Jacobian the risk meter takes is the map that is sent, at inference and in training."""
     party = _Bound(make, toy)
     party.exchange(0)

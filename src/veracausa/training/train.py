@@ -186,6 +186,15 @@ def check_models(job: Job, dataset: VerticalDataset) -> nn.Module:
     return build_top(job.model, shapes, dataset.join, schema.outputs, seeding.generator(job.seed))
 
 
+def why_not(job: Job, dataset: VerticalDataset) -> str:
+    """Why this job cannot run on this data; empty if it can. Builds every party's model once, trains nothing."""
+    try:
+        check_models(job, dataset)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
 def _check_passive(job: Job, data: PartyData, outputs: int, rng: torch.Generator) -> tuple[int, ...]:
     """The shape that the top expects of this party, after its bottom, its defense and an adapter were built once."""
     party = data.name

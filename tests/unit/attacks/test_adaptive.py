@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import pytest
 import torch
+import toys
 from torch import Tensor
 
-import toy_federation as toys
 from veracausa.attacks.base import AdversaryView, Exchange, Grant
 from veracausa.attacks.methods.features.averaging import Averaging, AveragingOptions
 from veracausa.attacks.methods.features.differencing import Differencing, DifferencingOptions, differences

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+import toys
 from torch import Tensor, nn
 
-import toy_federation as toys
 from veracausa.attacks.methods.features.urvfl import URVFL, URVFLOptions
 from veracausa.attacks.methods.features.urvfl_aware import URVFLAware, URVFLAwareOptions
 from veracausa.defenses.base import Defense

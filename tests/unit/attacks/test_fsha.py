@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+import toys
 from torch import Tensor
 
-import toy_federation as toys
 from veracausa.attacks import networks as discriminators
 from veracausa.attacks.base import Exchange, Grant
 from veracausa.attacks.methods.features.fsha import FSHA, FSHAOptions, critic, gradient_penalty

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from toys import LiveToy, Scrambled, rng
 
-from live_toy import CLASSES, LiveToy, Scrambled, rng
 from veracausa.attacks.base import AdversaryView, Grant, LiveView
 from veracausa.attacks.methods.features.pcat import PCAT, PCATOptions
 from veracausa.errors import InputError
@@ -35,7 +35,7 @@ def attacked(toy: LiveToy, steps: int = 150, **settings) -> PCAT:
 def test_it_reads_a_victim_whom_the_top_model_pins_down():
     toy = LiveToy(plain, lr=1e-2)
     attack = attacked(toy)
-    assert toy.leaked(attack) > 0.25
+    assert toy.leaked_to(attack) > 0.25
     notes = attack.notes()
     assert notes["exchanges"] == 150
     assert 0 <= notes["held_out_mse"] < 0.02
@@ -43,7 +43,7 @@ def test_it_reads_a_victim_whom_the_top_model_pins_down():
 
 def test_it_reads_nothing_from_a_map_that_its_shadow_cannot_resemble():
     toy = LiveToy(plain, lr=1e-2, frozen=Scrambled(1))
-    assert toy.leaked(attacked(toy)) < 0.05
+    assert toy.leaked_to(attacked(toy)) < 0.05
 
 
 def test_its_state_goes_on_as_if_never_interrupted():
@@ -82,7 +82,7 @@ def test_a_view_that_lacks_something_is_refused(lacking):
         "pixels": True,
         "rng": rng(),
         "device": torch.device("cpu"),
-        "classes": CLASSES,
+        "classes": LiveToy.CLASSES,
     }
     known = ("auxiliary", "auxiliary_labels", "labels", "bottom")
     view = (

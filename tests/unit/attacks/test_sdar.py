@@ -6,9 +6,9 @@ from dataclasses import fields
 
 import pytest
 import torch
+import toys
 from torch import Tensor
 
-import toy_federation as toys
 from veracausa import seeding
 from veracausa.attacks import networks as discriminators
 from veracausa.attacks.base import AdversaryView, Grant

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+import toys
 from torch import Tensor, nn
 
-import toy_federation as toys
 from veracausa.attacks.base import Grant
 from veracausa.attacks.defended_shadow import DefendedShadow, standardised
 from veracausa.attacks.methods.features.shadow import Shadow, ShadowOptions

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+import toys
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-import toy_federation as toys
 from veracausa import seeding
 from veracausa.attacks.base import AdversaryView, Grant
 from veracausa.attacks.defended_shadow import DefendedShadow

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tossed import OWNER, PEER, Given, met, tossed_pair
 from veracausa.crypto import ring
 from veracausa.crypto.backends.base import Encryption
 from veracausa.crypto.backends.none import NoEncryption
 from veracausa.crypto.randomness import SecureDraws
 from veracausa.crypto.ring import P, Ring
 from veracausa.errors import InputError, RunError
+from veracausa.testing.synthetic import OWNER, PEER, GivenMasks, met, tossed_pair
 
 pytest.importorskip("seal")
 
@@ -134,7 +134,7 @@ def test_the_same_question_is_never_answered_by_the_same_bytes(parties: Parties)
     owner, peer = parties
     rows = peer.open_rows(OWNER, owner.encrypt_rows(PEER, [np.ones((3, 1))], 2), [3], 1, 2)
     weights = DRAWS.uniform(1, 1, 2)
-    (once, kept), (again, kept_again) = (rows.forward([0], weights, Given()) for _ in range(2))
+    (once, kept), (again, kept_again) = (rows.forward([0], weights, GivenMasks()) for _ in range(2))
     same = (once == again)[64 + 4 :].mean()
     assert same < 0.05  # of eight bytes the highest has four bits
     assert not (kept == kept_again).any()

@@ -12,11 +12,12 @@ from veracausa.errors import WireError
 
 pytest.importorskip("seal")
 
+
 from fuzz_ciphertexts import fuzz, signed
-from tossed import OWNER, PEER, tossed_pair
 from veracausa.crypto.backends.base import Bytes
 from veracausa.crypto.backends.bfv.ciphertexts import ALL, BYTES, DEGREE, HEAD, PRIMES, SENT, TAG, packed_size
 from veracausa.crypto.backends.bfv.keys import SEED
+from veracausa.testing.synthetic import OWNER, PEER, tossed_pair
 
 DRAWS = SecureDraws()
 SIZES, COLUMNS, WIDTH = [3], 1, 4

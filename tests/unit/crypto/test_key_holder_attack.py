@@ -15,7 +15,6 @@ import pytest
 seal = pytest.importorskip("seal")
 
 from bfv_holder import CuriousHolder, centred, negacyclic, transformed_back  # noqa: E402
-from tossed import OWNER, PEER, tossed_pair  # noqa: E402
 from veracausa.crypto import ring  # noqa: E402
 from veracausa.crypto.backends.bfv import keys  # noqa: E402
 from veracausa.crypto.backends.bfv.ciphertexts import (  # noqa: E402  # noqa: E402
@@ -37,6 +36,7 @@ from veracausa.crypto.backends.bfv.ciphertexts import (  # noqa: E402  # noqa: E
 from veracausa.crypto.backends.bfv.keys import BfvPublicKey, answered, first_half, fresh_noise, ternary  # noqa: E402
 from veracausa.crypto.randomness import SecureDraws, Toss  # noqa: E402
 from veracausa.crypto.ring import P, Ring  # noqa: E402
+from veracausa.testing.synthetic import OWNER, PEER, tossed_pair  # noqa: E402
 
 DRAWS = SecureDraws()
 

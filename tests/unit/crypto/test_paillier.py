@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tossed import OWNER, PEER, Given, met, tossed_pair
 from veracausa.crypto import ring
 from veracausa.crypto.backends.none import NoEncryption
 from veracausa.crypto.randomness import SecureDraws
 from veracausa.crypto.ring import P
 from veracausa.errors import InputError, WireError
+from veracausa.testing.synthetic import OWNER, PEER, GivenMasks, met, tossed_pair
 
 gmpy2 = pytest.importorskip("gmpy2")
 
@@ -64,8 +64,8 @@ def agree(owner: Paillier, peer: Paillier, sizes: tuple[int, ...], columns: int,
     found = []
     for source, target in ((owner, peer), (NoEncryption(), NoEncryption())):
         opened = target.open_rows(OWNER, source.encrypt_rows(PEER, batches, width), sizes, columns, width)
-        forward, kept = opened.forward(asked, weights, Given(forward_mask))
-        backward, kept_back = opened.backward(asked, gradients, Given(backward_mask))
+        forward, kept = opened.forward(asked, weights, GivenMasks(forward_mask))
+        backward, kept_back = opened.backward(asked, gradients, GivenMasks(backward_mask))
         assert np.array_equal(kept, forward_mask)
         assert np.array_equal(kept_back, backward_mask)
         found.append(
@@ -109,7 +109,7 @@ def check_products(owner: Paillier, peer: Paillier, shape: tuple[int, ...]) -> N
     a.flat[0] = b.flat[0] = mask.flat[0] = P - 1
     found = []
     for source, target in ((owner, peer), (NoEncryption(), NoEncryption())):
-        reply, kept = target.products(OWNER, 0, source.encrypt(PEER, 0, a), b, Given(mask))
+        reply, kept = target.products(OWNER, 0, source.encrypt(PEER, 0, a), b, GivenMasks(mask))
         assert np.array_equal(kept, mask)
         found.append(source.decrypt_products(reply, shape))
     np.testing.assert_array_equal(*found)
@@ -118,7 +118,7 @@ def check_products(owner: Paillier, peer: Paillier, shape: tuple[int, ...]) -> N
 def test_columns_of_zeros_come_back_as_their_masks(owner, peer):
     rows = peer.open_rows(OWNER, owner.encrypt_rows(PEER, [np.zeros((4, 2))], 3), [4], 2, 3)
     mask = DRAWS.uniform(4, 3)
-    first, second = (rows.forward([0], np.zeros((1, 2, 3), dtype=np.int64), Given(mask))[0] for _ in range(2))
+    first, second = (rows.forward([0], np.zeros((1, 2, 3), dtype=np.int64), GivenMasks(mask))[0] for _ in range(2))
     np.testing.assert_array_equal(owner.decrypt_forward(first, [4], 2, 3), ring.negative(mask))
     assert first.flags.writeable  # a tensor is made of it
     assert (first[keys.TAG :] != second[keys.TAG :]).any()

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from tossed import OWNER, PEER, Given, tossed_pair
 from veracausa.crypto import fixed_point, ring
 from veracausa.crypto.backends import make_encryption
 from veracausa.crypto.fixed_point import WEIGHT_BITS, encode_columns, encode_gradient
@@ -14,6 +13,7 @@ from veracausa.crypto.randomness import InsecureSeededDraws, RandomSource, Secur
 from veracausa.crypto.ring import P
 from veracausa.crypto.shares import FORWARD_BITS, NORM_BITS, SharedWeights
 from veracausa.errors import InputError, RunError, WireError
+from veracausa.testing.synthetic import OWNER, PEER, GivenMasks, tossed_pair
 
 
 def _chi_square(values: np.ndarray, bins: int = 64) -> float:
@@ -159,20 +159,20 @@ def test_what_is_computed_on_encrypted_numbers_is_exact_and_masked(sizes: tuple[
     ends = np.cumsum(rows_of)[:-1]
     weights, mask = rng.integers(0, P, (3, 3, 7)), rng.integers(0, P, (sum(rows_of), 7))
     exact = np.concatenate([x @ w for x, w in zip(exactly, weights.astype(object), strict=True)]) - mask
-    reply, kept = rows.forward(asked, weights, Given(mask))
+    reply, kept = rows.forward(asked, weights, GivenMasks(mask))
     got = owner.decrypt_forward(reply, rows_of, 3, 7)
     assert np.array_equal(kept, mask)
     assert got.tolist() == (exact % P).tolist()
     gradients, mask = rng.integers(0, P, (sum(rows_of), 7)), rng.integers(0, P, (3, 3, 7))
     parts = np.split(gradients.astype(object), ends)
     exact = np.stack([x.T @ g for x, g in zip(exactly, parts, strict=True)]) - mask
-    reply, kept = rows.backward(asked, gradients, Given(mask))
+    reply, kept = rows.backward(asked, gradients, GivenMasks(mask))
     got = owner.decrypt_backward(reply, rows_of, 3, 7)
     assert np.array_equal(kept, mask)
     assert got.tolist() == (exact % P).tolist()
     a, b, mask = rng.integers(0, P, (3, 2, 3, 4))
     exact = (a.astype(object) * b.astype(object) - mask) % P
-    reply, kept = other.products(OWNER, 0, owner.encrypt(PEER, 0, a), b, Given(mask))
+    reply, kept = other.products(OWNER, 0, owner.encrypt(PEER, 0, a), b, GivenMasks(mask))
     got = owner.decrypt_products(reply, a.shape)
     assert np.array_equal(kept, mask)
     assert got.tolist() == exact.tolist()

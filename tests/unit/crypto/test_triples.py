@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tossed import OWNER, PEER, tossed_pair
 from veracausa.crypto.randomness import SecureDraws
 from veracausa.crypto.ring import P
 from veracausa.crypto.triples import Needs, OneTimePool, Shape, ask, open_asked
 from veracausa.errors import RunError, WireError
+from veracausa.testing.synthetic import OWNER, PEER, tossed_pair
 
 
 def test_both_halves_are_shares_of_the_products() -> None:

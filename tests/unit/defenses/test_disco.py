@@ -10,8 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from trainings import assert_resumes
 
-from resumed import assert_resumes
 from veracausa.defenses.methods.disco import Disco, DiscoOptions, soft_gate
 from veracausa.defenses.proxy_adversary import score_net
 from veracausa.defenses.risk_map import STRICT, fault

@@ -5,13 +5,23 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bound_defense import bound, covariance, linear, rows, small_conv
 from veracausa.data.vertical import Part
 from veracausa.defenses import defenses
 from veracausa.metrics.risk import risk_of
+from veracausa.testing.synthetic import bound, linear, small_conv, uniform_rows
 
 DRAWS = 8_000
 N = 0.3
+
+
+def covariance(defense, x: torch.Tensor, draws: int) -> torch.Tensor:
+    """The sample covariance of what training exchanges add to one row `x` (1, …), over so many draws."""
+    many = x.expand(draws, *x.shape[1:]).contiguous()
+    with torch.no_grad():
+        payload, _ = defense.forward(many, torch.arange(draws), 0)
+        clean = defense.deterministic_payload(many[:1], torch.arange(1))
+    noise = (payload - clean).flatten(1).double()
+    return noise.T @ noise / draws
 
 
 def near(found: torch.Tensor, expected: torch.Tensor) -> None:
@@ -31,12 +41,12 @@ def gram(bottom) -> torch.Tensor:
 @pytest.mark.parametrize("form", ["product", "svd"])
 def test_enp_has_covariance_n2_j_jt_in_both_forms(sizes, form):
     bottom = linear(*sizes)
-    found = covariance(bound("invl_enp", bottom, n=N, form=form), rows(1, sizes[1]), DRAWS)
+    found = covariance(bound("invl_enp", bottom, n=N, form=form), uniform_rows(1, sizes[1]), DRAWS)
     near(found, N**2 * gram(bottom))
 
 
 def test_dnp_is_its_diagonal():
-    bottom, x = linear(9, 4), rows(1, 4)
+    bottom, x = linear(9, 4), uniform_rows(1, 4)
     for norms in ("product", "exact"):
         found = covariance(bound("invl_dnp", bottom, n=N, norms=norms), x, DRAWS)
         near(found, N**2 * gram(bottom).diagonal().diag())
@@ -47,7 +57,7 @@ def test_dnp_is_its_diagonal():
 
 def test_isotropic_noise_has_the_same_power_in_all_values():
     bottom = linear(9, 4)
-    found = covariance(bound("invl_dnp", bottom, n=N, shape="isotropic"), rows(1, 4), DRAWS)
+    found = covariance(bound("invl_dnp", bottom, n=N, shape="isotropic"), uniform_rows(1, 4), DRAWS)
     near(found, N**2 * gram(bottom).trace() / 9 * torch.eye(9, dtype=torch.float64))
 
 
@@ -58,13 +68,16 @@ def test_few_directions_are_the_strongest():
     with torch.no_grad():
         bottom.weight.copy_((turned * sigma) @ turned.T)
     strongest = (turned[:, :2] * sigma[:2].square()) @ turned[:, :2].T
-    near(covariance(bound("invl_enp", bottom, n=N, form="svd", k_max=2), rows(1, 8), DRAWS), N**2 * strongest.double())
+    near(
+        covariance(bound("invl_enp", bottom, n=N, form="svd", k_max=2), uniform_rows(1, 8), DRAWS),
+        N**2 * strongest.double(),
+    )
 
 
 @pytest.mark.parametrize("shape", ["spectral", "diag", "isotropic"])
 def test_noise_in_the_rows_goes_through_the_bottom(shape):
     bottom = linear(9, 4)
-    everywhere = covariance(bound("invl_enp", bottom, n=N, space="data", shape=shape), rows(1, 4), DRAWS)
+    everywhere = covariance(bound("invl_enp", bottom, n=N, space="data", shape=shape), uniform_rows(1, 4), DRAWS)
     near(everywhere, N**2 * gram(bottom))
     directions = torch.linalg.svd(bottom.weight.detach().double()).Vh[:2]
     allowed = {
@@ -74,13 +87,13 @@ def test_noise_in_the_rows_goes_through_the_bottom(shape):
     }[shape]
     defense = bound("invl_enp", bottom, n=N, space="data", shape=shape, form="svd", k_max=2)
     weight = bottom.weight.detach().double()
-    near(covariance(defense, rows(1, 4), DRAWS), N**2 * weight @ allowed @ weight.T)
+    near(covariance(defense, uniform_rows(1, 4), DRAWS), N**2 * weight @ allowed @ weight.T)
 
 
 @pytest.mark.parametrize("name", ["invl_enp", "invl_dnp"])
 def test_the_error_of_a_linear_inverse_grows_with_n_squared(name):
     bottom = linear(12, 4)
-    x = rows(4000, 4)
+    x = uniform_rows(4000, 4)
     inverse = torch.linalg.pinv(bottom.weight.detach())
     errors = []
     for n in (0.08, 0.16):
@@ -92,7 +105,7 @@ def test_the_error_of_a_linear_inverse_grows_with_n_squared(name):
 
 
 def test_every_row_of_a_network_has_noise_of_its_own_jacobian():
-    bottom, x = small_conv(), rows(2, 1, 8, 4)
+    bottom, x = small_conv(), uniform_rows(2, 1, 8, 4)
     defense = bound("invl_enp", bottom, n=N)
     bottom.eval()
     jacobians = [torch.func.jacrev(lambda row: bottom(row[None])[0].flatten())(one).flatten(1).double() for one in x]
@@ -117,7 +130,7 @@ def test_the_risk_meter_counts_the_noise_that_is_there(settings):
     name, bottom = settings["name"], linear(9, 4)
     strength = {"epsilon": 3.0} if name == "laplace" else {"n": N}
     defense = bound(**settings, bottom=bottom, **strength)
-    x = rows(1, 4)
+    x = uniform_rows(1, 4)
     u = torch.randn(5, 1, 9, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     power = defense.noise_power(bottom(x).detach(), x)(u)
     measured = torch.einsum("cm,mo,co->c", u[:, 0], covariance(defense, x, DRAWS), u[:, 0])
@@ -125,7 +138,7 @@ def test_the_risk_meter_counts_the_noise_that_is_there(settings):
 
 
 def test_enp_makes_every_direction_of_the_row_cost_n_squared():
-    bottom, x, mean = linear(9, 4), rows(5, 4), torch.zeros(4)
+    bottom, x, mean = linear(9, 4), uniform_rows(5, 4), torch.zeros(4)
     defense = bound("invl_enp", bottom, n=0.1)
     answer = defense.risk_map(x, torch.arange(5))
     noise = answer.noise(bottom(x).detach(), x)
@@ -140,7 +153,7 @@ def test_rows_at_more_risk_get_more_noise(name):
     bottom = linear(5, 4)
     with torch.no_grad():
         bottom.weight[:, 2:] = 0
-    x = torch.cat([rows(40, 4), rows(40, 4, seed=1)])
+    x = torch.cat([uniform_rows(40, 4), uniform_rows(40, 4, seed=1)])
     x[:40, 2:] *= 0.1
     x[40:, :2] *= 0.1
     defense = bound(name, bottom, n=N, adaptive="per_sample_risk")

@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from bound_defense import bound, linear, rows
+from veracausa.testing.synthetic import bound, linear, uniform_rows
 
-X, IDS = rows(256, 6), torch.arange(256)
+X, IDS = uniform_rows(256, 6), torch.arange(256)
 
 
 def sent(defense, x=X, ids=IDS):

@@ -10,13 +10,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bound_defense import linear, rows
 from veracausa import seeding
 from veracausa.crypto.randomness import Keystream
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Defense
 from veracausa.defenses.noise import ExchangeBudget, FreshNoise, PerRowNoise, accounted_deviation
 from veracausa.errors import InputError
+from veracausa.testing.synthetic import linear, uniform_rows
 
 KEY = bytes(range(32))
 ROWS = torch.rand(64, 3, 4, 4, generator=torch.Generator().manual_seed(0))
@@ -87,7 +87,7 @@ def laplace(key: bytes | None, rng_seed: int = 1) -> Defense:
 
 
 def sent(defense: Defense) -> torch.Tensor:
-    x = rows(8, 4)
+    x = uniform_rows(8, 4)
     return defense.forward(x, torch.arange(8), 0)[0]
 
 

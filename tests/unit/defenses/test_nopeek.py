@@ -6,8 +6,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 from torch import nn
+from trainings import assert_resumes
 
-from resumed import assert_resumes
 from veracausa.defenses.methods.nopeek import NoPeek, NoPeekOptions
 from veracausa.metrics.representations import distance_correlation
 from veracausa.seeding import drawing_from, generator

@@ -8,9 +8,9 @@ import pytest
 import torch
 from pydantic import ValidationError
 from torch import nn
+from trainings import JOB, assert_resumes
 
 import veracausa
-from resumed import JOB, assert_resumes
 from veracausa.data.vertical import Part
 from veracausa.defenses.base import Defense
 from veracausa.defenses.methods.ressfl import ResSFL, ResSFLOptions

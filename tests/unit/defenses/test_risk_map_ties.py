@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from bound_defense import bound, rows
 from veracausa import seeding
 from veracausa.defenses.risk_map import ROUGH, STRICT, RiskMap, fault
+from veracausa.testing.synthetic import bound, uniform_rows
 
 
 def pooled() -> nn.Sequential:
@@ -20,7 +20,7 @@ def pooled() -> nn.Sequential:
 @pytest.mark.parametrize("proof", [ROUGH, STRICT])
 def test_black_pictures_with_a_few_strokes(proof):
     x = torch.zeros(16, 1, 16, 8)
-    x[:, :, 6:10, 3:5] = rows(16, 1, 4, 2)
+    x[:, :, 6:10, 3:5] = uniform_rows(16, 1, 4, 2)
     ids = torch.arange(16)
     defense = bound("none", pooled())
     answer = defense.risk_map(x, ids)

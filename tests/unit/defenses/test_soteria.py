@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from bound_defense import bound, linear, rows, small_conv
 from veracausa.defenses.risk_map import NotDifferentiable
 from veracausa.defenses.sensitivity import row_norms
+from veracausa.testing.synthetic import bound, linear, small_conv, uniform_rows
 
 IDS = torch.arange(6)
 
@@ -22,7 +22,7 @@ def linear_map() -> nn.Linear:
 
 @pytest.mark.parametrize("norms", ["exact", "auto"])
 def test_the_highest_scores_of_a_linear_map_are_zeroed(norms):
-    bottom, x = linear_map(), rows(6, 6) - 0.5
+    bottom, x = linear_map(), uniform_rows(6, 6) - 0.5
     defense = bound("soteria", bottom, fraction=0.75, norms=norms)
     sent = defense.infer(x, IDS)
     score = bottom(x).abs() / bottom.weight.norm(dim=1)
@@ -32,7 +32,7 @@ def test_the_highest_scores_of_a_linear_map_are_zeroed(norms):
 
 
 def test_one_mask_for_the_batch_where_it_is_asked_for():
-    x = rows(6, 6) - 0.5
+    x = uniform_rows(6, 6) - 0.5
     for scope, same in (("batch", True), ("sample", False)):
         there = bound("soteria", linear_map(), fraction=0.5, mask_scope=scope).infer(x, IDS) != 0
         assert bool((there == there[0]).all()) is same
@@ -41,7 +41,7 @@ def test_one_mask_for_the_batch_where_it_is_asked_for():
 def test_what_does_not_depend_on_the_row_goes_first():
     """Behind a ReLU that is off a value is 0 whatever is done: it must not take the place of one that speaks."""
     bottom = nn.Sequential(linear(40, 6, bias=True), nn.ReLU())
-    x = rows(6, 6) - 0.5
+    x = uniform_rows(6, 6) - 0.5
     alive = (bottom(x) != 0).sum(1)
     sent = bound("soteria", bottom, fraction=0.9).infer(x, IDS)
     assert (alive >= 4).all()
@@ -49,14 +49,14 @@ def test_what_does_not_depend_on_the_row_goes_first():
 
 
 def test_estimated_masks_come_near_the_exact_ones_and_are_the_same_every_time():
-    x = rows(6, 6) - 0.5
+    x = uniform_rows(6, 6) - 0.5
     exact, rough, fine = (
         bound("soteria", linear_map(), fraction=0.5, norms=norms, probes=probes).infer(x, IDS) != 0
         for norms, probes in (("exact", 1), ("hutchinson", 4), ("hutchinson", 400))
     )
     assert (fine == exact).float().mean() > 0.95
     assert (fine == exact).sum() > (rough == exact).sum()
-    x = rows(6, 1, 8, 4)
+    x = uniform_rows(6, 1, 8, 4)
     again = bound("soteria", small_conv(), fraction=0.5, norms="hutchinson", probes=4)
     assert torch.equal(again.infer(x, IDS), again.infer(x, IDS))
     assert torch.equal(again.infer(x, IDS)[2:4], again.infer(x[2:4], IDS[2:4])), "a mask depends on the batch"
@@ -64,7 +64,7 @@ def test_estimated_masks_come_near_the_exact_ones_and_are_the_same_every_time():
 
 @pytest.mark.parametrize(("outputs", "inputs", "exact"), [(20, 600, True), (200, 20, True), (200, 200, False)])
 def test_auto_is_exact_where_that_is_cheap(outputs, inputs, exact):
-    bottom, x = linear(outputs, inputs), rows(3, inputs)
+    bottom, x = linear(outputs, inputs), uniform_rows(3, inputs)
     auto, always = (
         row_norms(d, d.options, d.seed, x, bottom(x))
         for d in (bound("soteria", bottom, norms=norms) for norms in ("auto", "exact"))
@@ -73,7 +73,7 @@ def test_auto_is_exact_where_that_is_cheap(outputs, inputs, exact):
 
 
 def test_the_mask_is_held_for_the_gradient_and_there_is_no_risk_map():
-    x = rows(6, 6) - 0.5
+    x = uniform_rows(6, 6) - 0.5
     defense = bound("soteria", linear_map(), fraction=0.75)
     payload, context = defense.forward(x, IDS, 0)
     (slope,) = torch.autograd.grad((context.representation * context.mask).sum(), context.representation)
@@ -83,6 +83,6 @@ def test_the_mask_is_held_for_the_gradient_and_there_is_no_risk_map():
 
 def test_batch_normalisation_is_not_touched_by_the_jacobian():
     bottom = small_conv()
-    bound("soteria", bottom).forward(rows(6, 1, 8, 4), IDS, 0)
+    bound("soteria", bottom).forward(uniform_rows(6, 1, 8, 4), IDS, 0)
     assert bottom[1].num_batches_tracked == 1
     assert bottom.training

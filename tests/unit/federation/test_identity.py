@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("nvflare")
 
 from cryptography import x509
-
 from provisioned import certificate_with_dates, join, provision_all
+
 from veracausa.errors import InputError
 from veracausa.federation.identity import check_request, make_key
 from veracausa.wire.credentials import Credentials, fingerprint, read_certificate, read_key

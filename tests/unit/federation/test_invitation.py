@@ -13,8 +13,8 @@ pytest.importorskip("nvflare")
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from provisioned import JOB, join, provision_all
+
 from veracausa.errors import InputError
 from veracausa.federation import invitation, membership
 from veracausa.federation.invitation import new_folder

@@ -11,11 +11,11 @@ import pytest
 pytest.importorskip("nvflare")
 
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from provisioned import provision_all
 from typer.testing import CliRunner
 
 from federation.certificates import Authority as OldAuthority
 from federation.joined import NOTE, Sites
-from provisioned import provision_all
 from veracausa.cli.main import app
 from veracausa.errors import InputError, PeerLost, WireError
 from veracausa.federation import membership

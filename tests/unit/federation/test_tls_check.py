@@ -21,6 +21,7 @@ import pytest
 pytest.importorskip("nvflare")
 
 from provisioned import free_port, join, provision_all
+
 from veracausa.cli.doctor import check_wire
 from veracausa.federation import tls_check
 from veracausa.federation.members import read_network
@@ -28,7 +29,7 @@ from veracausa.wire.credentials import Credentials
 
 pytestmark = pytest.mark.federation
 
-CELL = Path(__file__).parents[2] / "live_cell.py"
+CELL = Path(__file__).parents[2] / "federation" / "live_cell.py"
 SCHEMES = ("tcp", "grpc")
 LET_IN = "a member's certificate is let in"
 PLAIN = "plaintext gets nothing"

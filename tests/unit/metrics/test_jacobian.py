@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bound_defense import linear, rows, small_conv
 from veracausa.metrics.jacobian import EXTRA, RowJacobian, estimated_row_norms, exact_row_norms, truncated_svd
+from veracausa.testing.synthetic import linear, small_conv, uniform_rows
 
 
 def dense(bottom: nn.Module, x: Tensor) -> Tensor:
@@ -19,10 +19,10 @@ def dense(bottom: nn.Module, x: Tensor) -> Tensor:
 
 def toy(kind: str) -> tuple[nn.Module, Tensor]:
     if kind == "wide":
-        return nn.Sequential(linear(40, 12), nn.Tanh()), rows(3, 12)
+        return nn.Sequential(linear(40, 12), nn.Tanh()), uniform_rows(3, 12)
     if kind == "narrow":
-        return nn.Sequential(linear(7, 12), nn.Tanh()), rows(3, 12)
-    return small_conv().eval(), rows(3, 1, 8, 4)
+        return nn.Sequential(linear(7, 12), nn.Tanh()), uniform_rows(3, 12)
+    return small_conv().eval(), uniform_rows(3, 1, 8, 4)
 
 
 @pytest.mark.parametrize("kind", ["wide", "narrow", "maps"])
@@ -62,7 +62,7 @@ def test_the_strongest_directions_are_found_among_many():
     turned = torch.linalg.qr(torch.randn(60, 60, generator=torch.Generator().manual_seed(2))).Q
     sigma = 0.7 ** torch.arange(60)
     matrix = (turned * sigma) @ turned.T
-    x = rows(2, 60)
+    x = uniform_rows(2, 60)
     jacobian = RowJacobian(lambda values: values @ matrix.T, x, 64)
     found = truncated_svd(jacobian, 5, torch.randn(60, 5 + EXTRA, generator=torch.Generator().manual_seed(3)))
     assert torch.allclose(found.sigma, sigma[:5].expand(2, 5), rtol=1e-3)
@@ -79,7 +79,7 @@ def test_one_product_runs_the_map_once():
         calls.append(1)
         return values * 2
 
-    x = rows(4, 5)
+    x = uniform_rows(4, 5)
     jacobian = RowJacobian(transmit, x, 64, like=x)
     assert torch.equal(jacobian.jv(x.unsqueeze(0))[0], 2 * x)
     assert len(calls) == 1

@@ -99,7 +99,7 @@ def test_a_full_disk_leaves_the_checkpoints_before(tmp_path, monkeypatch):
     def full(path, content):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(store_module, "write_whole", full)
+    monkeypatch.setattr(store_module, "atomic_write", full)
     with pytest.raises(OSError, match="No space"):
         store.save(3, state(3))
     assert store.whole_steps() == {1, 2}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+import trainings
 from torch import nn
-from trained_steps import image_data, job_for, table_data, train_all
+from trainings import image_data, job_for, table_data, train_all
 
-import layered_defense
 from veracausa import seeding
 from veracausa.audit.attacker import AdversaryKnowledge
 from veracausa.config import Job
@@ -27,7 +27,7 @@ CONVNET = {"name": "convnet", "cut": 6}
 
 @pytest.fixture(autouse=True)
 def layered(monkeypatch):
-    layered_defense.registered(monkeypatch)
+    trainings.registered(monkeypatch)
 
 
 def with_defense(job: Job, **defense) -> Job:
@@ -71,11 +71,11 @@ def test_an_adapter_that_no_memory_holds_is_refused():
 
 
 def test_the_contract_holds_for_layers():
-    check_defense(layered_defense.Layered)
+    check_defense(trainings.Layered)
 
 
 def test_the_contract_finds_a_defense_that_keeps_its_layers():
-    class Kept(layered_defense.Layered):
+    class Kept(trainings.Layered):
         def layers(self, shape):
             self.own = super().layers(shape)
             return self.own
@@ -157,7 +157,7 @@ def test_models_are_checked_with_layers_and_adapter(monkeypatch):
     data = image_data(1)
     job = with_defense(job_for(data, CONVNET))
     assert check_models(job, data) is not None
-    monkeypatch.setattr(layered_defense.Layered, "layers", lambda self, shape: nn.Conv2d(99, 3, 1))
+    monkeypatch.setattr(trainings.Layered, "layers", lambda self, shape: nn.Conv2d(99, 3, 1))
     with pytest.raises(InputError, match=r"party 'passive_1'.* 99 channels"):
         check_models(job, data)
 

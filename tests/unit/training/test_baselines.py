@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from trained_steps import image_data, job_for, table_data
+from trainings import image_data, job_for, table_data
 
 import veracausa
 from veracausa.config import load_job

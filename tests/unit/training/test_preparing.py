@@ -8,15 +8,15 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import trainings
 
-import slow_defense
 import veracausa
 from veracausa.errors import PeerLost, RunError
 from veracausa.runs.store import deserialize_state
 from veracausa.training.split.protocol import READY, Heartbeat, await_ready
 from veracausa.wire.threads import Turns, run_threads, thread_links
 
-OWN = "slow_defense:small_network"
+OWN = "trainings:small_network"
 JOB = {
     "name": "slow",
     "data": {"name": "digits", "train": 64, "test": 16},
@@ -104,12 +104,12 @@ def test_what_was_prepared_is_kept_once_and_taken_over(tmp_path):
     path = run.path / "parties/passive_1/prepared.safetensors"
     kept = deserialize_state(path.read_bytes())
     assert kept["offset"] != 0
-    slow_defense.Slow.times = 0
+    trainings.Slow.times = 0
     (run.path / "summary.json").unlink()
     before = path.stat().st_mtime_ns
     again = veracausa.train(settings, run.path, resume=True, allow_model=OWN)
     assert again.predict().scores == pytest.approx(again.summary["test"], rel=1e-6)
-    assert slow_defense.Slow.times == 0
+    assert trainings.Slow.times == 0
     assert path.stat().st_mtime_ns == before
     assert len(lines(again, "prepared")) == 2
 
@@ -130,10 +130,10 @@ def test_a_resume_or_prediction_without_it_is_refused(damage, says, tmp_path):
         veracausa.train(settings, run.path, resume=True, allow_model=OWN)
     for checkpoint in run.path.glob("parties/*/checkpoints/*"):
         checkpoint.unlink()
-    slow_defense.Slow.times = 0
+    trainings.Slow.times = 0
     # From the beginning: it is made again, and said again.
     again = veracausa.train(settings, run.path, resume=True, allow_model=OWN)
-    assert slow_defense.Slow.times == 2
+    assert trainings.Slow.times == 2
     assert len(lines(again, "prepared")) == 2
     assert len(lines(again, "defense")) == 4
 
@@ -197,7 +197,7 @@ def test_the_party_measures_its_defense_and_its_risk(tmp_path):
     assert again.summary["parties"][name]["diagnostics"] == first["diagnostics"]
 
 
-class Rounds(slow_defense.Slow):
+class Rounds(trainings.Slow):
     """No gradient passes its payload, so there is no Jacobian."""
 
     def infer(self, x, ids):
@@ -208,7 +208,7 @@ class Rounds(slow_defense.Slow):
             return super().deterministic_payload(x, ids).round()
 
 
-class Thousandths(slow_defense.Slow):
+class Thousandths(trainings.Slow):
     """Rounds without a gradient: by its Jacobian nothing is sent, and everything is."""
 
     def infer(self, x, ids):
@@ -218,7 +218,7 @@ class Thousandths(slow_defense.Slow):
         return (1000 * super().deterministic_payload(x, ids)).round() / 1000
 
 
-class Zeros(slow_defense.Slow):
+class Zeros(trainings.Slow):
     """Sends nothing, with the gradient of an undefended party."""
 
     def infer(self, x, ids):
@@ -229,7 +229,7 @@ class Zeros(slow_defense.Slow):
         return r - r.detach()
 
 
-class Diverged(slow_defense.Slow):
+class Diverged(trainings.Slow):
     def deterministic_payload(self, x, ids):
         return super().deterministic_payload(x, ids) / 0
 
@@ -246,7 +246,7 @@ class Diverged(slow_defense.Slow):
 def test_a_risk_that_cannot_be_measured_says_why_and_training_goes_on(defense, reason, tmp_path, monkeypatch):
     from veracausa.defenses import defenses
 
-    options = slow_defense.SlowOptions
+    options = trainings.SlowOptions
     monkeypatch.setattr(defenses, "_entries", {**defenses._entries, "slow": (defense, options)})
     run = veracausa.train(job(timeout=20), tmp_path / "run", allow_model=OWN)
     assert run.status["state"] == "done"

@@ -19,9 +19,10 @@ import pytest
 
 pytest.importorskip("nvflare")
 
+from provisioned import free_port
+
 from federation.certificates import Authority
 from federation.joined import wait_until
-from provisioned import free_port
 from veracausa.errors import InputError, PeerLost
 from veracausa.federation.members import Member, NetworkOptions, WireLimits
 from veracausa.wire.credentials import Credentials, DenyList, fingerprint, read_certificate

@@ -6,20 +6,20 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bound_defense import rows, small_conv
 from veracausa import seeding
 from veracausa.data.vertical import Part
 from veracausa.defenses.causshield import CausShield
 from veracausa.defenses.risk_map import STRICT, NotDifferentiable, RiskMap, differs, fault
 from veracausa.metrics.jacobian import RowJacobian
 from veracausa.models.layers import Dropout
+from veracausa.testing.synthetic import small_conv, uniform_rows
 
 IDS = torch.arange(32)
 
 
 def trained(model: nn.Module | None = None, **settings) -> tuple[CausShield, Tensor]:
     """After two exchanges of 32 rows; what follows is asked about others."""
-    x = rows(96, 1, 8, 4)
+    x = uniform_rows(96, 1, 8, 4)
     bottom = model or small_conv()
     quick = {"profile": "paper", "iterations": 6, "surrogate": {"name": "fourier"}, **settings}
     defense = CausShield(**quick)

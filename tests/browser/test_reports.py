@@ -1,4 +1,4 @@
-"""The report of an audit in a real browser: its pictures load, its table sorts, nothing complains, it fits a phone."""
+"""Reports in a real browser: they draw, complain about nothing and fit a phone; an audit's table sorts."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 
 from veracausa.audit.measure import Gallery
+from veracausa.report.compare import write_comparison
 from veracausa.report.run_page import write_report
 from veracausa.runs.folder import write_json
 
@@ -38,7 +39,7 @@ document.title = JSON.stringify({
   before, down, up: sorted(), large: wall.classList.contains("large"),
   width: document.documentElement.scrollWidth, of: innerWidth,
 });
-</script></body>"""
+</script>"""
 
 
 def audited(tmp_path: Path) -> Path:
@@ -77,18 +78,52 @@ def browse(tmp_path: Path, page: Path, *arguments: str) -> subprocess.CompletedP
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
 
 
-def test_pictures_load_the_table_sorts_and_a_phone_is_wide_enough(tmp_path: Path) -> None:
-    page = write_report(audited(tmp_path))
-    asked = page.with_name("asked.html")
-    asked.write_text(page.read_text(encoding="utf-8").replace("</body>", ASK), encoding="utf-8")
-    frame = page.with_name("frame.html")
+def told_on_a_phone(tmp_path: Path, page: Path, script: str) -> str:
+    """The title that a script gives the page in a narrow frame, in which nothing may complain.
+
+    A window has a smallest width, a frame has none.
+    """
+    asked, frame = page.with_name("asked.html"), page.with_name("frame.html")
+    asked.write_text(page.read_text(encoding="utf-8").replace("</body>", f"{script}</body>"), encoding="utf-8")
     show = 'onload="document.body.dataset.told = this.contentDocument.title"'
     frame.write_text(f'<body><iframe src="{asked.name}" style="width:390px;height:900px;border:0" {show}></iframe>')
     done = browse(tmp_path, frame, "--allow-file-access-from-files", "--virtual-time-budget=3000", "--dump-dom")
     assert not re.findall(r".*CONSOLE.*", done.stderr)
     told = re.search(r'data-told="([^"]*)"', done.stdout)
     assert told is not None
-    found = json.loads(told[1].replace("&quot;", '"'))
+    return told[1].replace("&quot;", '"')
+
+
+def drawn(tmp_path: Path, page: Path, width: int, height: int, *arguments: str) -> np.ndarray:
+    """A picture of the page in grey; nothing may complain."""
+    picture = tmp_path / "page.png"
+    done = browse(tmp_path, page, *arguments, f"--window-size={width},{height}", f"--screenshot={picture}")
+    assert not re.findall(r".*CONSOLE.*", done.stderr)
+    pixels = np.asarray(Image.open(picture).convert("L")).astype(float)
+    assert pixels.shape == (height, width)
+    return pixels
+
+
+@pytest.fixture(params=["report", "comparison"])
+def page(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    runs = [Path(shutil.copytree(EXAMPLE, tmp_path / name)) for name in ("first", "second")]
+    return write_report(runs[0]) if request.param == "report" else write_comparison(runs, tmp_path / "both.html")
+
+
+def test_a_report_draws_without_complaint(page: Path, tmp_path: Path) -> None:
+    pixels = drawn(tmp_path, page, 1000, 1400)
+    # Text and lines on paper: neither blank nor a block of ink.
+    assert 0.005 < np.mean(np.abs(pixels - np.median(pixels)) > 60) < 0.3
+
+
+def test_a_report_fits_a_phone(page: Path, tmp_path: Path) -> None:
+    measure = "<script>document.title = document.documentElement.scrollWidth + ' of ' + innerWidth</script>"
+    width, of = map(int, told_on_a_phone(tmp_path, page, measure).split(" of "))
+    assert width <= of == 390
+
+
+def test_an_audit_loads_its_pictures_sorts_its_table_and_fits_a_phone(tmp_path: Path) -> None:
+    found = json.loads(told_on_a_phone(tmp_path, write_report(audited(tmp_path)), ASK))
     # Two walls of six lines: original, two attacks with and without a defense, the blind guess.
     assert found["images"] == found["loaded"] == 12
     assert found["before"] != found["down"]
@@ -100,11 +135,8 @@ def test_pictures_load_the_table_sorts_and_a_phone_is_wide_enough(tmp_path: Path
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_it_draws_without_complaint(dark: bool, tmp_path: Path) -> None:
-    page, picture = write_report(audited(tmp_path)), tmp_path / "page.png"
+def test_an_audit_draws_without_complaint(dark: bool, tmp_path: Path) -> None:
     extra = ["--force-dark-mode"] if dark else []
-    done = browse(tmp_path, page, *extra, "--window-size=1200,2400", f"--screenshot={picture}")
-    assert not re.findall(r".*CONSOLE.*", done.stderr)
-    pixels = np.asarray(Image.open(picture).convert("L")).astype(float)
+    pixels = drawn(tmp_path, write_report(audited(tmp_path)), 1200, 2400, *extra)
     assert (np.median(pixels) < 128) == dark
     assert 0.02 < np.mean(np.abs(pixels - np.median(pixels)) > 60) < 0.5
