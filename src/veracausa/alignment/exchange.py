@@ -28,7 +28,7 @@ HELLO = Kind("align hello", {"nonce": TensorSpec(torch.uint8, (NONCE,))}, {"sett
 """Everybody to everybody, once: what was agreed, how many ids will come, and a part of the session's label."""
 
 MASKED = Kind("align masked", {"points": TensorSpec(torch.uint8, (None, POINT), CHUNK)}, secret_shared=True)
-"""A part of a set of ids, shuffled, each under the exponents of everyone it has passed. Of no ids: a sign of life."""
+"""A part of a set of ids, shuffled, each under the exponents of everyone it has passed. Without ids: a heartbeat."""
 
 COMMON = Kind("align common", {}, {"count": int})
 """From the active party: how many ids there are in common."""

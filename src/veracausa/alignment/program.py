@@ -52,7 +52,7 @@ class Aligned:
 
 
 class AlignmentProgram:
-    """Finds the rows in common. What is wrong with the ids is said at once, before anything crosses.
+    """Finds the rows in common. Wrong ids are refused at once, before anything crosses.
 
     Every party runs it over its own link, with its own ids and the same settings. `source` names the ids in messages,
     `expected` says how many ids each other party has announced before; one that brings another number is refused.

@@ -1,7 +1,7 @@
-"""Before anything runs: every party sees what it takes part in, and says yes.
+"""Consent: before anything runs, every party sees what it takes part in, and agrees.
 
 Parties send each other the federation's and the job's text byte by byte, what they will send, a salted digest of their
-own data, and which checkpoints they hold. What differs is named. A yes is kept: the same terms are not asked about
+own data, and which checkpoints they hold. What differs is named. Consent is kept: nobody is asked about the same terms
 twice.
 """
 
@@ -52,7 +52,7 @@ KEPT = "agreed.json"
 
 @dataclass(frozen=True)
 class Terms:
-    """What one party brings to the table."""
+    """What one party brings to the agreement."""
 
     network: bytes
     job: bytes
@@ -66,7 +66,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Agreement:
-    """What all parties have put on the table."""
+    """What all parties bring, side by side."""
 
     me: str
     own: Terms
@@ -92,7 +92,7 @@ class Agreement:
         return {peer: terms.ids for peer, terms in self.others.items()}
 
     def digest(self) -> str:
-        """Of everything that a yes is said to, but not of checkpoints."""
+        """Of everything that this party consents to, but not of checkpoints."""
         agreed = {
             "hash": self.hash,
             "fingerprints": dict(sorted(self.fingerprints.items())),
@@ -218,7 +218,7 @@ class ConsentStore:
 
 
 class PartnerChanged(RunError):
-    """A party came back as somebody else."""
+    """A party came back with another job, key or data than before."""
 
     def __init__(self, name: str, how: str) -> None:
         super().__init__(f"party {name!r} came back {how}; it must continue with what it began with, or all begin anew")

@@ -58,7 +58,7 @@ class OwnIds:
     def __init__(self, me: str, settings: AlignmentSettings, options: OwnOptions, files: Sequence[IdFile]) -> None:
         self.me, self.settings, self.options, self.files = me, settings, options, tuple(files)
         self.agreed: Mapping[str, Counts] | None = None
-        """What the others have announced, once all have said yes."""
+        """What the others have announced, once all have consented."""
         self._keys = [normal_keys(file.ids, settings.rules, file.source) for file in self.files]
         own = len(self._keys[0])
         if settings.mode == "active" and me == settings.parties[0] and options.pad_to > own:
@@ -69,7 +69,7 @@ class OwnIds:
 
     @property
     def announced(self) -> Counts:
-        """What the others are notes, before anybody says yes."""
+        """What the others are told before anybody consents."""
         train, *test = (self.options.announced(len(keys)) for keys in self._keys)
         return train, test[0] if test else 0
 

@@ -48,7 +48,7 @@ everybody has, and are therefore kept."""
 
 @dataclass(frozen=True)
 class FoundRows:
-    """What alignment told a party: the row of its own file at each position (-1: none), and what is predicted."""
+    """The result of an alignment: the party's own row at each position (-1: none), and what is predicted."""
 
     rows: Mapping[Split, Tensor]
     task: str

@@ -26,11 +26,11 @@ from veracausa.wire.flare.link import FlareLink
 from veracausa.wire.link import Link, closing_reason
 
 Approve = Callable[[Agreement], bool]
-"""Shows a person what is agreed, and brings back the answer; may take as long as the person does."""
+"""Shows a person the agreement, and returns the answer. It may take as long as the person does."""
 LINGER = 20.0
 """Seconds for which a serving member stays after all are done, until the others have left."""
 ROUND = 1.0
-"""Seconds between two rounds of asking whether all have said yes."""
+"""Seconds between two rounds of asking whether all have consented."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Site:
 
 
 def run_site(site: Site, program: SiteProgram, approve: Approve, notify: Observer = lambda event: None) -> None:
-    """Take part until the job is done; after a fault wait for whoever was lost, and go on from a common checkpoint."""
+    """Take part until the job is done. After a fault, wait for the lost party and continue from a common checkpoint."""
     store = ConsentStore(site.folder)
     limits = site.network.wire
     with (
@@ -82,7 +82,7 @@ def run_site(site: Site, program: SiteProgram, approve: Approve, notify: Observe
                 tell({"event": "finished_here"})
                 return
             except (PeerLost, WireError) as error:
-                # A peer's fault, or a peer's word that it could not go on: wait for it, and begin again.
+                # A peer failed, or announced that it could not continue: wait for it, and try again.
                 link.give_up(error)
                 lost = error
                 tell({"event": "lost", "reason": str(error)})
@@ -108,7 +108,7 @@ def _attempt(
 def settle(
     link: FlareLink, program: SiteProgram, site: Site, store: ConsentStore, approve: Approve, notify: Observer
 ) -> Agreement:
-    """What all parties have said yes to."""
+    """The agreement, once all parties have consented."""
     terms = Terms(
         (site.folder / "federation.toml").read_bytes(),
         program.job_text,
@@ -156,7 +156,7 @@ class _Decision:
 
 
 def _leave(link: FlareLink, site: Site, cell: FlareSite) -> None:
-    """Go only when all are done: one that falls at the last moment needs the others to go on from a checkpoint."""
+    """Leave only when all are done: one that fails at the last moment needs the others to continue."""
     link.close()
     link.wait_for_others(site.network.wire.patience_s)
     if site.me == site.network.server:

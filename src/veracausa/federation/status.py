@@ -21,7 +21,7 @@ EVERY = 1.0
 STALE = 10.0
 """Seconds after which a file that is not written any more tells of a run that is gone."""
 ENDED = ("done", "failed", "stopped")
-"""The states of a run that has said its last word."""
+"""The states of a run that has ended."""
 
 
 class Status:
@@ -94,7 +94,7 @@ class Status:
 
 
 def read_status(folder: Path) -> dict[str, Any]:
-    """What the run in this folder said last; `alive` says whether it still does."""
+    """The last status of the run in this folder; `alive` says whether it is still updated."""
     path = folder / FILE
     try:
         status: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

@@ -31,7 +31,7 @@ SOON = timedelta(days=30)
 class Credentials:
     """Three files: the root that is trusted, one's own certificate, and the key that never leaves home.
 
-    And where there is one, the list of those that are trusted no more.
+    And where there is one, the deny list.
     """
 
     root: Path
@@ -210,7 +210,7 @@ def _read(path: Path, secret: bool = False) -> bytes:
 
 FILE = "denied.toml"
 RELOAD_S = 2.0
-"""Seconds between two looks at the list by who is connected: so soon a certificate that was revoked is out."""
+"""Seconds between two reads of the list while connected: so soon a revoked certificate is out."""
 _HEAD = """\
 # Certificates and keys that get in here no more, each by its SHA-256. `veracausa federation revoke` adds to it.
 """
@@ -220,7 +220,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PeerCertificate:
-    """What a peer has shown: its certificate, as it came."""
+    """The certificate that a peer has presented, as it came."""
 
     der: bytes
 
@@ -253,7 +253,7 @@ def grouped_digits(digits: str) -> str:
 
 
 class DenyList:
-    """The list in one file; no file is an empty list. Safe to ask from many threads."""
+    """The deny list in one file. No file is an empty list. Many threads may ask it."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
@@ -271,7 +271,7 @@ class DenyList:
         return None
 
     def now(self) -> frozenset[str]:
-        """What is denied now. A list that got damaged while in use stays as it was: nobody is let in by that."""
+        """What is denied now. If the file is damaged while in use, the list as it was stays in force."""
         with self._lock:
             try:
                 self._read()

@@ -39,14 +39,14 @@ class Link(ABC):
     """Whether checkpoints must be kept until all parties are known to hold one."""
 
     def declare(self, *kinds: Kind, peer: str | None = None) -> None:
-        """Say which kinds may cross to and from `peer`, or every peer; both ends must."""
+        """Declare the kinds that may cross to and from `peer`, or every peer. Both ends must declare them."""
         for name in self.peers if peer is None else (peer,):
             for kind in kinds:
                 if self.kinds[name].setdefault(kind.name, kind) != kind:
                     raise ValueError(f"kind {kind.name!r} was declared differently before")
 
     def send(self, to: str, kind: Kind, step: int, tensors: Mapping[str, Tensor] | None = None, **meta: Scalar) -> None:
-        """Send one message; what is not declared so does not leave."""
+        """Send one message. A message that does not match its declared kind is refused and does not leave."""
         self._check_peer(to)
         if self.kinds[to].get(kind.name) != kind:
             raise WireError("kind", f"{kind.name!r} was not declared by {self.me!r}")
@@ -58,7 +58,7 @@ class Link(ABC):
         self.ledger.record(message, plan.nbytes)
 
     def receive(self, sender: str, kind: Kind, step: int) -> Message:
-        """The next message of `sender`, which must be of this kind and step; `PeerLost` after the time-out."""
+        """The next message of `sender`, which must be of this kind and step. Raises `PeerLost` after the time-out."""
         self._check_peer(sender)
         message = self._collect(sender)
         if message.kind not in self.kinds[sender]:
@@ -88,9 +88,9 @@ class Link(ABC):
         return {peer: self.receive(peer, kind, step) for peer, kind in kinds.items()}
 
     def checkpointed(self, step: int, mark: Callable[[int], None]) -> None:
-        """Say that this party holds a checkpoint of `step`; `mark` is called with a step that all are known to hold.
+        """Announce a checkpoint of `step`. `mark` is called with a step of which all are known to hold a checkpoint.
 
-        Where one process starts all parties it looks into all their folders instead, and nothing needs to be said.
+        Where one process starts all parties, it looks into all their folders instead, and nothing is announced.
         """
         return
 
@@ -99,11 +99,11 @@ class Link(ABC):
         """Tell every peer that `lost` (by default this party) is gone; each gets `PeerLost` at its next receive."""
 
     def give_up(self, error: BaseException) -> None:
-        """Pass on why this party ends; a lost peer's name travels on, so that everyone names the same one."""
+        """Tell the peers why this party ends. A lost peer's name is passed on, so that everyone names the same one."""
         if isinstance(error, PeerLost):
             self.abort(error.reason, error.peer)
         elif isinstance(error, OSError):
-            # Without the path: the partners' business is that, not where.
+            # Without the path: partners may know that it failed, not where.
             full = error.errno in FULL
             self.abort("its disk is full" if full else "it could not read or write a file of its own")
         else:
@@ -125,7 +125,7 @@ class Link(ABC):
 
 
 def closing_reason(error: BaseException) -> str:
-    """Why a party ends, as its partners are told: a person reads it, and it names no file of the party's own."""
+    """Why a party ends, as a sentence for its partners. It names no file of the party's own."""
     if isinstance(error, VeracausaError):
         return str(error)
     if isinstance(error, KeyboardInterrupt):
@@ -137,7 +137,7 @@ def closing_reason(error: BaseException) -> str:
 
 
 def silent_party(awaited: str, waits: Mapping[str, str]) -> str:
-    """Who keeps everyone waiting: the end of the chain of parties that wait for each other."""
+    """The party that keeps everyone waiting: the end of the chain of parties that wait for each other."""
     seen: set[str] = set()
     party = awaited
     while party in waits:

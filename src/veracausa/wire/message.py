@@ -1,4 +1,4 @@
-"""The only thing that crosses between parties, and the declaration of what may cross."""
+"""A message, the declaration of the kinds that may cross, and what a party announces that it will send."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Message:
 
 
 MESSAGE = 180
-"""Bytes of a message beside its numbers, about."""
+"""About how many bytes a message has beside its tensors."""
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,10 @@ STOP_SECONDS = 10.0
 
 
 class Turns:
-    """Lets one party compute at a time; a party that has to wait hands the turn to the next one that need not.
+    """Lets one party compute at a time. A party that has to wait passes the turn to the next one that is ready.
 
-    On a GPU the parties only queue kernels; three threads that do so at once fight over the interpreter and none is
-    faster. Handed over directly, a turn costs one wake-up, and the order in which parties run is always the same.
+    On a GPU the parties only queue kernels. Three threads that do so at once compete for the interpreter, and none is
+    faster. A turn that is passed on directly costs one wake-up, and parties always run in the same order.
     """
 
     def __init__(self) -> None:

@@ -1,14 +1,16 @@
-"""The encryptions, by name."""
+"""The encryptions, by name. Each implements `Encryption`, and all give the same integers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
 
-from veracausa.crypto.backends.base import Encryption
+from veracausa.crypto.backends.base import EncryptedRows, Encryption
 from veracausa.crypto.randomness import Toss
 from veracausa.errors import InputError
 from veracausa.registry import did_you_mean
+
+__all__ = ["ENCRYPTIONS", "EncryptedRows", "Encryption", "encryption_class", "make_encryption"]
 
 ENCRYPTIONS = {
     "none": ("veracausa.crypto.backends.none", "NoEncryption"),

@@ -1,4 +1,4 @@
-"""One organisation's cell: it dials the serving member, keeps strangers out, and makes sessions with its peers."""
+"""One organisation's cell: it dials the serving member, refuses strangers, and makes sessions with its peers."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class FlareSite:
             ) from None
         from veracausa.wire.flare import tls_driver
 
-        # Everything that the engine has to say of a peer is said by this class, in words for a person.
+        # This class reports what concerns a peer, as sentences for a person.
         logging.getLogger("nvflare").setLevel(logging.CRITICAL)
         tls_driver.register()
         self._cell = RestrictedCell(

@@ -8,8 +8,8 @@
     8 bytes  how many frames of the peer have arrived in order
     body
 
-A connection may break and come back, and the engine hands frames to many threads: so frames can be lost, doubled, or
-overtake each other. Numbers put that right, and what is replayed is known by its number.
+A connection may break and come back, and the engine hands frames to many threads. So frames can be lost, repeated, or
+overtake each other. Their numbers restore the order and reveal replays.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class FrameType(IntEnum):
     PIECE = 0
     """The next part of a message."""
     CONTROL = 1
-    """A party gives up, has finished, or says whom it waits for."""
+    """A party gives up, has finished, announces a checkpoint, or announces whom it waits for."""
     STATE = 2
     """How far it has read."""
     PROBE = 3
@@ -53,14 +53,14 @@ class FrameType(IntEnum):
     UNKNOWN = 4
     """Answers a frame of a session that this party does not have."""
     POKE = 5
-    """A party has come and wants a session offered."""
+    """A party is there and asks for an offer of a session."""
     OFFER = 6
     ANSWER = 7
     CONFIRM = 8
 
 
 class StaleFrame(WireError):
-    """A frame that was true once: left over from an earlier session, or come twice. It is passed over and counted."""
+    """A frame of an earlier session, or a repeated one. It is dropped and counted."""
 
 
 _TYPES = {int(frame_type): frame_type for frame_type in FrameType}

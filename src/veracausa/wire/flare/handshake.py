@@ -1,8 +1,8 @@
 """The handshake of an attempt: every party makes a session with each of its peers.
 
-Of two parties the one whose name comes first leads. The other pokes it. The leader offers a key, the other answers with
-its own key and a proof, and the leader confirms with a proof. A relay could invent anything that comes before a proof,
-so nothing that was proved is given up for it. `Waiting` reports whom a party waits for, and why.
+Of two parties the one whose name comes first leads. The other asks for an offer. The leader offers a key, the other
+answers with its own key and a proof, and the leader confirms with a proof. A relay could invent anything that comes
+before a proof, so nothing that was proved is given up for it. `Waiting` reports whom a party waits for, and why.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Early = tuple[Header, memoryview, bytes]
 
 @dataclass
 class _PeerState:
-    """What has been said between this party and one peer."""
+    """How far the handshake with one peer has come."""
 
     opening: Opening
     """What is offered; no key is offered again once it was answered."""
@@ -188,7 +188,7 @@ class Handshake:
 
 
 FIRST, LONGEST = 10.0, 300.0
-"""Seconds until the same is told once more: at first, and at most."""
+"""Seconds until the same is reported once more: at first, and at most."""
 GRACE = 3.0
 """Seconds without the serving member's connection until it counts as out of reach: it is dialled again meanwhile."""
 PROBE_S = 1.0

@@ -22,7 +22,7 @@ from veracausa.wire.link import Link
 from veracausa.wire.message import Kind, Message, shown
 
 RESTART_ANSWER_S = 1.5
-"""Seconds in which a peer must answer that is said to have begun anew."""
+"""Seconds in which a peer must answer after a relay has claimed that it restarted."""
 IMPATIENT = 1.0
 """Seconds without a sign of the peer having read more, after which it is asked."""
 
@@ -30,7 +30,7 @@ IMPATIENT = 1.0
 class FlareLink(Link):
     """A link to parties in other organisations.
 
-    What a peer sends wrong is refused, counted and logged, and the party goes on waiting for what is right.
+    A wrong frame of a peer is refused, counted and logged. The party goes on waiting for the right one.
     """
 
     marks = True
@@ -66,12 +66,12 @@ class FlareLink(Link):
 
     @property
     def refused(self) -> Counter[str]:
-        """How often each peer sent something that could not be taken."""
+        """How many frames of each peer were refused."""
         return self._peers.refused
 
     @property
     def stale(self) -> Counter[str]:
-        """How often something of each peer came that was true once."""
+        """How many stale frames of each peer came."""
         return self._peers.stale
 
     @property
@@ -250,15 +250,15 @@ class FlareLink(Link):
     # ---- what goes wrong -------------------------------------------------------------------------------------------
 
     def refuse(self, peer: str, error: WireError) -> None:
-        """Count and log what was not taken; the party goes on."""
+        """Count and log a refused frame. The party continues."""
         self._peers.refuse(peer, error)
 
     def count_stale(self, peer: str) -> None:
-        """Count a frame that was true once; nothing else comes of it."""
+        """Count a stale frame. It has no other effect."""
         self._peers.count_stale(peer)
 
     def suspect_restart(self, peer: str) -> None:
-        """A relay says that the peer began anew: unless the peer itself answers soon, it is lost."""
+        """A relay claims that the peer restarted. Unless the peer itself answers soon, it counts as lost."""
         own = self._of[peer]
         with self._changed:
             if own.suspected_at:
@@ -279,7 +279,7 @@ class FlareLink(Link):
         return {peer: own.session for peer, own in self._of.items()}
 
     def tick(self) -> None:
-        """Now and then: say what was read, ask who has not said so for long."""
+        """Called regularly: acknowledge what was read, and probe peers that have not acknowledged for long."""
         now = time.monotonic()
         for peer, own in self._of.items():
             with self._changed:
@@ -336,7 +336,7 @@ class FlareLink(Link):
             raise PeerLost(self._peers.lost.peer, self._peers.lost.reason)
 
     def _end(self, patience: float) -> None:
-        """Wait until what was said last has arrived."""
+        """Wait until the last frames have arrived."""
         self._out.finish()
         with self._changed:
             self._changed.wait_for(

@@ -32,7 +32,7 @@ _HELD = 64
 
 @dataclass
 class Peer:
-    """All about one peer in this attempt."""
+    """The state of one peer in this attempt."""
 
     session: Session
     out: Outgoing
@@ -41,22 +41,22 @@ class Peer:
     inbox: deque[tuple[Tensor, int]] = field(default_factory=deque)
     """Whole messages as bytes, and how many frames have been read with each."""
     unacknowledged: int = 0
-    """Frames that were read and that the peer does not know to be."""
+    """Frames that were read and not acknowledged yet."""
     freed: int = 0
-    """Bytes of frames that were read as they came and that the peer does not know to be."""
+    """Bytes of frames that were read as they came and not acknowledged yet."""
     suspected_at: float = 0.0
-    """Since when it is said to have begun anew."""
+    """Since when a relay has claimed that it restarted; 0: it has not."""
     arrived_there: int = 0
     asked_at: float = 0.0
     moved_at: float = 0.0
     stuck: int = -1
-    """What had arrived there when it was asked last."""
+    """How many frames had arrived there at the last probe."""
     probe: int = 0
     latency: float | None = None
     heard_at: float = 0.0
     finished: bool = False
     held: set[int] = field(default_factory=set)
-    """Steps of which it said that it holds a checkpoint."""
+    """Steps of which it has announced a checkpoint."""
     step: int = 0
 
     def acknowledge(self, header: Header) -> bool:
@@ -77,7 +77,7 @@ class Peer:
 
 
 def read_control(body: memoryview) -> dict[str, str]:
-    """What a peer says beside its messages; refused unless it is a short map of texts."""
+    """A control message of a peer. It is refused unless it is a short map of texts."""
     try:
         if len(body) > _WORDS:
             raise ValueError
@@ -105,17 +105,17 @@ class Peers:
         self.changed = threading.Condition()
         self.lost: PeerLost | None = None
         self.waits: dict[str, str] = {}
-        """For each party whom it has said to wait for."""
+        """For each party, whom it waits for as far as it has announced that."""
         self.refused: Counter[str] = Counter()
         """How often each peer sent something that could not be taken."""
         self.stale: Counter[str] = Counter()
-        """How often something of each peer came that was true once: twice, or left over from before a restart."""
+        """How many stale frames of each peer came: repeated ones, or ones from before a restart."""
         self._last_refusal: dict[str, str] = {}
         self.step = 0
         """The furthest step that this party has sent something of."""
 
     def refuse(self, peer: str, error: WireError) -> None:
-        """Count and log what was not taken; the party goes on."""
+        """Count and log a refused frame. The party continues."""
         with self.changed:
             self.refused[peer] += 1
             count = self.refused[peer]
@@ -124,7 +124,7 @@ class Peers:
             log.warning("refused from %s (%d so far): %s", peer, count, problem)
 
     def count_stale(self, peer: str) -> None:
-        """Count what was true once; a network that doubles and an honest restart bring such frames, too."""
+        """Count a stale frame. A network that repeats frames, and an honest restart, bring such frames, too."""
         with self.changed:
             self.stale[peer] += 1
 
@@ -146,7 +146,7 @@ class Peers:
         return silent_party(awaited, {**self.waits, self.me: awaited})
 
     def silence_of(self, lost: str) -> PeerLost:
-        """The loss of a peer that said nothing in time, with what it said that was refused."""
+        """The loss of a peer that was silent for too long, with what was refused of it."""
         why = f"silent for {self.timeout:g} s"
         if lost in self._last_refusal:
             why += f"; {self.refused[lost]} of its frames were refused, the last one: {self._last_refusal[lost]}"

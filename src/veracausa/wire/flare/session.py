@@ -1,9 +1,9 @@
-"""Two parties make sure of each other, and agree on keys that no relay has.
+"""Sessions: two parties authenticate each other, and agree on keys that no relay has.
 
 Each draws a fresh X25519 key and signs both keys, both names and what the session is for, with its certificate's key.
 The certificate must come from the federation's own authority, name the party, and be valid today. The keys of a
-session are derived from the secret that both computed, one a direction; a frame's number is its nonce, and its head
-is authenticated with it.
+session are derived from the secret that both computed, one for each direction. A frame's number is its nonce, and its
+head is authenticated with it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _MAX_PEM = 1 << 15
 _LIFE = 8
 TAG = 16
-"""Bytes by which a sealed body is longer."""
+"""Bytes that encryption adds to a body."""
 _NOTE = b"note"
 """Sets the nonces of notes apart from those of numbered frames."""
 _LATE = 256
@@ -124,12 +124,12 @@ class PeerIdentity:
 
 @dataclass(frozen=True)
 class Session:
-    """What two parties share once they know each other."""
+    """What two parties share once they have authenticated each other."""
 
     id: bytes
     sealed: bool
     life: bytes
-    """Changes whenever the peer comes anew."""
+    """Changes whenever the peer restarts."""
     fingerprint: str
     """Of the peer's certificate."""
     mine: Any = field(repr=False)
@@ -205,12 +205,12 @@ class Opening:
         return pack(key=self.public, life=self.life)
 
     def proof(self, their_key: bytes, their_life: bytes) -> bytes:
-        """What shows the other who this is."""
+        """The signed proof of this party's identity."""
         text = self._transcript(their_key, their_life) + (b"leads" if self.leads else b"follows")
         return pack(key=self.public, life=self.life, pem=self.me.pem, signature=self.me.sign(text))
 
     def session(self, proof: bytes) -> Session:
-        """The session with the peer that proved itself so; refused if it did not."""
+        """The session with the peer that sent this proof. A wrong proof is refused."""
         fields = unpack(proof, ("key", "life", "pem", "signature"))
         transcript = self._transcript(fields["key"], fields["life"])
         role = b"follows" if self.leads else b"leads"

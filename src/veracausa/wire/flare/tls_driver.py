@@ -1,4 +1,4 @@
-"""FLARE's tcp and grpc transports with mutual TLS always on, the peer's name checked, and a door no one can block.
+"""FLARE's tcp and grpc transports with mutual TLS always on, the peer's name checked, and a port that nobody can block.
 
 Five differences to the transports they extend. A handshake has a time limit and a thread of its own: FLARE's tcp
 listener shakes hands inside `accept`, so that one client that connects and says nothing keeps everybody else out. TLS
