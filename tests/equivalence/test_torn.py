@@ -190,7 +190,7 @@ def test_a_folder_in_use_or_taken_is_refused(run, tmp_path):
 @pytest.mark.parametrize("call", [1, 2, 8, 22])
 def test_a_full_disk_ends_the_run_and_a_resume_finishes_it(call, tmp_path, monkeypatch, undisturbed):
     """Three parties write nine checkpoints each; the disk is full from the given one on."""
-    write, calls, guard = store_module.write_whole, [], threading.Lock()
+    write, calls, guard = store_module.atomic_write, [], threading.Lock()
 
     def until_full(path, content):
         with guard:
@@ -201,7 +201,7 @@ def test_a_full_disk_ends_the_run_and_a_resume_finishes_it(call, tmp_path, monke
         write(path, content)
 
     run = tmp_path / "run"
-    monkeypatch.setattr(store_module, "write_whole", until_full)
+    monkeypatch.setattr(store_module, "atomic_write", until_full)
     with pytest.raises(RunError, match="No space left on device; mend that, then go on with --resume") as failure:
         veracausa.train(JOB, run)
     assert failure.value.exit_code == 1
@@ -214,7 +214,7 @@ def test_a_full_disk_ends_the_run_and_a_resume_finishes_it(call, tmp_path, monke
     # Before the fourth save nobody can have completed one; with 7 saves done, two are whole everywhere.
     common = common_step(stores)
     assert (common is None) if call <= 3 else (common is not None and common >= 2)
-    monkeypatch.setattr(store_module, "write_whole", write)
+    monkeypatch.setattr(store_module, "atomic_write", write)
     veracausa.train(JOB, run, resume=True)
     assert same(outcome(run), outcome(undisturbed))
 
@@ -223,7 +223,7 @@ def test_a_full_disk_is_exit_code_1_and_one_sentence(tmp_path, monkeypatch, caps
     def full(path, content):
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    monkeypatch.setattr(store_module, "write_whole", full)
+    monkeypatch.setattr(store_module, "atomic_write", full)
     monkeypatch.setenv("VERACAUSA_DEBUG", "0")
     job = tmp_path / "job.toml"
     job.write_text(JOB.to_toml())

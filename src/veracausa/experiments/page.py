@@ -28,7 +28,7 @@ from veracausa.experiments.table import (
     head,
     records,
 )
-from veracausa.report.run_page import render, write_page
+from veracausa.report.page import render, write_page
 from veracausa.runs.atomic import atomic_write
 
 OF_SCALE = {

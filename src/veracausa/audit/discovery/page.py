@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from veracausa.audit.discovery.markdown import EXPLAINED
 from veracausa.audit.discovery.table import figures, rows
 from veracausa.report.figures import PAGE, bare, plain, svg_text
-from veracausa.report.run_page import render, write_page
+from veracausa.report.page import render, write_page
 
 SHOWN = ("candidate_differencing", "norm_aware", "unsplit", "ica", "known_rows", "stacking")
 

@@ -123,7 +123,7 @@ def _partners(agreement: Agreement) -> Table:
 
 def _what_leaves(agreement: Agreement) -> Table:
     from veracausa.cli import console
-    from veracausa.report.figures import format_bytes
+    from veracausa.report.page import format_bytes
 
     table = console.plain_table("kind", "to", "what", "bytes", "", title="what leaves this party")
     for sent in agreement.own.sends:

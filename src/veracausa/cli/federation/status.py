@@ -15,7 +15,7 @@ def status(
     """Say who is here, at which step, how fast messages cross, and how much was sent."""
     from veracausa.cli import console
     from veracausa.federation.status import ENDED, read_status
-    from veracausa.report.figures import format_bytes
+    from veracausa.report.page import format_bytes
     from veracausa.wire.credentials import Credentials
 
     told = read_status(folder)

@@ -15,8 +15,8 @@ from veracausa.experiments.frontier.recommend import SCORES
 from veracausa.experiments.frontier.record import EXPLAINED, Frontier, cells_of, defense_name, matched_title, titles
 from veracausa.experiments.frontier.sweep import UNDEFENDED
 from veracausa.report.figures import PAGE, bare, plain, svg_text
-from veracausa.report.run_page import format_seconds, render
-from veracausa.report.run_page import write_page as write_whole_page
+from veracausa.report.page import format_seconds, render
+from veracausa.report.page import write_page as write_whole_page
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")
 
