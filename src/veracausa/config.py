@@ -1,4 +1,8 @@
-"""The job: pydantic models, TOML, `--set a.b=c`. A typo fails here, before any data loads."""
+"""The job: pydantic models, TOML, `--set a.b=c`. A typo fails here, before any data loads.
+
+This module imports the options of data sets, models and defenses, because a job is made of them. It imports nothing
+that needs torch. Those rooms import it for type checking only, or inside a function.
+"""
 
 from __future__ import annotations
 

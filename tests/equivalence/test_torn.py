@@ -202,7 +202,7 @@ def test_a_full_disk_ends_the_run_and_a_resume_finishes_it(call, tmp_path, monke
 
     run = tmp_path / "run"
     monkeypatch.setattr(store_module, "atomic_write", until_full)
-    with pytest.raises(RunError, match=r"No space left on device.*--resume") as failure:
+    with pytest.raises(RunError, match="No space left on device; mend that, then go on with --resume") as failure:
         veracausa.train(JOB, run)
     assert failure.value.exit_code == 1
     status = json.loads((run / "status.json").read_text())

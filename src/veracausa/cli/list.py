@@ -173,7 +173,7 @@ def _print_runs(rows: list[dict[str, Any]], folder: Path) -> None:
     from rich.table import Table
 
     from veracausa.cli import console
-    from veracausa.report.figures import format_bytes, format_score
+    from veracausa.report.page import format_bytes, format_score
 
     if not rows:
         console.out.print(f"none in {folder}; `veracausa demo` makes one", markup=False)

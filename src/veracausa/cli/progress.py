@@ -154,14 +154,14 @@ class ProgressDisplay:
         began, done = self._pace
         passed = time.monotonic() - began
         if self._bar is None and passed >= PACE_SECONDS and share > done:
-            from veracausa.report.run_page import format_seconds
+            from veracausa.report.page import format_seconds
 
             left = passed / (share - done) * (1 - share)
             self._say(f"{words}: about {format_seconds(round(left))} left")
             self._pace = math.inf, 1.0  # said once
 
     def _trial(self, event: Event) -> None:
-        from veracausa.report.run_page import format_seconds
+        from veracausa.report.page import format_seconds
 
         words = " ".join(filter(None, [event["defense"], event["setting"], f"cut {event['cut']}"]))
         state = "kept from before" if event["kept"] else f"{format_seconds(max(0.0, event['left']))} left"

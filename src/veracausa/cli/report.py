@@ -73,8 +73,7 @@ def _print_several(rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
 
     from veracausa.cli import console
-    from veracausa.report.figures import SCORES, format_bytes, format_score
-    from veracausa.report.run_page import format_seconds
+    from veracausa.report.page import SCORES, format_bytes, format_score, format_seconds
 
     # A terminal is narrow: only what differs, and the two scores that say most. The page has the rest.
     choices = [name for name in ("data", "model", "cut", "defense") if len({row[name] for row in rows}) > 1]

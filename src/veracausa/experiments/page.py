@@ -13,6 +13,26 @@ from veracausa.experiments.grid import Reproduction
 from veracausa.experiments.schedule import CellProgress
 from veracausa.experiments.table import as_csv, as_parquet, markdown_table
 from veracausa.report.run_page import render, write_page
+from veracausa.experiments.attacked import sentence
+from veracausa.experiments.cells import Cells
+from veracausa.experiments.discovery.experiment import DiscoveryExperiment
+from veracausa.experiments.experiment import COSINE, Experiment
+from veracausa.experiments.figures import Drawing, drawings_of, write_figure
+from veracausa.experiments.gallery import galleries
+from veracausa.experiments.plan import GridPoint
+from veracausa.experiments.schedule import Progress
+from veracausa.experiments.table import (
+    ATTACKS,
+    NOT_WORKING,
+    PanelTable,
+    as_csv,
+    as_parquet,
+    body,
+    compared,
+    head,
+    records,
+)
+from veracausa.report.page import render, write_page
 from veracausa.runs.atomic import atomic_write
 
 

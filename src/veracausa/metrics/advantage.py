@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from torch import Tensor
+if TYPE_CHECKING:  # reports ask for `is_unbalanced`, and need no torch
+    from torch import Tensor
 
 CONFIDENCE = 0.99
 _NO_ERROR = 1e-12

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from veracausa.attacks import column_attacks
 from veracausa.audit.discovery_record import EXPLAINED, figures, rows
 from veracausa.report.figures import PAGE, bare, plain, svg_text
-from veracausa.report.run_page import render, write_page
+from veracausa.report.page import render, write_page
 
 
 def write_audit_page(out: Path, summary: Mapping[str, Any]) -> Path:

@@ -10,8 +10,8 @@ from markupsafe import Markup
 
 from veracausa.errors import InputError
 from veracausa.report.audit_figures import AuditPoint, frontier_svg, point_of
-from veracausa.report.figures import SCORES, SHARES, Chart, Curve, chart_svg, format_bytes, format_score
-from veracausa.report.run_page import format_seconds, render, write_page
+from veracausa.report.figures import Chart, Curve, chart_svg
+from veracausa.report.page import SCORES, SHARES, format_bytes, format_score, format_seconds, render, write_page
 from veracausa.runs.record import RunRecord, numbers, read_run
 
 

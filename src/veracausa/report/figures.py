@@ -15,23 +15,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from veracausa.report.page import SCORES, SHARES, format_bytes
 from veracausa.runs.atomic import atomic_write
 from veracausa.runs.record import number as number
 from veracausa.runs.record import numbers
 
 SPLITS = ("train", "validation", "test")
-SCORES = {
-    "accuracy": "accuracy",
-    "commonest_class": "commonest class",
-    "balanced_accuracy": "balanced accuracy",
-    "auc": "AUC",
-    "rmse": "RMSE",
-    "mae": "MAE",
-    "r2": "R²",
-    "loss": "loss",
-}
-SHARES = ("accuracy", "commonest_class", "balanced_accuracy")
-
 Points = Sequence[tuple[float, float]]
 
 
@@ -140,20 +129,6 @@ def bytes_svg(sent: Mapping[str, Mapping[str, int]]) -> str:
 def bytes_png(sent: Mapping[str, Mapping[str, int]], path: Path) -> None:
     """Write the same bars as a PNG file."""
     _png(_bytes_figure(sent, _PRINT), path)
-
-
-def format_bytes(count: float) -> str:
-    """A number of bytes in decimal units: 1 376 912 is `1.38 MB`."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(count) < 999.5:
-            return f"{count:.0f} {unit}" if unit == "B" or count >= 99.95 else f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"
-
-
-def format_score(name: str, value: float) -> str:
-    """Accuracies in percent, other scores with four significant digits."""
-    return f"{100 * value:.1f} %" if name in SHARES else f"{value:.4g}"
 
 
 def _draw_chart(axes: Axes, chart: Chart, ink: Ink, legend: bool = True) -> None:
@@ -297,7 +272,6 @@ def svg_text(figure: Figure, title: str) -> str:
 
 
 def _png(figure: Figure, path: Path) -> None:
-
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.set_facecolor("white")
     file = io.BytesIO()

@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from datetime import datetime
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FunctionLoader
 from markupsafe import Markup
 
 from veracausa.report.audit_section import audit_section
 from veracausa.report.defense_figures import defense_figures, defense_warnings, example_strip, gate_rows, risk_notes
-from veracausa.report.figures import (
+from veracausa.report.figures import bytes_png, bytes_svg, chart_svg, charts_png, training_charts
+from veracausa.report.page import (
     SCORES,
     SHARES,
-    bytes_png,
-    bytes_svg,
-    chart_svg,
-    charts_png,
     format_bytes,
+    format_moment,
     format_score,
-    training_charts,
+    format_seconds,
+    render,
+    write_page,
 )
-from veracausa.runs.atomic import atomic_write
 from veracausa.runs.folder import refuse_links
-from veracausa.runs.record import RunRecord, format_shape, mapping, numbers, read_run
+from veracausa.runs.record import RunRecord, mapping, numbers, read_run
 
 BASELINES = {
     "active_only": "the active party alone, on its own features",
@@ -144,52 +140,6 @@ def bytes_by_kind(run: RunRecord) -> dict[str, dict[str, int]]:
         if name not in by_kind and party["bytes_sent"]:
             by_kind[name] = {"all kinds": party["bytes_sent"]}
     return by_kind
-
-
-def format_seconds(seconds: float) -> str:
-    """A duration as a person says it: `48.2 s`, `3 min 20 s`, `2 h 05 min`."""
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def format_moment(moment: Any) -> str:
-    """An ISO time as `10 January 2025, 09:00 UTC`; anything else as it is."""
-    try:
-        when = datetime.fromisoformat(str(moment))
-    except ValueError:
-        return str(moment)
-    return f"{when.day} {when:%B %Y, %H:%M %Z}".rstrip()
-
-
-def format_count(value: Any) -> str:
-    """A count with its thousands apart; anything else as it is."""
-    return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def render(template: str, **context: Any) -> str:
-    """A page from a template of this package; every value is escaped."""
-    folder = files("veracausa.report") / "templates"
-    environment = Environment(
-        loader=FunctionLoader(lambda name: (folder / name).read_text(encoding="utf-8")),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(
-        size=format_bytes, duration=format_seconds, shape=format_shape, moment=format_moment, count=format_count
-    )
-    return environment.get_template(template).render(**context)
-
-
-def write_page(path: Path, text: str) -> Path:
-    """Write a page whole, and return its path."""
-    # Here, because it brings torch with it, which reading a run does not need.
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    atomic_write(path, text.encode())
-    return path
 
 
 def _how_far(run: RunRecord) -> str:

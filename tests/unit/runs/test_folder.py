@@ -1,8 +1,9 @@
-"""The run folder: created once, one process at a time, metrics that go back with a resume."""
+"""The run folder: created once, one process at a time, no links, metrics that go back with a resume."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,9 @@ import pytest
 
 from veracausa.config import load_job
 from veracausa.errors import InputError, RunError
+from veracausa.report.run_page import write_report
 from veracausa.runs import folder
-from veracausa.runs.folder import Run
+from veracausa.runs.folder import Run, locked
 
 JOB = load_job(
     {
@@ -110,3 +112,30 @@ def fails_to_lock(run: Run) -> bool:
     with pytest.raises(RunError, match="another process is working on this run"), folder.locked(run.path):
         pass
     return True
+
+
+EXAMPLE = Path(__file__).parents[2] / "cli" / "example_run"
+
+
+@pytest.mark.parametrize("name", ["images", "parties/passive_1", ".lock"])
+def test_a_link_is_refused_and_what_it_leads_to_stays_as_it_was(name: str, tmp_path: Path) -> None:
+    run, outside = tmp_path / "run", tmp_path / "outside"
+    shutil.copytree(EXAMPLE, run)
+    if name == ".lock":
+        outside.write_text("keep me")
+    else:
+        outside.mkdir()
+    place = run / name
+    if place.is_dir():
+        shutil.rmtree(place)
+    place.parent.mkdir(exist_ok=True)
+    place.symlink_to(outside)
+    for write in (write_report, _lock):
+        with pytest.raises(InputError, match=f"{name}: is a link, and what a run writes stays in its own folder"):
+            write(run)
+    assert outside.read_text() == "keep me" if name == ".lock" else not list(outside.iterdir())
+
+
+def _lock(run: Path) -> None:
+    with locked(run):
+        pass
