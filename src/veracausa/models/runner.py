@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from veracausa.errors import InputError
 from veracausa.models.layers import Dropout
@@ -16,6 +17,7 @@ from veracausa.models.layers import Dropout
 if TYPE_CHECKING:
     from veracausa.config import Runtime
     from veracausa.data.vertical import Part
+
 
 Precision = Callable[[], AbstractContextManager[Any]]
 """Makes the context in which models run: mixed precision, or nothing."""
@@ -222,3 +224,14 @@ def cudnn_benchmark() -> Iterator[None]:
         yield
     finally:
         torch.backends.cudnn.benchmark = before
+
+
+"""From every passive party's payload, and the active party's own rows where it holds any, to the top's outputs."""
+
+
+def eval_output(model: nn.Module, x: Tensor) -> Tensor:
+    """The model's output in eval mode, differentiable in `x`: its weights are constants, its statistics stay."""
+    weights = {name: weight.detach() for name, weight in model.named_parameters()}
+    with eval_mode(model):
+        output: Tensor = functional_call(model, weights, (x,))
+    return output

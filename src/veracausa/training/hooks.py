@@ -6,11 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor, nn
-from torch.func import functional_call
+from torch import Tensor
 
 from veracausa.errors import InputError
-from veracausa.models.runner import eval_mode
 
 Predict = Callable[[Mapping[str, Tensor], Tensor | None], Tensor]
 """From every passive party's payload, and the active party's own rows where it holds any, to the top's outputs."""
@@ -99,11 +97,3 @@ class Watchers(ActivePartyHook):
     def close(self) -> None:
         for watcher in self.watchers:
             watcher.close()
-
-
-def untouched(model: nn.Module, x: Tensor) -> Tensor:
-    """The model's output in eval mode, differentiable in `x`: its weights are constants, its statistics stay."""
-    weights = {name: weight.detach() for name, weight in model.named_parameters()}
-    with eval_mode(model):
-        output: Tensor = functional_call(model, weights, (x,))
-    return output

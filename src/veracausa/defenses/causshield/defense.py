@@ -13,18 +13,17 @@ from torch.optim import Optimizer
 from veracausa import seeding
 from veracausa.data.vertical import Part
 from veracausa.defenses import defenses
-from veracausa.defenses.base import Context, Defense
+from veracausa.defenses.base import Context
 from veracausa.defenses.causshield.adaptation import Adaptation
 from veracausa.defenses.causshield.batch_norm import drops
 from veracausa.defenses.causshield.losses import diagnostics
 from veracausa.defenses.causshield.options import CausShieldOptions
-from veracausa.defenses.causshield.surrogates import surrogates
-from veracausa.defenses.causshield.surrogates.collect import SurrogateSet, collect, resolve
-from veracausa.defenses.protocols import Advances, BatchDependent, Diagnoses, Prepares, no_progress
+from veracausa.defenses.causshield.surrogates.collect import SurrogateDefense
+from veracausa.defenses.protocols import Advances, BatchDependent, Diagnoses, no_progress
 from veracausa.defenses.risk_map import NotDifferentiable, RiskMap, Transmit
-from veracausa.errors import InputError
 from veracausa.events import ProgressCallback
 from veracausa.models.runner import Runner, device_of, eval_mode
+from veracausa.registry import Options
 
 ADAPTED_ROWS = 16
 """Fewer rows than this have no statistics to adapt to: at inference they get the last generator of the training."""
@@ -41,7 +40,7 @@ class _Shielded(Context):
 
 
 @defenses.register("causshield", CausShieldOptions)
-class CausShield(Defense, Prepares, BatchDependent, Advances, Diagnoses):
+class CausShield(SurrogateDefense, BatchDependent, Advances, Diagnoses):
     """Sends what a copy of the bottom gives that has learnt, without labels, to answer a row and its surrogate alike.
 
     That copy, the generator G, is adapted for `iterations` steps to make a row and its surrogate agree in every
@@ -59,8 +58,6 @@ class CausShield(Defense, Prepares, BatchDependent, Advances, Diagnoses):
 
     def __init__(self, options: CausShieldOptions | None = None, **settings: Any) -> None:
         super().__init__(options or CausShieldOptions(**settings))
-        self.surrogates: SurrogateSet | None = None
-        self.index: Tensor | None = None
         self.data: Part | None = None
         self.adaptation: Adaptation | None = None
         self.offset: list[Tensor] | None = None
@@ -76,36 +73,18 @@ class CausShield(Defense, Prepares, BatchDependent, Advances, Diagnoses):
 
     # Before the first exchange.
 
-    def check(self, shape: tuple[int, ...]) -> None:
-        """Refuse surrogates that do not suit such rows."""
-        if self.options.iterations:
-            settings = resolve(self.options.surrogate, shape)
-            surrogates.get(settings.name)(settings).check(torch.Size(shape))
+    @property
+    def wanted_surrogate(self) -> Options | None:
+        return self.options.surrogate if self.options.iterations else None
 
     def prepare(self, data: Part | Tensor, progress: ProgressCallback = no_progress) -> None:
         """Make a surrogate of every training row; a plain tensor of rows will do."""
         self.data = data if isinstance(data, Part) else Part(len(data), data)
-        if self.options.iterations:
-            self.surrogates = collect(self.data, self.options.surrogate, progress)
-            self.index = self.data.index
-
-    def prepared(self) -> dict[str, Any]:
-        if self.surrogates is None:
-            return {}
-        return {"surrogates": self.surrogates.state(), "index": self.index}
+        super().prepare(self.data, progress)
 
     def load_prepared(self, kept: Mapping[str, Any], data: Part | None = None) -> None:
         self.data = data
-        if kept:
-            device = device_of(self.bottom)
-            self.surrogates = SurrogateSet.from_state(kept["surrogates"], self.options.surrogate, device)
-            self.index = kept["index"]
-
-    def quality_checks(self) -> dict[str, float | bool | str]:
-        """How good the surrogates are, and what they took."""
-        if self.surrogates is None:
-            return {}
-        return {**self.surrogates.quality, "seconds": self.surrogates.seconds, "cached": self.surrogates.cached}
+        super().load_prepared(kept, data)
 
     # Training.
 
@@ -317,15 +296,10 @@ class CausShield(Defense, Prepares, BatchDependent, Advances, Diagnoses):
 
     def surrogate_of(self, x: Tensor, ids: Tensor, step: int) -> Tensor:
         """The surrogates of these training rows."""
-        if self.surrogates is None:
-            raise InputError(
-                "causshield: no surrogates yet; call prepare with the training rows before the first batch"
-            )
-        if self.options.refresh == "epoch":
+        if self.options.refresh == "epoch" and self.surrogates is not None:
             made = self.surrogates.maker.make(x, seeding.generator(self.seed, self.epoch, step))
         else:
-            rows = ids.cpu() if self.index is None else self.index[ids.cpu()]
-            made = self.surrogates.take(rows)
+            made = self.stored_surrogates(ids)
         if x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last):
             return made.contiguous(memory_format=torch.channels_last)
         return made

@@ -14,18 +14,14 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from veracausa.crypto.randomness import subkey
-from veracausa.data.vertical import Part
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Context
 from veracausa.defenses.causshield.losses import decomposition, off_diagonal_weight
 from veracausa.defenses.causshield.masker import as_matrix
 from veracausa.defenses.causshield.options import SurrogateChoice
-from veracausa.defenses.causshield.surrogates import surrogates
-from veracausa.defenses.causshield.surrogates.collect import SurrogateSet, collect, resolve
+from veracausa.defenses.causshield.surrogates.collect import SurrogateDefense
 from veracausa.defenses.noise import ExchangeBudget, NoiseDefense, NoiseSource, PerRowNoise, accounted_deviation
-from veracausa.defenses.protocols import HasLayers, Penalizes, Prepares, Scheduled, no_progress
-from veracausa.errors import InputError
-from veracausa.events import ProgressCallback
+from veracausa.defenses.protocols import HasLayers, Penalizes, Scheduled
 from veracausa.registry import Options
 
 
@@ -126,7 +122,7 @@ class _Partly(Context):
 
 
 @defenses.register("noisy_bottleneck", NoisyBottleneckOptions)
-class NoisyBottleneck(NoiseDefense, Scheduled, HasLayers, Prepares, Penalizes):
+class NoisyBottleneck(NoiseDefense, SurrogateDefense, Scheduled, HasLayers, Penalizes):
     """Sends few channels, each of unit variance, plus Gaussian noise; bottom and top learn to live with the noise.
 
     What a payload can carry is limited by its power and the noise, whatever the bottom learns; see `capacity_bits`. It
@@ -137,8 +133,6 @@ class NoisyBottleneck(NoiseDefense, Scheduled, HasLayers, Prepares, Penalizes):
 
     def __init__(self, options: NoisyBottleneckOptions) -> None:
         super().__init__(options)
-        self.surrogates: SurrogateSet | None = None
-        self.index: Tensor | None = None
         self.updates = 0
         """How often the bottom has changed, if only in its statistics: each state of it has its noise at inference."""
         self.exchanges = options.exchanges or 2
@@ -148,11 +142,9 @@ class NoisyBottleneck(NoiseDefense, Scheduled, HasLayers, Prepares, Penalizes):
 
     # Before the first exchange.
 
-    def check(self, shape: tuple[int, ...]) -> None:
-        """Refuse surrogates that do not suit such rows."""
-        if self.options.decomposition:
-            settings = resolve(self.options.surrogate, shape)
-            surrogates.get(settings.name)(settings).check(torch.Size(shape))
+    @property
+    def wanted_surrogate(self) -> Options | None:
+        return self.options.surrogate if self.options.decomposition else None
 
     def on_schedule(self, exchanges: int) -> None:
         self.exchanges = self.options.exchanges or exchanges + 1
@@ -161,25 +153,6 @@ class NoisyBottleneck(NoiseDefense, Scheduled, HasLayers, Prepares, Penalizes):
     def layers(self, shape: tuple[int, ...]) -> nn.Module:
         options = self.options
         return build_bottleneck(shape, options.channels, options.stride, options.kernel)
-
-    def prepare(self, data: Part, progress: ProgressCallback = no_progress) -> None:
-        """Make a surrogate of every training row, where there is a decomposition loss."""
-        if self.options.decomposition:
-            self.surrogates, self.index = collect(data, self.options.surrogate, progress), data.index
-
-    def prepared(self) -> dict[str, Any]:
-        return {} if self.surrogates is None else {"surrogates": self.surrogates.state(), "index": self.index}
-
-    def load_prepared(self, kept: Mapping[str, Any], data: Part | None = None) -> None:
-        if kept:
-            device = next(self.bottom.parameters()).device
-            self.surrogates = SurrogateSet.from_state(kept["surrogates"], self.options.surrogate, device)
-            self.index = kept["index"]
-
-    def quality_checks(self) -> dict[str, float | bool | str]:
-        if self.surrogates is None:
-            return {}
-        return {**self.surrogates.quality, "seconds": self.surrogates.seconds, "cached": self.surrogates.cached}
 
     # What is sent.
 
@@ -247,10 +220,7 @@ class NoisyBottleneck(NoiseDefense, Scheduled, HasLayers, Prepares, Penalizes):
         return self.options.decomposition * decomposition(a, b, off_diagonal_weight("auto", *a.shape))
 
     def _surrogate_of(self, x: Tensor) -> Tensor:
-        if self.surrogates is None:
-            raise InputError("noisy_bottleneck: no surrogates yet; call prepare with the training rows first")
-        ids = self._ids.cpu()
-        made = self.surrogates.take(ids if self.index is None else self.index[ids])
+        made = self.stored_surrogates(self._ids)
         if x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last):
             return made.contiguous(memory_format=torch.channels_last)
         return made

@@ -16,10 +16,10 @@ from veracausa.data.vertical import PartyData, Split
 from veracausa.errors import InputError, RunError, WireError
 from veracausa.events import Event, Observer
 from veracausa.models.cut import JoinAxis, build_bottom, build_top, join, payload_shape
-from veracausa.models.runner import Runner, choose_device, fetch_rows, to_device, wire_dtype
+from veracausa.models.runner import Runner, choose_device, eval_output, fetch_rows, to_device, wire_dtype
 from veracausa.runs.store import Store
 from veracausa.training.evaluate import evaluate, loss_function
-from veracausa.training.hooks import ActivePartyHook, FederationInfo, untouched
+from veracausa.training.hooks import ActivePartyHook, FederationInfo
 from veracausa.training.optimization import BatchOrder, learning_rate, load_optimizer, make_optimizer, set_learning_rate
 from veracausa.training.split.halves import Adapters, announced
 from veracausa.training.split.protocol import HELLO, READY, REQUEST, await_ready, gradient, representation
@@ -245,8 +245,8 @@ class ActiveParty:
             inputs = self.adapters.predicted({peer: payloads[peer] for peer in self.kinds})
             if self.bottom is not None:
                 assert own is not None
-                inputs.insert(0, untouched(self.bottom, own))
-            return untouched(self.top, join(inputs, self.join_axis)).float()
+                inputs.insert(0, eval_output(self.bottom, own))
+            return eval_output(self.top, join(inputs, self.join_axis)).float()
 
     def outputs_of(self, link: Link, split: Split) -> Tensor:
         """The top model's outputs for a whole split, jointly with the passive parties."""

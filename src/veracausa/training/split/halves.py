@@ -16,9 +16,8 @@ from veracausa.defenses.protocols import HasLayers, Scheduled, contract_fault
 from veracausa.errors import InputError, WireError
 from veracausa.models.cut import build_adapter, build_bottom, payload_shape
 from veracausa.models.layers import bind_dropout
-from veracausa.models.runner import Runner, to_device
+from veracausa.models.runner import Runner, eval_output, to_device
 from veracausa.seeding import drawing_from
-from veracausa.training.hooks import untouched
 from veracausa.wire.message import Message
 
 
@@ -98,7 +97,7 @@ class Adapters:
 
     def predicted(self, payloads: Mapping[str, Tensor]) -> list[Tensor]:
         """The same for somebody who only looks: differentiable in the payloads, the adapters' weights are constants."""
-        return [untouched(self.modules[peer], r) if peer in self.modules else r for peer, r in payloads.items()]
+        return [eval_output(self.modules[peer], r) if peer in self.modules else r for peer, r in payloads.items()]
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps; empty where there is none."""

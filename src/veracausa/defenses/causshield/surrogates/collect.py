@@ -1,4 +1,4 @@
-"""One surrogate for each training row, made once; kept in a cache, so that the next run over the data finds them."""
+"""One surrogate for each training row, made once and kept in a cache, and the base of defenses that need them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from veracausa import seeding
 from veracausa.data.vertical import Part
+from veracausa.defenses.base import Defense
 from veracausa.defenses.causshield.surrogates import surrogates
 from veracausa.defenses.causshield.surrogates.base import (
     Groups,
@@ -26,9 +27,10 @@ from veracausa.defenses.causshield.surrogates.base import (
     batches,
     choose,
 )
-from veracausa.defenses.protocols import no_progress
+from veracausa.defenses.protocols import Prepares, no_progress
 from veracausa.errors import InputError, RunError
 from veracausa.events import ProgressCallback
+from veracausa.models.runner import device_of
 from veracausa.registry import Options
 from veracausa.runs.atomic import atomic_write
 from veracausa.runs.store import deserialize_state, serialize_state
@@ -176,3 +178,49 @@ def _keep(path: Path, made: SurrogateSet) -> None:
             path.chmod(0o600)
     except OSError:
         return
+
+
+class SurrogateDefense(Defense, Prepares):
+    """A defense that compares rows with their surrogates: it makes one of every training row before it trains."""
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self.surrogates: SurrogateSet | None = None
+        self.index: Tensor | None = None
+
+    @property
+    def wanted_surrogate(self) -> Options | None:
+        """The kind of surrogate and its settings; None where these settings of the defense need none."""
+        raise NotImplementedError
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Refuse surrogates that do not suit such rows."""
+        if (wanted := self.wanted_surrogate) is not None:
+            settings = resolve(wanted, shape)
+            surrogates.get(settings.name)(settings).check(torch.Size(shape))
+
+    def prepare(self, data: Part, progress: ProgressCallback = no_progress) -> None:
+        """Make a surrogate of every training row."""
+        if (wanted := self.wanted_surrogate) is not None:
+            self.surrogates, self.index = collect(data, wanted, progress), data.index
+
+    def prepared(self) -> dict[str, Any]:
+        return {} if self.surrogates is None else {"surrogates": self.surrogates.state(), "index": self.index}
+
+    def load_prepared(self, kept: Mapping[str, Any], data: Part | None = None) -> None:
+        if kept and (wanted := self.wanted_surrogate) is not None:
+            self.surrogates = SurrogateSet.from_state(kept["surrogates"], wanted, device_of(self.bottom))
+            self.index = kept["index"]
+
+    def quality_checks(self) -> dict[str, float | bool | str]:
+        """How good the surrogates are, and what they took."""
+        if self.surrogates is None:
+            return {}
+        return {**self.surrogates.quality, "seconds": self.surrogates.seconds, "cached": self.surrogates.cached}
+
+    def stored_surrogates(self, ids: Tensor) -> Tensor:
+        """The surrogates that `prepare` made of these training rows."""
+        if self.surrogates is None:
+            name = self.options.name
+            raise InputError(f"{name}: no surrogates yet; call prepare with the training rows before the first batch")
+        return self.surrogates.take(ids.cpu() if self.index is None else self.index[ids.cpu()])
