@@ -54,7 +54,7 @@ def baseline_of(run: Run) -> Run | None:
 
 
 def check_baseline(job: Job, baseline: Run) -> None:
-    """Refuse a run as the baseline of this job if it is not finished, defends, or differs in what could change a figure."""
+    """Refuse a run as the baseline if it is not finished, defends, or differs in what could change a figure."""
     from veracausa.training.train import first_difference
 
     if not _finished(baseline):

@@ -7,11 +7,11 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
+from veracausa.attacks import attack_title
 from veracausa.experiments.cells import Cells
 from veracausa.experiments.experiment import Experiment
 from veracausa.experiments.figures import Drawing
 from veracausa.experiments.plan import GridPoint
-from veracausa.experiments.table import ATTACKS
 from veracausa.report.figures import Ink, plain
 
 MOST = 10
@@ -31,7 +31,7 @@ def galleries(experiment: Experiment, points: Sequence[GridPoint], cells: Cells)
                     if (pictures := _load(cells, point, attack)) is not None:
                         kept[label] = pictures
             if kept:
-                title = f"{ATTACKS.get(attack, attack)}, {experiment.label_of(panel)}"
+                title = f"{attack_title(attack)}, {experiment.label_of(panel)}"
                 found.append(_drawing(title, kept))
     return found
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from veracausa.attacks import attack_title
 from veracausa.experiments.attacked import sentence
 from veracausa.experiments.cells import Cells
 from veracausa.experiments.discovery.experiment import DiscoveryExperiment
@@ -18,7 +19,6 @@ from veracausa.experiments.gallery import galleries
 from veracausa.experiments.plan import GridPoint
 from veracausa.experiments.schedule import Progress
 from veracausa.experiments.table import (
-    ATTACKS,
     NOT_WORKING,
     PanelTable,
     as_csv,
@@ -132,7 +132,7 @@ def footnotes(experiment: Experiment, tables: Sequence[PanelTable], progress: Pr
         )
     for attack in dict.fromkeys(attack for table in tables for attack in table.attacked):
         every = [one for table in tables for one in table.attacked.get(attack, ())]
-        notes.append(sentence(ATTACKS.get(attack, attack), every))
+        notes.append(sentence(attack_title(attack), every))
     if any(column.startswith("inverse.") for column in experiment.columns):
         notes.append(
             "The oracle decoder is not in the paper: it is trained on what the victim's own model and defense send, "
@@ -140,7 +140,7 @@ def footnotes(experiment: Experiment, tables: Sequence[PanelTable], progress: Pr
         )
     failing = sorted(
         {
-            ATTACKS.get(column.partition(".")[0], column.partition(".")[0])
+            attack_title(column.partition(".")[0])
             for table in tables
             for line in table.lines
             for column, value in line.values.items()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
+from veracausa.attacks import attack_title
 from veracausa.audit.verdict import WORKS_FROM
 from veracausa.experiments.attacked import Attacked
 from veracausa.experiments.cells import Cells
@@ -37,7 +38,6 @@ NAMES = {
     "intra_party_f1": "F1 inside a party",
     "inter_party_f1": "F1 between parties",
 }
-ATTACKS = {"unsplit": "UnSplit", "urvfl": "URVFL", "inverse": "oracle decoder", "fsha": "FSHA", "sdar": "SDAR"}
 
 _CAPPED = "InvRE: measured by an earlier version, in a tenth of a row's directions only, so it is left out"
 
@@ -206,7 +206,7 @@ def column_name(column: str) -> str:
     """`urvfl.mse` as `URVFL MSE`."""
     source, score = parted(column)
     shown = NAMES.get(score, score.replace("_", " "))
-    return f"{ATTACKS.get(source, source)} {shown}" if source else shown
+    return f"{attack_title(source)} {shown}" if source else shown
 
 
 def shown(column: str, number: float) -> str:
