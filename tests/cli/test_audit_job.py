@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import veracausa
 from veracausa.attacks import attacks
-from veracausa.attacks.base import AdversaryView, FeatureAttack, Grant
+from veracausa.attacks.base import AdversaryView, FeatureAttack, Grant, LiveAttack
 from veracausa.audit.baseline import defended_by, undefended
 from veracausa.audit.job import audit_run
 from veracausa.audit.settings import AuditSettings
@@ -60,15 +60,14 @@ class Mute(FeatureAttack):
     """Guesses black, whatever it sees; fails on the way if it is told to."""
 
     needs = Grant.ARCHITECTURE
+    uses = Grant.DEFENSE | Grant.WEIGHTS | Grant.LABELS
     broken = False
     ids: ClassVar[list[torch.Tensor]] = []
 
     def begin(self, view: AdversaryView) -> None:
         super().begin(view)
-        assert view.bottom is not None
-        assert view.defense is not None
-        assert view.transmit is not None
-        assert view.labels is not None
+        assert len(view.labels)
+        assert not hasattr(view, "auxiliary")
         rows = torch.rand(2, *view.row_shape)
         bottom = view.bottom(view.rng)
         assert bottom(rows).shape == (2, *view.payload_shape) == view.transmit(rows).shape
@@ -88,16 +87,11 @@ class Asking(FeatureAttack):
     needs = Grant.QUERIES
 
 
-class Sitting(FeatureAttack):
+class Sitting(LiveAttack):
     """Must be there while the victim trains; guesses black."""
 
-    live = True
-
-    def begin(self, view: AdversaryView) -> None:
-        self.shape = view.row_shape
-
     def reconstruct(self, payload: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-        return torch.zeros(len(payload), *self.shape)
+        return torch.zeros(len(payload), *self.view.row_shape)
 
 
 @pytest.fixture(autouse=True)

@@ -26,4 +26,9 @@ column_attacks: Registry[type[ColumnAttack]] = Registry(
     old_groups=("veracausa.discovery.audit.attacks",),
 )
 
-__all__ = ["attacks", "column_attacks", "label_attacks"]
+__all__ = ["attack_title", "attacks", "column_attacks", "label_attacks"]
+
+
+def attack_title(name: str) -> str:
+    """What a table calls an attack on rows; any other name stays as it is."""
+    return attacks.get(name).title or name if name in attacks.names() else name

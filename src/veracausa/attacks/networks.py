@@ -1,4 +1,4 @@
-"""A decoder and a judge of rows that are told the label, as in SDAR: it enters as one more channel.
+"""Networks of live attacks: decoders, and discriminators of rows and payloads that may be told the label.
 
 Weights come from PyTorch's default generator, and so does dropout: build them inside `seeding.drawing_from`, and hand
 what has dropout to `models.dropout.bind_dropout`.

@@ -1,5 +1,7 @@
 """A recorded training: what crossed from one passive party, exchange by exchange, in a folder on disk.
 
+What an attacker makes of the many payloads of one id stands here too: their mean, and those nearest to a snapshot.
+
 `transcript.json` says what it is about; `part-00000.safetensors` and its followers hold the payloads. The format is
 described in docs/transcripts.md, so that a training of somebody else's program can be attacked too.
 """

@@ -1,4 +1,7 @@
-"""What the active party knows before the training begins, in a form that can be handed to its process."""
+"""An attacker at the active party's side: what it knows before the training, and the hook that shows it exchanges.
+
+Both can be handed to the process in which the active party runs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The undefended twin of a job: the same in everything, but nobody defends."""
+"""The undefended baseline of a job: the same in everything, but nobody defends. Where it lies, and what it leaked."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from veracausa.config import Job
 from veracausa.errors import InputError
 from veracausa.registry import Options
 from veracausa.runs.folder import Run, write_json
 from veracausa.runs.record import mapping, numbers
 from veracausa.training.checkpoints import first_difference
 
+if TYPE_CHECKING:
+    from veracausa.config import Job
+
+FOLDER = "twin"
+"""Of the baseline, in the run's own folder."""
+_POINTER = "twin.json"
 _FREE: dict[str, Any] = {
     "name": True,
     "risk": True,
@@ -24,7 +29,7 @@ _FREE: dict[str, Any] = {
     "runtime": True,
     "training": {"baselines", "evaluate_every"},
 }
-"""What a twin may have otherwise: it changes neither the models nor the rows."""
+"""What a baseline may have otherwise: it changes neither the models nor the rows."""
 
 
 def undefended(job: Job) -> Job:
@@ -42,21 +47,23 @@ def defended_by(job: Job) -> str:
 
 
 def baseline_of(run: Run) -> Run | None:
-    """The finished undefended twin of a run; the run itself if it is undefended; None if there is neither."""
+    """The finished undefended baseline of a run; the run itself if it is undefended; None if there is neither."""
     if not defended_by(run.job):
         return run
     path = baseline_folder(run.path)
     return Run(path, run.allow_model) if path is not None and _finished(Run(path)) else None
 
 
-def check_baseline(job: Job, twin: Run) -> None:
-    """Refuse a run as the twin of this job if it is not finished, defends, or differs in what could change a figure."""
-    if not _finished(twin):
-        raise InputError(f"{twin.path}: the twin is not finished; finish it with --resume first")
-    if on := defended_by(twin.job):
-        raise InputError(f"{twin.path}: a twin defends nowhere, and this run has {on}")
-    if difference := first_difference(_what_counts(undefended(job)), _what_counts(undefended(twin.job))):
-        raise InputError(f"{twin.path}: not the twin of this job: {difference}")
+def check_baseline(job: Job, baseline: Run) -> None:
+    """Refuse a run as the baseline if it is not finished, defends, or differs in what could change a figure."""
+    from veracausa.training.train import first_difference
+
+    if not _finished(baseline):
+        raise InputError(f"{baseline.path}: the baseline is not finished; finish it with --resume first")
+    if on := defended_by(baseline.job):
+        raise InputError(f"{baseline.path}: a baseline defends nowhere, and this run has {on}")
+    if difference := first_difference(_what_counts(undefended(job)), _what_counts(undefended(baseline.job))):
+        raise InputError(f"{baseline.path}: not the baseline of this job: {difference}")
 
 
 def _finished(run: Run) -> bool:
@@ -70,24 +77,20 @@ def _what_counts(job: Job) -> dict[str, Any]:
     return tree
 
 
-FOLDER = "twin"
-_POINTER = "twin.json"
-
-
 def baseline_folder(run: Path) -> Path | None:
-    """The twin's run folder; None where there is none."""
+    """The baseline's run folder; None where there is none."""
     path = run / FOLDER
     with suppress(OSError, ValueError, KeyError, TypeError):  # nobody pointed at another one
         path = run / json.loads((run / _POINTER).read_text(encoding="utf-8"))["path"]
     return path if (path / "config.toml").is_file() else None
 
 
-def point_at_baseline(run: Path, twin: Path) -> None:
-    """Let the run be compared with this twin from now on; the path is relative, so that both can move together."""
-    write_json(run / _POINTER, {"path": os.path.relpath(twin.resolve(), run.resolve())})
+def point_at_baseline(run: Path, baseline: Path) -> None:
+    """Let the run be compared with this baseline from now on; the path is relative, so that both can move together."""
+    write_json(run / _POINTER, {"path": os.path.relpath(baseline.resolve(), run.resolve())})
 
 
 def undefended_leakage(entry: Mapping[str, Any], party: str, split: str) -> float | None:
-    """The most this attack reads of the same party's rows in the twin at any snapshot; None where nobody tried."""
+    """The most this attack reads of the same party's rows in the baseline at any snapshot; None where nobody tried."""
     by_party = mapping(mapping(entry.get("undefended")).get("parties"))
     return numbers(by_party.get(party)).get(split)

@@ -1,4 +1,4 @@
-"""What all attacks reach in one recorded discovery, beside what somebody reaches who opened nothing."""
+"""How near attacks come to the columns of one recorded discovery, beside somebody who opened nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One victim as an attack finds it: its payloads, what the attacker is given, and what guessing alone achieves."""
+"""One attack on one victim: whose rows, what the attacker is given, what it read, and what guessing alone achieves."""
 
 from __future__ import annotations
 

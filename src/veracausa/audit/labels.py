@@ -1,4 +1,4 @@
-"""The other half of an audit: what the passive parties of a run learn about the labels, and the verdict on it."""
+"""The other half of an audit: what passive parties learn about the labels, its score, and the verdict on it."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def attack_labels(
         write_json(run.path / _FILE, found)
 
 
-def label_entries(run: Run, twin: Run | None) -> dict[str, Any]:
-    """What a summary says of each attack on the labels: the party that learnt most, all parties, and the twin's."""
-    found, without = _kept(run), _kept(twin) if twin is not None else {}
+def label_entries(run: Run, baseline: Run | None) -> dict[str, Any]:
+    """What a summary says of each attack on the labels: the party that learnt most, all parties, and the baseline's."""
+    found, without = _kept(run), _kept(baseline) if baseline is not None else {}
     entries: dict[str, Any] = {}
     for name in dict.fromkeys(name for own in found.values() for name in own):
         by_party = {party: own[name] for party, own in found.items() if name in own}

@@ -1,4 +1,4 @@
-"""An attack's guesses beside the truth and beside the best guess without the payload."""
+"""An attack's guesses beside the truth: scores, pictures, and rows of a table in the columns' own values."""
 
 from __future__ import annotations
 

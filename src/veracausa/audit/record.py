@@ -14,9 +14,8 @@ from typing import Any
 
 from veracausa.attacks import attacks
 from veracausa.attacks.base import Grant
-from veracausa.audit import baseline as twin
 from veracausa.audit import verdict as gate
-from veracausa.audit.baseline import undefended_leakage
+from veracausa.audit.baseline import baseline_of, defended_by, undefended_leakage
 from veracausa.audit.evaluation import AttackOutcome
 from veracausa.audit.labels import label_entries, label_verdict
 from veracausa.audit.snapshots import columns_read, coverage_sentence, headline_of, snapshots, widest, works_on, worst
@@ -61,7 +60,7 @@ def gather(run: Run) -> dict[str, Any]:
     found = _entries(run)
     if not found:
         return {}
-    beside = twin.baseline_of(run)
+    beside = baseline_of(run)
     undefended = found if beside is run else _entries(beside) if beside is not None else {}
     entries = gate.gated(found, undefended)
     strongest = gate.strongest_of(entries)
@@ -77,7 +76,7 @@ def gather(run: Run) -> dict[str, Any]:
         "strongest": {"attack": strongest, **about},
         "coverage": widest(entry["coverage"] for entry in entries.values()),
         "parties_not_attacked": left_out,
-        "verdict": gate.verdict(entries, twin.defended_by(run.job), summary.get("accuracy"), accuracy, left_out),
+        "verdict": gate.verdict(entries, defended_by(run.job), summary.get("accuracy"), accuracy, left_out),
     }
     labels = label_entries(run, beside)
     if labels:

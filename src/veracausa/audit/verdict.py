@@ -1,4 +1,4 @@
-"""What attacks on a run mean beside the same attacks on its undefended twin.
+"""What an audit means, in sentences: of a trained model beside its undefended baseline, and of a discovery.
 
 An attack that does not even work without a defense cannot judge one: its failure is not protection. Its success is a
 leak all the same.
@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from veracausa.attacks import column_attacks
-from veracausa.attacks.base import Grant
 from veracausa.audit.snapshots import LAST, SOME, WHOLE, Snapshot, headline_of, snapshots, widest, worst
 from veracausa.metrics.advantage import lower_bound
 
@@ -52,16 +51,16 @@ def _passes(snapshot: Snapshot, chances: int) -> bool:
 
 
 def gated(found: Mapping[str, Mapping[str, Any]], undefended: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Every attack's entry with `works`, and with its headline scores against the undefended twin."""
+    """Every attack's entry with `works`, and with its headline scores against the undefended baseline."""
     entries: dict[str, Any] = {}
     for name, entry in found.items():
-        twin = undefended.get(name)
-        entries[name] = {**_headlined(entry), "works": works(twin)}
-        if twin is not None:
-            whole = _headlined(twin)
+        baseline = undefended.get(name)
+        entries[name] = {**_headlined(entry), "works": works(baseline)}
+        if baseline is not None:
+            whole = _headlined(baseline)
             entries[name]["undefended"] = {score: whole[score] for score in HEADLINE if score in whole}
-            entries[name]["undefended"]["parties"] = {party: _most(twin, party) for party in twin["parties"]}
-            entries[name]["undefended"]["works"] = works_by_party(twin)
+            entries[name]["undefended"]["parties"] = {party: _most(baseline, party) for party in baseline["parties"]}
+            entries[name]["undefended"]["works"] = works_by_party(baseline)
     return entries
 
 
@@ -180,7 +179,7 @@ def headline(found: Sequence[Mapping[str, Any]]) -> str:
     """The audit in one sentence."""
     case = found[0]
     reached = {name: entry for name, entry in case["attacks"].items() if entry}
-    alone = {name: entry for name, entry in reached.items() if _granted(name) == Grant.NONE}
+    alone = {name: entry for name, entry in reached.items() if not _granted(name)}
     sentences = []
     if alone:
         strongest = max(alone, key=lambda name: alone[name]["mean"])
@@ -191,7 +190,7 @@ def headline(found: Sequence[Mapping[str, Any]]) -> str:
             f"{alone[strongest]['mean']:.2f} ({strongest}; by its own columns {guess:.2f})"
             + (f" and {100 * share:.0f} % of them exactly" if share else "")
         )
-    if known := [entry["mean"] for name, entry in reached.items() if _granted(name) == Grant.KNOWN_ROWS]:
+    if known := [entry["mean"] for name, entry in reached.items() if _granted(name) == ("known rows",)]:
         sentences.append(f"{'w' if sentences else 'W'}ith a few of their rows it reaches {max(known):.2f}")
     return "; ".join(sentences) + "." if sentences else "No attack was run."
 
@@ -255,9 +254,7 @@ def _validator(case: Mapping[str, Any]) -> str:
 
 def _together(case: Mapping[str, Any]) -> str:
     reached = {
-        name: entry["mean"]
-        for name, entry in case["all_but_one"]["attacks"].items()
-        if entry and _granted(name) == Grant.NONE
+        name: entry["mean"] for name, entry in case["all_but_one"]["attacks"].items() if entry and not _granted(name)
     }
     if not reached:
         return ""
@@ -269,5 +266,5 @@ def _together(case: Mapping[str, Any]) -> str:
     )
 
 
-def _granted(name: str) -> Grant:
-    return column_attacks.get(name).needs
+def _granted(name: str) -> tuple[str, ...]:
+    return column_attacks.get(name).needs.words

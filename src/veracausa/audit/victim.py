@@ -8,6 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
+from veracausa.attacks.defended_shadow import alike, standardised
 from veracausa.attacks.transcript import Transcript
 from veracausa.data.vertical import PartyData, Split
 from veracausa.defenses.base import Defense
@@ -120,7 +121,7 @@ class Victim:
         split, held = self._some()
         with drawing or nullcontext():
             first, second = (self._sent(split, held[: self.batch]) for _ in range(2))
-        return not _alike(first, second)
+        return not alike(first, second)
 
     @cached_property
     def by_batch(self) -> bool:
@@ -131,7 +132,7 @@ class Victim:
             return False
         together = self._sent(split, held[: 2 * half])[:half]
         apart = self._sent(split, torch.cat([held[:half], held[2 * half :][:half]]))[:half]
-        return not _alike(together, apart)
+        return not alike(together, apart)
 
     def _some(self) -> tuple[Split, Tensor]:
         split: Split = "train" if len(self.data.train) else "test"
@@ -179,18 +180,3 @@ class Pool:
             total += self.sets[number]
         total /= self.draws
         return total
-
-
-def _alike(first: Tensor, second: Tensor) -> bool:
-    """Equal but for rounding: kernels add up in other orders from call to call, and an inner loop amplifies that."""
-    return torch.allclose(first, second, rtol=1e-2, atol=1e-2 * float(first.abs().max()) + 1e-6)
-
-
-def standardised(payload: Tensor) -> Tensor:
-    """A batch of payloads with mean 0 and deviation 1 within the batch, by channel of maps or feature of vectors."""
-    over = (0, *range(2, payload.ndim)) if payload.ndim > 2 else (0,)
-    deviation = payload.std(over, correction=0, keepdim=True)
-    # A channel that says nothing in this batch must not have its rounding errors blown up.
-    centred: Tensor = payload - payload.mean(over, keepdim=True)
-    scaled: Tensor = centred / (deviation + 1e-4 * deviation.max() + 1e-12)
-    return scaled

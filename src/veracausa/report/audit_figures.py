@@ -1,4 +1,4 @@
-"""Figures of an audit: accuracy against leakage, and leakage over the training."""
+"""What a report shows of an audit: curves, reconstructed pictures, and rows of tables that were read."""
 
 from __future__ import annotations
 
@@ -157,9 +157,9 @@ def wall(run: Path, party: str, attacks: Sequence[str], strongest: str, defended
     if not kept:
         return None
     beside = baseline_folder(run) or run / FOLDER
-    twin = {name: found for name in attacks if (found := _pictures(beside / "attacks" / name, party)) is not None}
+    baseline = {name: found for name in attacks if (found := _pictures(beside / "attacks" / name, party)) is not None}
     by = strongest if strongest in kept else next(iter(kept))
-    common = set.intersection(*({int(p) for p in found["positions"]} for found in (*kept.values(), *twin.values())))
+    common = set.intersection(*({int(p) for p in found["positions"]} for found in (*kept.values(), *baseline.values())))
     chosen = [i for i, position in enumerate(kept[by]["positions"]) if int(position) in common]
     if not chosen:
         return None
@@ -171,8 +171,8 @@ def wall(run: Path, party: str, attacks: Sequence[str], strongest: str, defended
     positions = [int(kept[by]["positions"][i]) for i in shown]
     rows = [("original", _strip(_at(kept[by], "truth", positions), worst))]
     for name in kept:
-        if name in twin:
-            rows.append((f"{name}, undefended", _strip(_at(twin[name], "guess", positions), worst)))
+        if name in baseline:
+            rows.append((f"{name}, undefended", _strip(_at(baseline[name], "guess", positions), worst)))
         label = f"{name}, defended" if defended else name
         rows.append((label, _strip(_at(kept[name], "guess", positions), worst)))
     rows.append(("blind guess", _strip(_at(kept[by], "blind", positions), worst)))

@@ -23,17 +23,20 @@ def audit_section(run: RunRecord) -> dict[str, Any] | None:
     told = mapping(run.status.get("audit"))
     if not entries and not told:
         return None
-    twin = _twin(run)
+    baseline = _baseline(run)
     defended = any(
         party["role"] != "active" and party["defense"] not in ("none", "not recorded", "")
         for party in run.parties.values()
     )
-    undefended = mapping(twin.summary.get("attacks")) if twin is not None else {}
+    undefended = mapping(baseline.summary.get("attacks")) if baseline is not None else {}
     strongest = str(mapping(run.summary.get("strongest")).get("attack", ""))
     victims = dict.fromkeys(party for entry in entries.values() for party in mapping(mapping(entry).get("parties")))
     walls = [found for party in victims if (found := wall(run.path, party, list(entries), strongest, defended))]
     on = " and ".join(dict.fromkeys(str(p["defense"]) for p in run.parties.values() if p["role"] != "active"))
-    points = [point_of(run, on if defended else run.name), point_of(twin, "undefended") if twin is not None else None]
+    points = [
+        point_of(run, on if defended else run.name),
+        point_of(baseline, "undefended") if baseline is not None else None,
+    ]
     shown = [point for point in points if point is not None]
     return {
         "defended": defended,
@@ -159,7 +162,7 @@ def label_rows(entries: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def usefulness(run: RunRecord) -> dict[str, str] | None:
-    """The cosine to the causal proxy, of the run and of its twin; None where it was not measured."""
+    """The cosine to the causal proxy, of the run and of its baseline; None where it was not measured."""
     told = mapping(run.summary.get("causal_cosine"))
     kept = numbers(told)
     if "centred" not in kept:
@@ -195,7 +198,7 @@ def _broken(told: Mapping[str, Any]) -> str:
     return "The audit has not finished." if state == "running" else ""
 
 
-def _twin(run: RunRecord) -> RunRecord | None:
+def _baseline(run: RunRecord) -> RunRecord | None:
     folder = baseline_folder(run.path)
     try:
         return read_run(folder) if folder is not None else None

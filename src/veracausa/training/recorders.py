@@ -1,7 +1,7 @@
-"""Keeps, in a training with all parties here, the gradients that go back to each passive party.
+"""Hooks at the active party that write down what crosses while it trains.
 
-They are what that party receives and may keep; they are written down where they are sent, and lie in the receiver's
-folder: `parties/NAME/gradients/`.
+`Recording` keeps the payloads that arrive, as transcripts. `GradientsReturned` keeps the gradients that go back to each
+passive party: what that party receives and may keep. They lie in the receiver's folder, `parties/NAME/gradients/`.
 """
 
 from __future__ import annotations
