@@ -56,7 +56,6 @@ def baseline_of(run: Run) -> Run | None:
 
 def check_baseline(job: Job, baseline: Run) -> None:
     """Refuse a run as the baseline if it is not finished, defends, or differs in what could change a figure."""
-    from veracausa.training.train import first_difference
 
     if not _finished(baseline):
         raise InputError(f"{baseline.path}: the baseline is not finished; finish it with --resume first")

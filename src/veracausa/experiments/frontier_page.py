@@ -15,8 +15,8 @@ from veracausa.experiments.frontier import FrontierPoint
 from veracausa.experiments.table import as_csv, as_parquet, markdown_table
 from veracausa.experiments.trial import ATTACK_SCORES, TASK_SCORES, UNDEFENDED
 from veracausa.report.figures import PAGE, bare, plain, svg_text
-from veracausa.report.run_page import format_seconds, render
-from veracausa.report.run_page import write_page as write_whole_page
+from veracausa.report.page import format_seconds, render
+from veracausa.report.page import write_page as write_whole_page
 from veracausa.runs.atomic import atomic_write
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")

@@ -9,11 +9,6 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from veracausa.experiments.figures import Drawing, title_of
-from veracausa.attacks import attack_title
-from veracausa.experiments.cells import Cells
-from veracausa.experiments.experiment import Experiment
-from veracausa.experiments.figures import Drawing
-from veracausa.experiments.plan import GridPoint
 from veracausa.report.figures import Ink, plain
 
 Gallery = Mapping[str, Any]
@@ -23,36 +18,8 @@ OFTEN = 0.5
 """An edge is drawn if more of the fits than this found it: so never both directions."""
 
 
-def galleries(experiment: Experiment, points: Sequence[GridPoint], cells: Cells) -> list[Drawing]:
-    """A gallery for each panel and each attack that kept pictures, of the first seed."""
-    found = []
-    for panel in dict.fromkeys(point.panel for point in points):
-        for attack in experiment.attacks_used:
-            kept: dict[str, Mapping[str, Any]] = {}
-            for point in points:
-                if point.panel == panel and point.seed == 0 and attack in point.readings:
-                    label = experiment.defenses[point.row].label
-                    if point.at is not None and experiment.axis is not None:
-                        label = f"{label}, {experiment.axis.label} {point.at:g}"
-                    if (pictures := _load(cells, point, attack)) is not None:
-                        kept[label] = pictures
-            if kept:
-                title = f"{attack_title(attack)}, {experiment.label_of(panel)}"
-                found.append(_drawing(title, kept))
-    return found
-
-
-def _load(cells: Cells, point: GridPoint, attack: str) -> Mapping[str, Any] | None:
-    path = cells.pictures(point.readings[attack])
-    if not path.is_file():
-        return None
-    from safetensors.numpy import load_file
-
-    found: Mapping[str, Any] = load_file(path)
-    return found if found["truth"].shape[1] in (1, 3) else None
-
-
-def _drawing(title: str, kept: Mapping[str, Mapping[str, Any]]) -> Drawing:
+def gallery_drawing(title: str, kept: Mapping[str, Gallery]) -> Drawing:
+    """Originals, below them what an attack made of each row's payloads, and last the best guess without any."""
     first = next(iter(kept.values()))
     positions = _chosen(first)
     rows = [("original", _row(first, "truth", positions), "")]

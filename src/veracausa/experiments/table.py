@@ -9,12 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from veracausa.attacks import attack_title
-from veracausa.audit.verdict import WORKS_FROM
-from veracausa.experiments.attacked import Attacked
-from veracausa.experiments.cells import Cells
-from veracausa.experiments.experiment import Experiment
-from veracausa.experiments.plan import Cell, GridPoint
-from veracausa.metrics.advantage import lower_bound
 from veracausa.runs.atomic import safe
 
 SECONDS = "seconds"
@@ -65,8 +59,12 @@ NAMES = {
     SECONDS: "processor seconds a fit",
     **AUDIT_SCORES,
 }
-
-_CAPPED = "InvRE: measured by an earlier version, in a tenth of a row's directions only, so it is left out"
+NOT_WORKING = "†"
+LIMITED = "‡"
+RECORDED = (
+    *("panel", "row", "label", "at", "column", "mean", "over_seeds", "over_images", "seeds"),
+    *("published", "published_spread", "works", "substitute"),
+)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from veracausa.attacks import attacks
+from veracausa.attacks import attack_title, attacks
 from veracausa.audit.snapshots import LAST, SOME, WHOLE
 from veracausa.audit.verdict import WORKS_FROM
 from veracausa.config import Job, load_job
@@ -21,7 +21,7 @@ from veracausa.experiments.experiment import COSINE, AttackSpec, TrainingExperim
 from veracausa.experiments.figures import Drawing
 from veracausa.experiments.grid import Place, Reproduction
 from veracausa.experiments.pictures import Gallery, gallery_drawing
-from veracausa.experiments.table import ATTACKS, NOT_WORKING, Line, PanelTable, Value, compared, parted
+from veracausa.experiments.table import NOT_WORKING, Line, PanelTable, Value, compared, parted
 from veracausa.experiments.training_cell import TRAINING, TrainingCell
 from veracausa.metrics.advantage import lower_bound
 
@@ -102,7 +102,7 @@ class TrainingReproduction(Reproduction):
                         if (pictures := _pictures(place.cells[name], store)) is not None:
                             kept[label] = pictures
                 if kept:
-                    found.append(gallery_drawing(f"{ATTACKS.get(name, name)}, {experiment.label_of(panel)}", kept))
+                    found.append(gallery_drawing(f"{attack_title(name)}, {experiment.label_of(panel)}", kept))
         return found
 
     @property
@@ -128,7 +128,7 @@ class TrainingReproduction(Reproduction):
                 "Leakage: 0 % is no better than the best guess without the payload, 100 % a perfect copy. The rows `no "
                 "payload` are such guesses."
             )
-        notes += [attacked_text(ATTACKS.get(name, name), every) for name, every in self.attacked.items()]
+        notes += [attacked_text(attack_title(name), every) for name, every in self.attacked.items()]
         if any(column.startswith("inverse.") for column in experiment.columns):
             notes.append(
                 "The oracle decoder is not in the paper: it is trained on what the victim's own model and defense "
@@ -137,7 +137,7 @@ class TrainingReproduction(Reproduction):
         lines = [line for table in tables for line in table.lines]
         sources = {parted(name)[0] for line in lines for name, value in line.values.items() if value.works is False}
         if sources:
-            failing = sorted(ATTACKS.get(source, source) for source in sources)
+            failing = sorted(attack_title(source) for source in sources)
             notes.append(
                 f"{NOT_WORKING} not working here: {' and '.join(failing)} does not beat the blind guess in every seed "
                 "where nothing is defended either, so these numbers say nothing about a defense."

@@ -122,7 +122,7 @@ def _partners(agreement: Agreement) -> Table:
 
 def _what_leaves(agreement: Agreement) -> Table:
     from veracausa.cli import console
-    from veracausa.report.figures import format_bytes
+    from veracausa.report.page import format_bytes
 
     table = console.plain_table("kind", "to", "what", "bytes", "", title="what leaves this party")
     for sent in agreement.own.sends:
@@ -207,7 +207,7 @@ def status(
     """Say who is here, at which step, how fast messages cross, and how much was sent."""
     from veracausa.cli import console
     from veracausa.federation.status import ENDED, read_status
-    from veracausa.report.figures import format_bytes
+    from veracausa.report.page import format_bytes
     from veracausa.wire.credentials import Credentials
 
     status_now = read_status(folder)
