@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from veracausa.testing.defense import check_defense as check_defense
+    from veracausa.testing.method import check_method as check_method
 
-__all__ = ["check_defense"]
+__all__ = ["check_defense", "check_method"]
 
-_HOMES = {"check_defense": "veracausa.testing.defense"}
+_HOMES = {"check_defense": "veracausa.testing.defense", "check_method": "veracausa.testing.method"}
 
 
 def __getattr__(name: str) -> Any:

@@ -82,6 +82,7 @@ class VFedCD(CausalDiscovery):
     >>> VFedCD(search={"epochs": 60}).fit(frame, parties={"a": ["age"], "b": ["dose"]}).edges_  # doctest: +SKIP
     """
 
+    fast_settings: ClassVar[Mapping[str, Any]] = {"epochs": 3, "refit_epochs": 2, "searches": []}
     federated: ClassVar[bool] = True
 
     profile: str = "recommended"
