@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from veracausa.discovery.federated.agreement import compare, means
 
 from veracausa.discovery.engines.launch import run_federation
 from veracausa.discovery.engines.shares.plaintext_twin import discover_plaintext
-from veracausa.discovery.engines.shares.plan import Preparing
+from veracausa.discovery.engines.shares.plan import Precomputing
 from veracausa.discovery.methods.vfedcd.settings import Search, Settings
 from veracausa.discovery.result import DiscoveryResult
 from veracausa.errors import RunError
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "experiments" / "vfedcd"))
+from agreement import compare, means
+
 SMALL = Settings(width=3, batch=8, epochs=2, refit_epochs=1, structure_every=2, candidates=3, searches=())
-SEVERAL = (Search(), Search(epochs=1, growth=0.2), Search(acyclicity="trace_exponential"))
+SEVERAL = (Search(), Search(epochs=1, acyclicity_growth=0.2), Search(acyclicity="trace_exponential"))
 
 
 def _parties(*sizes: int) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
@@ -94,11 +97,11 @@ def test_searches_go_on_after_a_kill_in_any_of_them(tmp_path: Path, at: int) -> 
 @pytest.mark.parametrize("encryption", ["bfv", "paillier"])
 @pytest.mark.parametrize("precompute", ["inline", "process"])
 def test_an_encrypted_training_gives_the_integers_of_the_twin_also_after_a_resume(
-    tmp_path: Path, encryption: str, prepare: Preparing
+    tmp_path: Path, encryption: str, prepare: Precomputing
 ) -> None:
     pytest.importorskip({"bfv": "seal", "paillier": "gmpy2"}[encryption])
     columns, names = _parties(2, 1)
-    searches = (Search(epochs=1), Search(growth=0.2))
+    searches = (Search(epochs=1), Search(acyclicity_growth=0.2))
     settings = SMALL.model_copy(update={"epochs": 1, "candidates": 2, "searches": searches})
     twin = discover_plaintext(columns, names, settings, seed=3)
     how: dict[str, Any] = {"encryption": encryption, "precompute": prepare, "timeout": 900.0, "checkpoint_every": 1}

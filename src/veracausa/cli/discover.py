@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from veracausa.discovery.job import DiscoveryJob
 
 FILES = (".csv", ".tsv", ".parquet", ".pq")
+GROUPS = ("model", "search", "protection")
+"""A method's groups of settings."""
 
 
 def discover(
@@ -188,9 +190,12 @@ def _settings(given: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
         except tomllib.TOMLDecodeError:
             value = written.strip()
         scope, dot, name = key.strip().partition(".")
-        if dot and scope != "data":
+        if dot and scope not in ("data", *GROUPS):
             raise InputError(f"--set {text}: a setting of the data is data.NAME, one of the method has no dot")
-        (source if dot else own)[name if dot else scope] = value
+        if scope in GROUPS and dot:
+            own.setdefault(scope, {})[name] = value
+        else:
+            (source if dot else own)[name if dot else scope] = value
     return own, source
 
 

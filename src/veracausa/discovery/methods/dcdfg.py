@@ -26,7 +26,7 @@ NEITHER = 2
 class DCDFG(CausalDiscovery):
     """Strength = the probability that some factor leads from the one column to the other."""
 
-    fast_settings: ClassVar[Mapping[str, Any]] = {"epochs": 60, "batch": 16, "factors": 8, "sparsity": 0.02}
+    fast_settings: ClassVar[Mapping[str, Any]] = {"epochs": 2, "factors": 4}
 
     threshold: Threshold = 0.5
     factors: int = 10

@@ -22,7 +22,7 @@ from veracausa.discovery.methods import method
 class DCDI(CausalDiscovery):
     """Strength = the probability of the edge. Gaussian likelihood with a learned variance (DCDI-G)."""
 
-    fast_settings: ClassVar[Mapping[str, Any]] = {"epochs": 60, "batch": 16, "sparsity": 0.02}
+    fast_settings: ClassVar[Mapping[str, Any]] = {"epochs": 2}
 
     threshold: Threshold = 0.5
     hidden: int = 16

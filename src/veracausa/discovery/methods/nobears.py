@@ -24,7 +24,7 @@ AVERAGING = 0.975
 class NoBears(CausalDiscovery):
     """Strength = |weight| times the deviation of the source's polynomial: what an edge moves."""
 
-    fast_settings: ClassVar[Mapping[str, Any]] = {"iterations": 40, "rounds": 2, "learning_rate": 0.03}
+    fast_settings: ClassVar[Mapping[str, Any]] = {"iterations": 10, "rounds": 1}
 
     sparsity: float = 0.05
     ridge: float = 0.1

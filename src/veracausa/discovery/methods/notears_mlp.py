@@ -24,7 +24,7 @@ from veracausa.discovery.methods import method
 class NoTearsMLP(CausalDiscovery):
     """Strength = the norm of a column's weights into the other's hidden units; squared loss, as published."""
 
-    fast_settings: ClassVar[Mapping[str, Any]] = {"iterations": 100, "rounds": 6}
+    fast_settings: ClassVar[Mapping[str, Any]] = {"iterations": 10, "rounds": 2}
 
     hidden: int = 10
     sparsity: float = 0.01
