@@ -97,14 +97,14 @@ def test_searches_go_on_after_a_kill_in_any_of_them(tmp_path: Path, at: int) -> 
 @pytest.mark.parametrize("encryption", ["bfv", "paillier"])
 @pytest.mark.parametrize("precompute", ["inline", "process"])
 def test_an_encrypted_training_gives_the_integers_of_the_twin_also_after_a_resume(
-    tmp_path: Path, encryption: str, prepare: Precomputing
+    tmp_path: Path, encryption: str, precompute: Precomputing
 ) -> None:
     pytest.importorskip({"bfv": "seal", "paillier": "gmpy2"}[encryption])
     columns, names = _parties(2, 1)
     searches = (Search(epochs=1), Search(acyclicity_growth=0.2))
     settings = SMALL.model_copy(update={"epochs": 1, "candidates": 2, "searches": searches})
     twin = discover_plaintext(columns, names, settings, seed=3)
-    how: dict[str, Any] = {"encryption": encryption, "precompute": prepare, "timeout": 900.0, "checkpoint_every": 1}
+    how: dict[str, Any] = {"encryption": encryption, "precompute": precompute, "timeout": 900.0, "checkpoint_every": 1}
 
     def kill(event: Mapping[str, Any]) -> None:
         if event["step"] == 3:
