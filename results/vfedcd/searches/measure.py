@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from veracausa.discovery.columns import prepare
 from veracausa.discovery.data import load_causal
 from veracausa.discovery.floating import FloatModel
 from veracausa.discovery.settings import Settings
 
-from veracausa.discovery.columns import prepare
 from veracausa.discovery.graphs import greedy_cut
 from veracausa.metrics.graphs import graph_scores
 from veracausa.seeding import derive

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
+from veracausa.discovery.columns import prepare, standardised
 from veracausa.discovery.data import load_causal
 from veracausa.discovery.floating import FloatModel
 from veracausa.discovery.settings import Settings
 
-from veracausa.discovery.columns import prepare, standardised
 from veracausa.discovery.graphs import greedy_cut, topological_order
 from veracausa.metrics.graphs import graph_scores
 from veracausa.seeding import derive

@@ -100,6 +100,13 @@ class VFedCD(CausalDiscovery):
             return getattr(self.settings(), name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """A setting of a group goes into its group: `method.epochs = 60`."""
+        if any(name in group.model_fields for group in GROUPS.values()):
+            self.set_params(**{name: value})
+        else:
+            super().__setattr__(name, value)
+
     def set_params(self, **given: Any) -> Self:
         """Change parameters, or settings of the groups by their own names."""
         parameters, notes = grouped({**{name: getattr(self, name) for name in GROUPS}, **given})
