@@ -1,6 +1,6 @@
 """How near the integer twin comes to the model in floating point: the same graphs, the same settings, mean SHD of each.
 
-    python -m veracausa.discovery.federated.agreement --size 10/40 --graphs 200-204 --out results/vfedcd/twin
+    python experiments/vfedcd/agreement.py --size 10/40 --graphs 200-204 --out results/vfedcd/twin
 
 Single fits compare nothing: with another seed the float model itself differs from itself by several edges.
 """

@@ -130,7 +130,7 @@ class Fitted:
         kept = tried & (self.strengths >= np.append(ordered, np.inf)[steps][:, None, None])
         ended = np.where(tried & ~kept, self.strengths**3, 0.0).sum((1, 2))
         losses = np.array([self.loss(mask | ~tried) for mask in kept])
-        least = SETTINGS.edge_worth * max(0.0, self.empty - losses.min()) / self.d
+        least = SETTINGS.min_edge_gain * max(0.0, self.empty - losses.min()) / self.d
         slope = float((losses - losses[0]) @ ended + least / 0.65**3) / float(ended @ ended + 1)
         none = 2 * float(self.strengths.max())
         return none if losses.min() >= self.empty or slope * none**3 <= least else float((least / slope) ** (1 / 3))
@@ -143,7 +143,7 @@ class Fitted:
                 rises.append(self.loss(~ended) - whole)
         gain = rules.mean_gain(whole, self.empty, self.d)
         tried = self.strengths, self.allowed, np.array(sets), np.array(rises)
-        return rules.worth_threshold(*tried, gain, SETTINGS.edge_worth, self.held_out.shape[1])
+        return rules.worth_threshold(*tried, gain, SETTINGS.min_edge_gain, self.held_out.shape[1])
 
     def best(self, truth: Mask) -> float:
         strengths = np.sort(self.strengths[self.strengths > 0]) * (1 - 1e-9)

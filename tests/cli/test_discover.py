@@ -83,7 +83,7 @@ def test_one_command_writes_the_whole_folder(here: Path) -> None:
     assert json.loads((run / "status.json").read_text(encoding="utf-8"))["state"] == "done"
     assert len((run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()) == 5
     config = tomllib.loads((run / "config.toml").read_text(encoding="utf-8"))
-    assert config["settings"]["rate"] == 0.01, "defaults are written out"
+    assert config["settings"]["learning_rate"] == 0.01, "defaults are written out"
     assert "cpu" in json.loads((run / "environment.json").read_text(encoding="utf-8"))
     page = (run / "report.html").read_text(encoding="utf-8")
     assert not re.search(r"""(src|href)=["']?(?!data:)\w""", page), "it opens from disk, without anything beside it"
@@ -200,7 +200,7 @@ def test_other_methods_and_known_data(here: Path) -> None:
         (("all.csv", "--set", "widht=3"), "did you mean 'width'"),
         (("all.csv", "--set", "width=0"), "width"),
         (("all.csv", "--set", "seed=3"), "give it by --seed"),
-        (("all.csv", "--set", "model.width=3"), "a setting of the data is data.NAME"),
+        (("all.csv", "--set", "modle.width=3"), "a setting of the data is data.NAME"),
         (("all.csv", "--set", "width"), "write it as NAME=VALUE"),
         (("all.csv", "--party", "lab"), "write it as NAME=COLUMN"),
         (("all.csv", "--party", "lab=age", "--party", "lab=bmi"), "'lab' is named twice"),

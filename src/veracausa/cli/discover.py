@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from veracausa.discovery.job import DiscoveryJob
 
 FILES = (".csv", ".tsv", ".parquet", ".pq")
+GROUPS = ("model", "search", "protection")
+"""A method's groups of settings."""
 
 
 def discover(
@@ -181,9 +183,13 @@ def _settings(given: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     source: dict[str, Any] = {}
     for text in given:
         (scope, *path), value = parse_setting(text, "NAME=VALUE")
-        if path and scope != "data":
+        name = ".".join(path)
+        if path and scope not in ("data", *GROUPS):
             raise InputError(f"--set {text}: a setting of the data is data.NAME, one of the method has no dot")
-        (source if path else own)[".".join(path) or scope] = value
+        if path and scope in GROUPS:
+            own.setdefault(scope, {})[name] = value
+        else:
+            (source if path else own)[name or scope] = value
     return own, source
 
 

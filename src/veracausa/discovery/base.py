@@ -46,6 +46,8 @@ class CausalDiscovery(BaseEstimator):  # type: ignore[misc]
     """What these seconds are: those that pass, or those that this process computes, for a machine that is busy."""
     seed: int = 0
 
+    fast_settings: ClassVar[Mapping[str, Any]] = {}
+    """Settings with which a small table takes about a second: what `check_method` fits with."""
     federated: ClassVar[bool] = False
     """Whether `fit` also takes `parties`, `observer`, `out` and `resume`."""
 

@@ -1,4 +1,4 @@
-"""One small network a column, all columns in one batched operation: the mean of each given the others."""
+"""Shared by several methods: a network for every column, and the probability of every edge."""
 
 from __future__ import annotations
 

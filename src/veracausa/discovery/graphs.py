@@ -1,4 +1,4 @@
-"""Directed graphs as matrices, row = cause and column = effect: is it a DAG, its order, and the cut that makes one."""
+"""Directed graphs as matrices, row = cause and column = effect: the cut to a DAG, and the edges as rows of a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a discovery was asked for: a small TOML file that can be run again."""
+"""What a discovery was asked for: a small TOML file that can be run again, and the columns that it names."""
 
 from __future__ import annotations
 

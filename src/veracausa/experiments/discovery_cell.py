@@ -59,12 +59,15 @@ class DiscoveryCell(Cell):
         """The method's settings with its defaults or its profile filled in: when these change, it is another cell."""
         from veracausa.discovery.methods import build
         from veracausa.discovery.methods.vfedcd.estimator import VFedCD
+        from veracausa.discovery.methods.vfedcd.settings import spelled_before
 
         if self.method == EMPTY:
             return {}
         if self.method in OURS:
             # What is only about parties counts where it is given: a new option of theirs changes no other fit.
-            chosen = {**self.method_settings, **VFedCD(**self.method_settings).settings().model_dump()}
+            # The names of earlier versions, by which cells are kept.
+            resolved = VFedCD(**self.method_settings).settings()
+            chosen = spelled_before(self.method_settings) | resolved.recorded()
         else:
             chosen = build(self.method, **self.method_settings).get_params()
         own = ("seed", "time_limit", "timer")

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from veracausa.testing.attack import check_attack as check_attack
     from veracausa.testing.defense import check_defense as check_defense
+    from veracausa.testing.method import check_method as check_method
 
-__all__ = ["check_attack", "check_defense"]
+__all__ = ["check_attack", "check_defense", "check_method"]
 
-_HOMES = {"check_attack": "veracausa.testing.attack", "check_defense": "veracausa.testing.defense"}
+_HOMES = {name: f"veracausa.testing.{name.removeprefix('check_')}" for name in __all__}
 
 
 def __getattr__(name: str) -> Any:

@@ -81,7 +81,7 @@ def test_watching_changes_nothing(watched: Any) -> None:
 
 
 def test_a_sum_is_the_sum_of_the_parts_and_no_part_of_it_is_opened(watched: Any) -> None:
-    (one, sums), (other, parts) = watched(), watched(open_parts=True)
+    (one, sums), (other, parts) = watched(), watched(reveal_per_source=True)
     assert (one.strengths_ == other.strengths_).all()
     for name in PARTIES:
         together, apart = sums.parties[name], parts.parties[name]
@@ -153,7 +153,7 @@ def test_all_epochs_make_up_for_a_bottleneck_and_noise_keeps_known_rows_from_rea
 
 
 def test_all_parties_but_one_look_at_it_together(watched: Any) -> None:
-    _, parts = watched(open_parts=True)
+    _, parts = watched(reveal_per_source=True)
     scenes = all_but_one(parts, 12, 0)
     assert [scene.victims for scene in scenes] == [("a",), ("b",), ("c",)]
     assert scenes[0].view.last.shape == (72, 4, 4)

@@ -45,6 +45,8 @@ def test_every_setting_is_in_one_group_and_defaults_to_the_profile() -> None:
     assert flat.get_params() == grouped.get_params()
     assert clone(flat).settings() == grouped.settings() == flat.set_params(epochs=7).settings()
     assert (flat.width, flat.depth) == (3, 1)
+    flat.width = 4
+    assert (flat.width, flat.settings().width, flat.get_params()["model"]) == (4, 4, {"width": 4})
     with pytest.raises(InputError, match=r"search\.epohs: no such setting; did you mean 'epochs'"):
         VFedCD(search={"epohs": 3}).settings()
     with pytest.raises(TypeError, match="epohs"):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from veracausa.data.causal import causal_data
 from veracausa.discovery.methods import methods
-from veracausa.discovery.methods.vfedcd.settings import Settings
+from veracausa.discovery.methods.vfedcd.settings import RENAMED, Settings
 from veracausa.registry import PROFILES
 
 PAGE = (Path(__file__).parents[3] / "docs" / "discovery.md").read_text(encoding="utf-8")
@@ -21,7 +22,14 @@ _ROW = re.compile(r"^\| `(\w+)` \| `([^`]*)` \| `([^`]*)` \|", re.MULTILINE)
 def test_every_setting_has_both_profiles(profile: str) -> None:
     told = {name: recommended if profile == "recommended" else paper for name, recommended, paper in _ROW.findall(PAGE)}
     settings = Settings(profile=profile).model_dump(mode="json")
-    assert told == {name: json.dumps(value) for name, value in ({"searches": []} | settings).items()}
+    searches = settings.pop("searches", [])
+    assert told == {name: json.dumps(value) for name, value in settings.items()}
+    [shown] = re.findall(r"```toml\n(searches = .*?)```", PAGE, re.DOTALL)
+    assert searches == (tomllib.loads(shown)["searches"] if profile == "recommended" else [])
+
+
+def test_every_name_of_earlier_versions_is_on_the_page() -> None:
+    assert all(f"`{old}`" in PAGE and f"`{new}`" in PAGE for old, new in RENAMED.items())
 
 
 def test_every_method_and_data_set_is_named() -> None:

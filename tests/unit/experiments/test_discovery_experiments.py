@@ -138,7 +138,7 @@ def test_a_slow_method_may_have_fewer_graphs():
 
 def test_what_a_profile_or_a_default_fills_in_is_part_of_a_cell():
     # So that a changed profile or default never takes a result of the one before.
-    assert cell().settings["discovery"]["method_settings"]["edge_worth"] == Settings().edge_worth
+    assert cell().settings["discovery"]["method_settings"]["edge_worth"] == Settings().min_edge_gain
     assert cell(profile="paper", growth=0.006).key == cell(profile="paper").key != cell().key
     assert cell("sdcd", epochs=600).key == cell("sdcd").key != cell("sdcd", epochs=601).key
 

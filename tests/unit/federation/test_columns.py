@@ -81,7 +81,7 @@ class Discovery:
         names = (*self.parties, VALIDATOR)
         sites = {name: party_program(self.root / name, name, secret) for name in names}
         for site in sites.values():
-            site.noise["seed"] = site.noise["seed"] if seed is None else seed
+            site.seed = site.seed if seed is None else seed
 
         def program(name):
             def run(link):
@@ -186,7 +186,7 @@ def test_an_encrypted_discovery_draws_one_order_for_all(tmp_path):
         run_threads({name: align(name) for name in ready}, thread_links(tuple(ready), timeout=30))
         seeds = {site.plan.order_seed for site in ready.values()}
         assert len(seeds) == 1
-    assert ready["bank"].noise["seed"] is None
+    assert ready["bank"].seed is None
     assert len({json.dumps(site.plan.describe()) for site in ready.values()}) == 1
 
 

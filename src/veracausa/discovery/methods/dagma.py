@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -65,6 +65,8 @@ class Dagma(CausalDiscovery):
 @dataclass(kw_only=True, eq=False, repr=False)
 class DagmaMLP(CausalDiscovery):
     """Strength = the norm of a column's weights into the other's hidden units. Slow: hours where n or d are large."""
+
+    fast_settings: ClassVar[Mapping[str, Any]] = {"warm_iterations": 1000, "iterations": 2000}
 
     hidden: int = 10
     sparsity: float = 0.02

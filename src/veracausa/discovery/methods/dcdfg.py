@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -24,6 +25,8 @@ NEITHER = 2
 @dataclass(kw_only=True, eq=False, repr=False)
 class DCDFG(CausalDiscovery):
     """Strength = the probability that some factor leads from the one column to the other."""
+
+    fast_settings: ClassVar[Mapping[str, Any]] = {"epochs": 2, "factors": 4}
 
     threshold: Threshold = 0.5
     factors: int = 10

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -20,6 +21,8 @@ from veracausa.discovery.methods import method
 @dataclass(kw_only=True, eq=False, repr=False)
 class DCDI(CausalDiscovery):
     """Strength = the probability of the edge. Gaussian likelihood with a learned variance (DCDI-G)."""
+
+    fast_settings: ClassVar[Mapping[str, Any]] = {"epochs": 2}
 
     threshold: Threshold = 0.5
     hidden: int = 16

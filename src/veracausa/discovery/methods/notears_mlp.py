@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -22,6 +23,8 @@ from veracausa.discovery.methods import method
 @dataclass(kw_only=True, eq=False, repr=False)
 class NoTearsMLP(CausalDiscovery):
     """Strength = the norm of a column's weights into the other's hidden units; squared loss, as published."""
+
+    fast_settings: ClassVar[Mapping[str, Any]] = {"iterations": 10, "rounds": 2}
 
     hidden: int = 10
     sparsity: float = 0.01

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -22,6 +23,8 @@ from veracausa.discovery.methods import method
 @dataclass(kw_only=True, eq=False, repr=False)
 class SDCD(CausalDiscovery):
     """Strength = the norm of a column's weights into the other's hidden units."""
+
+    fast_settings: ClassVar[Mapping[str, Any]] = {"epochs": 25, "batch": 100, "learning_rate": 0.03, "growth": 0.05}
 
     threshold: Threshold = 0.2
     pruning: float = 0.2

@@ -1,4 +1,4 @@
-"""Rows and gradients that keep to their bounds, so that noise can hide any one of them."""
+"""Rows and gradients that keep to their bounds, and the noise that hides any one of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can not be had together with a guarantee, refused before anybody starts."""
+"""What may be chosen about privacy, and what of the graph the validator sends to a party."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The private model in floating point, in one place: what a budget costs in accuracy, before parties meet."""
+"""Training with a guarantee: as a party between others, and in one place to see what a budget costs in accuracy."""
 
 from __future__ import annotations
 

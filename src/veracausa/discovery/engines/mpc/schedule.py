@@ -1,4 +1,4 @@
-"""What is done when: the same for every party, for the validator, who deals, and for the clear twin."""
+"""What is done when, and which messages may cross: the same for every party, for the validator and for the twin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The validator: it deals what products and roundings take, and looks at the strengths. It sees nothing opened."""
+"""The validator: it deals what products and roundings take, and judges the graph by strengths alone."""
 
 from __future__ import annotations
 

@@ -82,6 +82,7 @@ class VFedCD(CausalDiscovery):
     >>> VFedCD(search={"epochs": 60}).fit(frame, parties={"a": ["age"], "b": ["dose"]}).edges_  # doctest: +SKIP
     """
 
+    fast_settings: ClassVar[Mapping[str, Any]] = {"epochs": 3, "refit_epochs": 2, "searches": []}
     federated: ClassVar[bool] = True
 
     profile: str = "recommended"
@@ -98,6 +99,13 @@ class VFedCD(CausalDiscovery):
         if name in Settings.model_fields:
             return getattr(self.settings(), name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """A setting of a group goes into its group: `method.epochs = 60`."""
+        if any(name in group.model_fields for group in GROUPS.values()):
+            self.set_params(**{name: value})
+        else:
+            super().__setattr__(name, value)
 
     def set_params(self, **given: Any) -> Self:
         """Change parameters, or settings of the groups by their own names."""

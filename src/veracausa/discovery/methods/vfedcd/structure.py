@@ -1,4 +1,4 @@
-"""What looks at the graph as a whole: it keeps it sparse and drives it to be acyclic. The validator's part."""
+"""The structure update: it keeps the graph sparse, drives it to be acyclic, and finds the threshold of its edges."""
 
 from __future__ import annotations
 
@@ -108,13 +108,13 @@ def mean_gain(loss: float, empty: float, attributes: int) -> float:
     return max(0.0, empty - loss) / attributes
 
 
-def most_worthy(losses: Array, edges: Array, empty: float, attributes: int, edge_worth: float) -> int:
+def most_worthy(losses: Array, edges: Array, empty: float, attributes: int, min_edge_gain: float) -> int:
     """Which candidate is best, by the held-out loss of each, its edges, and the loss of attributes without causes.
 
     An edge has to lower the loss by a share of what an attribute gains, on average, from all its causes. That scale
     comes from the data: where little can be explained, little is asked of an edge.
     """
-    cost = losses + edge_worth * mean_gain(float(losses.min()), empty, attributes) * edges
+    cost = losses + min_edge_gain * mean_gain(float(losses.min()), empty, attributes) * edges
     # Among equals the sparser graph.
     return int(np.lexsort((edges, cost.round(12)))[0])
 
@@ -162,7 +162,7 @@ def _parts(size: int, count: int) -> list[range]:
 
 
 def worth_threshold(
-    strengths: Array, allowed: Mask, ended: Mask, rises: Array, gain: float, edge_worth: float, rows: int
+    strengths: Array, allowed: Mask, ended: Mask, rises: Array, gain: float, min_edge_gain: float, rows: int
 ) -> float:
     """The strength from which an edge is worth its place, by how much the held-out loss rose as sets of edges ended.
 
@@ -174,7 +174,7 @@ def worth_threshold(
     chance = CHANCE / rows
     if rises.max(initial=0.0) < chance:
         return 2 * float(strengths.max())
-    least = max(edge_worth * gain * gain / (gain + MODEST), chance)
+    least = max(min_edge_gain * gain * gain / (gain + MODEST), chance)
     if rises.max() < least:
         return mixture_threshold(strengths, allowed)
     powers = np.where(ended, strengths**POWER, 0.0).sum((1, 2))
