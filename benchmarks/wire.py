@@ -26,13 +26,13 @@ from veracausa.config import Job, load_job
 from veracausa.data.load import load
 from veracausa.data.vertical import VerticalDataset
 from veracausa.errors import InputError
-from veracausa.federation.members import NetworkOptions
 from veracausa.runs import folder
 from veracausa.training.split.program import PartyProgram, Schema, share
 from veracausa.training.train import check_models, cpu_threads
 from veracausa.wire.credentials import Credentials
 from veracausa.wire.launch import Launch
 from veracausa.wire.link import Link
+from veracausa.wire.network import NetworkOptions
 from veracausa.wire.processes import ProcessLink, Wires, make_wires
 from veracausa.wire.threads import share_one_heap, thread_links
 

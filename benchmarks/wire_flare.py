@@ -31,10 +31,10 @@ from benchmarks.wire_stations import (
     timed,
     wait_for_port,
 )
-from veracausa.federation.members import NetworkOptions
 from veracausa.wire.credentials import Credentials
 from veracausa.wire.link import Link
 from veracausa.wire.message import Kind, TensorSpec
+from veracausa.wire.network import NetworkOptions
 
 RELAY, ASKS, ANSWERS = "relay", "a", "b"
 MEMBERS = (RELAY, ASKS, ANSWERS)

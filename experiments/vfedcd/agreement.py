@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from veracausa.atomic import atomic_write
 from veracausa.data.causal.synthetic import SyntheticOptions, synthetic
 from veracausa.discovery.engines.centralized import CentralizedVFedCD, Searches
 from veracausa.discovery.engines.shares.plaintext_twin import discover_plaintext
 from veracausa.discovery.graphs import greedy_cut
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.metrics.graphs import graph_scores
-from veracausa.runs.atomic import atomic_write
 from veracausa.runs.machine import describe_machine
 
 PARTIES = 3

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from veracausa import atomic
 from veracausa.cli import main as cli
-from veracausa.runs import atomic
 
 EXAMPLE = Path(__file__).parent / "example_run"
 JOB = 'data = { name = "digits", train = 64, test = 32 }\nmodel = { name = "mlp" }\ntraining = { epochs = 1 }\n'

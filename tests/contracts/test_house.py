@@ -36,6 +36,12 @@ ALLOWED = {
     ("config", "data"): "a job holds the options of its data set",
     ("config", "models"): "a job holds the options of its model",
     ("config", "defenses"): "a job holds the options of its defenses",
+    ("runs.folder", "training.predict"): "`Run.predict` is a method for users; it is imported when it is called",
+    ("runs.folder", "report.run_page"): "`Run.report` is a method for users; it is imported when it is called",
+    ("audit.discovery_record", "report.audit_discovery"): "an audit ends by writing its page; imported when called",
+    ("discovery.discover", "report.discovery_page"): "a discovery ends by writing its page; imported when called",
+    ("experiments", "report.figures"): "a table's figures are drawn as those of a run",
+    ("experiments", "report.page"): "a table's page has the frame of a run's page",
 }
 """Importer and what it imports, as modules or packages, with the reason. The public face imports what it exports."""
 
@@ -117,7 +123,10 @@ def test_imports_go_one_way() -> None:
 
 
 def test_no_two_rooms_import_each_other() -> None:
-    pairs = {(room_of(module_of(path)), room_of(target)) for path in SOURCES for _, target in imported(path)}
+    """Apart from the named exceptions."""
+    found = [(module_of(path), target) for path in SOURCES for _, target in imported(path)]
+    allowed = [pair for pair in found if any(within(pair[0], a) and within(pair[1], b) for a, b in ALLOWED)]
+    pairs = {(room_of(module), room_of(target)) for module, target in found if (module, target) not in allowed}
     assert {(a, b) for a, b in pairs if a < b and a and (b, a) in pairs} == set()
 
 

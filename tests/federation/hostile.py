@@ -24,8 +24,8 @@ from nvflare.fuel.utils import fobs
 
 from federation.certificates import Authority
 from federation.member import credentials, heard, listen_of, say, secret
-from veracausa.federation.members import NetworkOptions
 from veracausa.wire.flare import tls_driver
+from veracausa.wire.network import NetworkOptions
 
 tls_driver.register()
 SimpleCellCipher._validate_cert_chain = lambda self, chain: None  # who is hostile does not look at its own certificate

@@ -11,13 +11,13 @@ from typing import Any
 import torch
 
 from federation.certificates import Authority
-from veracausa.federation.members import Member, NetworkOptions, WireLimits
 from veracausa.wire.credentials import Credentials
 from veracausa.wire.flare.cell import CHANNEL, TOPIC, FlareSite
 from veracausa.wire.flare.frames import HEADER, FrameType, Header, parse
 from veracausa.wire.flare.link import FlareLink
 from veracausa.wire.flare.session import Opening, PeerIdentity, Session, new_life
 from veracausa.wire.message import Kind, TensorSpec
+from veracausa.wire.network import Member, NetworkOptions, WireLimits
 
 FLOATS = Kind("floats", {"x": TensorSpec(torch.float32, (None,))})
 NOTE = Kind("note", meta={"n": int})

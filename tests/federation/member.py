@@ -13,8 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from veracausa.federation.members import NetworkOptions, read_network
+from veracausa.federation.members import read_network
 from veracausa.wire.credentials import Credentials
+from veracausa.wire.network import NetworkOptions
 
 PARTIES = ("bank", "hospital", "lab")
 

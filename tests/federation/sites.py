@@ -16,7 +16,7 @@ from typing import Any
 
 from federation.certificates import Authority
 from federation.fabric import Fabric, make_fabric
-from veracausa.federation.members import Member, NetworkOptions, WireLimits
+from veracausa.wire.network import Member, NetworkOptions, WireLimits
 
 HERE = Path(__file__).parent
 PATIENCE = 400.0

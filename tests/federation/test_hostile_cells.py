@@ -12,7 +12,7 @@ import pytest
 
 from federation.fabric import Proxy
 from federation.sites import Federation, Loopback, Site, federation
-from veracausa.federation.members import Member, NetworkOptions, WireLimits
+from veracausa.wire.network import Member, NetworkOptions, WireLimits
 
 pytest.importorskip("nvflare")
 pytestmark = [pytest.mark.federation]

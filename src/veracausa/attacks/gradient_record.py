@@ -17,10 +17,10 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from veracausa import seeding
+from veracausa.atomic import atomic_write
 from veracausa.data.files import reading
 from veracausa.defenses.base import Context, Defense
 from veracausa.errors import InputError
-from veracausa.runs.atomic import atomic_write
 
 WIDTH = 512
 MEMORY = 64 * 2**20

@@ -20,9 +20,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors.torch import save
 from torch import Tensor
 
+from veracausa.atomic import atomic_write
 from veracausa.attacks.base import Exchange
 from veracausa.errors import InputError
-from veracausa.runs.atomic import atomic_write
 
 __all__ = ["Head", "Transcript", "TranscriptWriter"]
 

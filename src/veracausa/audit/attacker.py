@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from veracausa import seeding
+from veracausa.atomic import atomic_write
 from veracausa.attacks import attacks
 from veracausa.attacks.base import Exchange, Grant, LiveAttack, LiveView
 from veracausa.audit.evaluation import choose
@@ -24,7 +25,6 @@ from veracausa.errors import InputError, RunError
 from veracausa.events import ProgressCallback
 from veracausa.models.runner import choose_device, to_device
 from veracausa.registry import Options, did_you_mean
-from veracausa.runs.atomic import atomic_write
 from veracausa.runs.store import Store, read_tree, serialize_state
 from veracausa.training.hooks import ActivePartyHook, FederationInfo, Predict
 from veracausa.training.hooks import Predict as Top

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from veracausa.atomic import atomic_write
 from veracausa.attacks import column_attacks
 from veracausa.audit.column_scores import declared, make_attack, measured
 from veracausa.audit.discovery_record import write_audit
@@ -27,7 +28,6 @@ from veracausa.discovery.privacy.countermeasures import accounted, most_exposed
 from veracausa.errors import InputError
 from veracausa.events import Event, Observer, ProgressCallback
 from veracausa.metrics.graphs import graph_scores
-from veracausa.runs.atomic import atomic_write
 
 Parties = Mapping[str, Sequence[str]]
 

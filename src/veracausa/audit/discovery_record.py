@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from veracausa.atomic import atomic_write
 from veracausa.attacks import column_attacks
 from veracausa.audit.column_scores import BLIND
 from veracausa.audit.verdict import headline, learned
 from veracausa.runs import folder
-from veracausa.runs.atomic import atomic_write
 from veracausa.runs.machine import describe_machine
 
 if TYPE_CHECKING:

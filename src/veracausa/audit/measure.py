@@ -12,12 +12,12 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
+from veracausa.atomic import atomic_write
 from veracausa.metrics import images
 from veracausa.metrics.advantage import Advantage
 from veracausa.metrics.leakage import ColumnErrors, blind_mse, grey, leakage, mean_colour
 from veracausa.metrics.lpips import LpipsNetwork, Unavailable, load_lpips, lpips
 from veracausa.metrics.success import reidentify, success_rates
-from veracausa.runs.atomic import atomic_write
 
 MOST_CANDIDATES = 1000
 _LPIPS_ON_CPU = 200

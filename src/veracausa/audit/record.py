@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from veracausa.atomic import atomic_write
 from veracausa.attacks import attacks
 from veracausa.attacks.base import Grant
 from veracausa.audit import verdict as gate
@@ -23,7 +24,6 @@ from veracausa.audit.usefulness import kept_usefulness
 from veracausa.data.vertical import Split
 from veracausa.metrics.images import ssim_window
 from veracausa.registry import Options
-from veracausa.runs.atomic import atomic_write
 from veracausa.runs.folder import Run, write_json
 
 

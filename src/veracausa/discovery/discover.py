@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from veracausa.atomic import as_written, atomic_write
 from veracausa.data.causal import CausalData
 from veracausa.data.causal.parties import owners
 from veracausa.discovery.base import CausalDiscovery, as_edges, as_table, column_named, edge_constraints
@@ -21,7 +22,6 @@ from veracausa.errors import InputError, VeracausaError
 from veracausa.events import Event, Observer
 from veracausa.registry import did_you_mean
 from veracausa.runs import folder
-from veracausa.runs.atomic import as_written, atomic_write
 from veracausa.runs.folder import Run
 
 if TYPE_CHECKING:

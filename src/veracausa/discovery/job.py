@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from veracausa.atomic import as_written
 from veracausa.data.causal import CausalData, edges_between, load_causal
 from veracausa.data.causal.table import _numbers, attributes
 from veracausa.data.files import given_path
 from veracausa.data.ids import TableFile, held_by_all
 from veracausa.data.table_files import read_table
 from veracausa.errors import InputError
-from veracausa.runs.atomic import as_written
 
 if TYPE_CHECKING:
     import polars as pl

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from veracausa.atomic import atomic_write, safe
 from veracausa.data.causal import CausalData
 from veracausa.data.causal.parties import owners
 from veracausa.discovery.base import CausalDiscovery
@@ -21,7 +22,6 @@ from veracausa.discovery.methods.vfedcd.diagnostics import FIGURES
 from veracausa.discovery.methods.vfedcd.estimator import ONE_PARTY
 from veracausa.metrics.graphs import graph_scores
 from veracausa.runs import folder
-from veracausa.runs.atomic import atomic_write, safe
 from veracausa.runs.machine import describe_machine
 
 Parties = dict[str, tuple[str, ...]]

@@ -18,8 +18,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
+from veracausa.atomic import atomic_write
 from veracausa.events import Observer
-from veracausa.runs.atomic import atomic_write
 from veracausa.runs.folder import write_json
 
 

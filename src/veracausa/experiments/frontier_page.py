@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from veracausa.atomic import atomic_write
 from veracausa.experiments.advice import SCORES, Constraint, Frontier, score_text
 from veracausa.experiments.frontier import FrontierPoint
 from veracausa.experiments.table import as_csv, as_parquet, markdown_table
@@ -17,7 +18,6 @@ from veracausa.experiments.trial import ATTACK_SCORES, TASK_SCORES, UNDEFENDED
 from veracausa.report.figures import PAGE, bare, plain, svg_text
 from veracausa.report.page import format_seconds, render
 from veracausa.report.page import write_page as write_whole_page
-from veracausa.runs.atomic import atomic_write
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")
 EXPLAINED = (

@@ -7,13 +7,13 @@ from typing import Any
 
 from markupsafe import Markup
 
+from veracausa.atomic import atomic_write
 from veracausa.experiments.cell import CellStore
 from veracausa.experiments.figures import write_figure
 from veracausa.experiments.grid import Reproduction
 from veracausa.experiments.schedule import CellProgress
 from veracausa.experiments.table import as_csv, as_parquet, markdown_table
 from veracausa.report.page import render, write_page
-from veracausa.runs.atomic import atomic_write
 
 
 def write_results(found: Reproduction, store: CellStore) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from veracausa.atomic import safe
 from veracausa.attacks import attack_title
-from veracausa.runs.atomic import safe
 
 SECONDS = "seconds"
 SHARES = ("accuracy", "leakage", "success", "identified")

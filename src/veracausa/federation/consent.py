@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from veracausa.atomic import atomic_write
 from veracausa.config import Job
 from veracausa.data.tables import TableFileOptions
 from veracausa.discovery.job import DiscoveryJob
@@ -26,7 +27,6 @@ from veracausa.errors import InputError, RunError, WireError
 from veracausa.escaping import escaped
 from veracausa.federation.row_matching import Counts
 from veracausa.registry import Options
-from veracausa.runs.atomic import atomic_write
 from veracausa.training.split.protocol import MAX_ROWS
 from veracausa.wire.link import Link
 from veracausa.wire.message import Declared, Kind, TensorSpec, shown

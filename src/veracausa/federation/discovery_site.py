@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from veracausa.alignment.settings import AlignmentSettings, OwnOptions
 from veracausa.arrays import Array
+from veracausa.atomic import atomic_write
 from veracausa.crypto import fixed_point
 from veracausa.data.causal.columns import PreparedTable
 from veracausa.data.tables import OwnTable
@@ -37,7 +38,6 @@ from veracausa.federation.party_file import ALIGNMENT, own_options, party_tree
 from veracausa.federation.row_matching import IdFile, OwnIds, agree_on_kept, noting, rows_in_order
 from veracausa.federation.site_program import OPEN_ORDER, SiteProgram, order_key
 from veracausa.runs import folder as folders
-from veracausa.runs.atomic import atomic_write
 from veracausa.wire.link import Link
 from veracausa.wire.message import Kind
 

@@ -19,6 +19,7 @@ import tomli_w
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from veracausa.atomic import atomic_write
 from veracausa.config import Job, load_job
 from veracausa.data.preprocessing import column_count
 from veracausa.errors import InputError, RunError
@@ -27,7 +28,6 @@ from veracausa.federation.party_file import allowed_model
 from veracausa.federation.site_program import RUN, SEED, SEED_BYTES, own_secret
 from veracausa.models import require_allowed
 from veracausa.runs import folder as folders
-from veracausa.runs.atomic import atomic_write
 from veracausa.runs.folder import Run
 from veracausa.runs.store import Store, deserialize_state
 from veracausa.training.checkpoints import saved_model

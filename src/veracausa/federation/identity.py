@@ -15,8 +15,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from veracausa.atomic import atomic_write
 from veracausa.errors import InputError
-from veracausa.runs.atomic import atomic_write
 from veracausa.wire.credentials import check_dates, read_certificate, read_key
 
 if TYPE_CHECKING:

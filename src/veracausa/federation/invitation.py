@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from veracausa.atomic import atomic_write
 from veracausa.errors import InputError
-from veracausa.runs.atomic import atomic_write
 
 LIMIT = 2**20
 """Bytes of one file inside; they are settings and certificates."""

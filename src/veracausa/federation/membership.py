@@ -19,6 +19,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from veracausa.atomic import atomic_write
 from veracausa.errors import InputError
 from veracausa.federation.identity import (
     MEMBER_DAYS,
@@ -30,8 +31,7 @@ from veracausa.federation.identity import (
     sign,
 )
 from veracausa.federation.invitation import read_archive, write_archive
-from veracausa.federation.members import NetworkOptions, first_problem, read_network, read_toml
-from veracausa.runs.atomic import atomic_write
+from veracausa.federation.members import first_problem, read_network, read_toml
 from veracausa.wire.credentials import (
     FILE,
     Credentials,
@@ -47,6 +47,7 @@ from veracausa.wire.credentials import (
     public_bytes,
     read_certificate,
 )
+from veracausa.wire.network import NetworkOptions
 
 INVITATION = ("federation.toml", "job.toml", "root.pem")
 REQUEST = ("request.toml", "request.csr")

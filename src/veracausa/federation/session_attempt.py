@@ -16,7 +16,7 @@ from veracausa import __version__
 from veracausa.errors import InputError, PeerLost, RunError, VeracausaError, WireError
 from veracausa.events import Observer
 from veracausa.federation.consent import Agreement, ConsentStore, Terms, consent, exchange
-from veracausa.federation.members import NetworkOptions, is_address, read_network
+from veracausa.federation.members import read_network
 from veracausa.federation.site_program import SiteProgram
 from veracausa.federation.status import Status
 from veracausa.runs.folder import locked
@@ -24,6 +24,7 @@ from veracausa.wire.credentials import Credentials
 from veracausa.wire.flare.cell import FlareSite
 from veracausa.wire.flare.link import FlareLink
 from veracausa.wire.link import Link, closing_reason
+from veracausa.wire.network import NetworkOptions, is_address
 
 Approve = Callable[[Agreement], bool]
 """Shows a person the agreement, and returns the answer. It may take as long as the person does."""

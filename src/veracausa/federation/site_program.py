@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from veracausa.atomic import atomic_write
 from veracausa.errors import InputError, RunError
 from veracausa.events import Observer
 from veracausa.federation.identity import write_secret
 from veracausa.federation.members import read_toml
 from veracausa.federation.party_file import allowed_model, own_settings, read_file
 from veracausa.federation.row_matching import NOTHING, ORDER_KEY, OwnIds
-from veracausa.runs.atomic import atomic_write
 from veracausa.runs.folder import refuse_links
 from veracausa.runs.store import Store, deserialize_state, serialize_state
 from veracausa.wire.ledger import Ledger

@@ -9,9 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from veracausa.atomic import atomic_write
 from veracausa.errors import InputError
 from veracausa.events import Event, Observer
-from veracausa.runs.atomic import atomic_write
 
 if TYPE_CHECKING:
     from veracausa.wire.flare.link import FlareLink

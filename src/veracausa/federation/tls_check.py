@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from veracausa.federation.members import NetworkOptions
 from veracausa.wire.credentials import Credentials, common_name, fingerprint
+from veracausa.wire.network import NetworkOptions
 
 PATIENCE_S = 5.0
 _PAUSE_S = 0.2

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from veracausa.atomic import as_written
 from veracausa.data.causal import edges_between
 from veracausa.report.figures import Chart, Curve, bytes_svg, chart_svg
 from veracausa.report.graph_figures import COLOURS, compared, graph_svg, heat_map_svg, legend
 from veracausa.report.page import format_bytes, format_seconds, render, write_page
-from veracausa.runs.atomic import as_written
 from veracausa.runs.folder import read_lines
 from veracausa.runs.record import RunRecord, mapping, number, read_run
 

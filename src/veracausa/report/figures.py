@@ -15,8 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from veracausa.atomic import atomic_write
 from veracausa.report.page import SCORES, SHARES, format_bytes
-from veracausa.runs.atomic import atomic_write
 from veracausa.runs.record import number as number
 from veracausa.runs.record import numbers
 

@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from veracausa.runs.atomic import atomic_write
+from veracausa.atomic import atomic_write
 from veracausa.runs.record import format_shape
 
 SCORES = {

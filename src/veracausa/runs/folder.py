@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from veracausa.atomic import atomic_write
 from veracausa.errors import InputError, RunError, VeracausaError
-from veracausa.runs.atomic import atomic_write
 from veracausa.runs.machine import describe_machine
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
+from veracausa.atomic import atomic_write
 from veracausa.errors import RunError, of_system
-from veracausa.runs.atomic import atomic_write
 from veracausa.wire.ledger import Ledger
 from veracausa.wire.link import Link
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from veracausa.atomic import atomic_write, safe
 from veracausa.config import Job
 from veracausa.data.load import load, load_new
 from veracausa.data.vertical import PartyData, VerticalDataset
@@ -19,7 +20,6 @@ from veracausa.errors import InputError
 from veracausa.events import Observer
 from veracausa.models import require_allowed
 from veracausa.models.runner import choose_device
-from veracausa.runs.atomic import atomic_write, safe
 from veracausa.runs.folder import Run
 from veracausa.training.checkpoints import check_shape, restore_passive, saved_model
 from veracausa.training.evaluate import evaluate

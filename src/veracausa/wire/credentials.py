@@ -283,7 +283,7 @@ class DenyList:
         """Write further entries into the file; how many were new."""
         import tomli_w
 
-        from veracausa.runs.atomic import atomic_write
+        from veracausa.atomic import atomic_write
 
         assert self.path is not None
         kept = _entries(self.path)

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from veracausa.errors import InputError
-from veracausa.federation.members import Member, NetworkOptions, read_network, wire_limits
+from veracausa.federation.members import read_network, wire_limits
 from veracausa.federation.status import read_status
+from veracausa.wire.network import Member, NetworkOptions
 
 GOOD = """
 name = "risk"

@@ -17,10 +17,10 @@ from veracausa.errors import InputError, RunError, WireError
 from veracausa.federation import session_attempt as attempt
 from veracausa.federation.consent import Agreement, ConsentStore, Terms
 from veracausa.federation.inference import SitePrediction
-from veracausa.federation.members import WireLimits
 from veracausa.federation.party_file import party_toml
 from veracausa.federation.row_matching import TooManyIds
 from veracausa.federation.site_program import party_program
+from veracausa.wire.network import WireLimits
 
 DAYS = [str(date(1920, 1, 1) + timedelta(days)) for days in range(36_525)]
 

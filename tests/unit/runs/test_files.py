@@ -14,9 +14,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from veracausa.atomic import as_written, atomic_write, safe
 from veracausa.discovery.job import read_edges
 from veracausa.errors import InputError, RunError
-from veracausa.runs.atomic import as_written, atomic_write, safe
 from veracausa.runs.store import deserialize_state, digest, flatten, read_tree, same, serialize_state, unflatten
 from veracausa.training.predict import Predictions
 

@@ -24,11 +24,11 @@ from provisioned import free_port
 from federation.certificates import Authority
 from federation.joined import wait_until
 from veracausa.errors import InputError, PeerLost
-from veracausa.federation.members import Member, NetworkOptions, WireLimits
 from veracausa.wire.credentials import Credentials, DenyList, fingerprint, read_certificate
 from veracausa.wire.flare import cell as cells
 from veracausa.wire.flare import handshake as waiting
 from veracausa.wire.flare.cell import FlareSite
+from veracausa.wire.network import Member, NetworkOptions, WireLimits
 
 # The libraries of grpc leave threads behind, which does no good to the process of a whole test suite.
 schemes = pytest.mark.parametrize("scheme", ["tcp", pytest.param("grpc", marks=pytest.mark.federation)])

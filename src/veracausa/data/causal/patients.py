@@ -12,9 +12,9 @@ import numpy as np
 from pydantic import Field
 
 from veracausa.arrays import Array
+from veracausa.atomic import atomic_write
 from veracausa.data.causal import CausalData, CausalOptions, causal_data, edges_between
 from veracausa.errors import InputError
-from veracausa.runs.atomic import atomic_write
 from veracausa.seeding import derive
 
 ROWS = 320

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veracausa.arrays import Array, Mask
+from veracausa.atomic import atomic_write
 from veracausa.data.causal.columns import PreparedTable
 from veracausa.discovery.graphs import chosen_graph, greedy_cut
 from veracausa.discovery.methods.vfedcd import structure as rules
@@ -28,7 +29,6 @@ from veracausa.discovery.methods.vfedcd.structure import Structure
 from veracausa.discovery.result import DiscoveryResult, Fit, likelier
 from veracausa.errors import InputError, RunError
 from veracausa.events import ProgressCallback
-from veracausa.runs.atomic import atomic_write
 from veracausa.runs.store import deserialize_state, serialize_state
 
 

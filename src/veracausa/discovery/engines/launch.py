@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from veracausa.arrays import Array, Mask
+from veracausa.atomic import atomic_write
 from veracausa.crypto import fixed_point
 from veracausa.data.causal.columns import PreparedTable
 from veracausa.discovery.engines.mpc.party import StrongParty
@@ -31,7 +32,6 @@ from veracausa.discovery.privacy.party import PrivateParty
 from veracausa.discovery.result import DiscoveryResult
 from veracausa.errors import InputError, RunError, VeracausaError
 from veracausa.events import Event, Observer, ProgressCallback, event_of
-from veracausa.runs.atomic import atomic_write
 from veracausa.runs.folder import check_free, locked
 from veracausa.runs.store import Store, common_step
 from veracausa.wire.launch import Launch

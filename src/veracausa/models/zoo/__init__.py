@@ -1,0 +1,1 @@
+"""The models that a job can name: one file a family."""

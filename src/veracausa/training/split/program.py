@@ -9,12 +9,12 @@ from typing import Any, Protocol
 
 from torch import nn
 
+from veracausa.atomic import atomic_write
 from veracausa.config import Job
 from veracausa.data.vertical import PartyData, Split, VerticalDataset
 from veracausa.errors import RunError, VeracausaError
 from veracausa.events import Observer, event_of
 from veracausa.models.cut import JoinAxis
-from veracausa.runs.atomic import atomic_write
 from veracausa.runs.store import Store, serialize_state
 from veracausa.training.hooks import ActivePartyHook, Watchers
 from veracausa.training.split.active import ActiveParty

@@ -34,7 +34,7 @@ from veracausa.wire.flare.link import FlareLink
 from veracausa.wire.flare.session import Opening, PeerIdentity, new_life, unpack
 
 if TYPE_CHECKING:
-    from veracausa.federation.members import NetworkOptions
+    from veracausa.wire.network import NetworkOptions
 
 log = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ from veracausa.wire.codec import ALIGNMENT, PREFIX, check_prefix
 from veracausa.wire.memory import copy_bytes
 
 if TYPE_CHECKING:
-    from veracausa.federation.members import NetworkOptions
+    from veracausa.wire.network import NetworkOptions
 
 Frame = bytes | bytearray | memoryview
 MAGIC = b"VCF1"

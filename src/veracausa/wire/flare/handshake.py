@@ -22,7 +22,7 @@ from veracausa.wire.flare.link import FlareLink
 from veracausa.wire.flare.session import Opening, Session, pack, unpack
 
 if TYPE_CHECKING:
-    from veracausa.federation.members import NetworkOptions
+    from veracausa.wire.network import NetworkOptions
 
 
 MAX_OFFERS = 3

@@ -1,0 +1,1 @@
+"""Attacks of the active party on the rows behind the payloads that it received: one file an attack."""

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from veracausa import seeding
+from veracausa.atomic import atomic_write
 from veracausa.data.vertical import Part
 from veracausa.defenses.base import Defense
 from veracausa.defenses.causshield.surrogates import surrogates
@@ -32,7 +33,6 @@ from veracausa.errors import InputError, RunError
 from veracausa.events import ProgressCallback
 from veracausa.models.runner import device_of
 from veracausa.registry import Options
-from veracausa.runs.atomic import atomic_write
 from veracausa.runs.store import deserialize_state, serialize_state
 
 # Of what is made and how it is kept: a change of either makes what lies in caches worthless.

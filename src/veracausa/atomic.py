@@ -1,4 +1,4 @@
-"""Files that are either whole or not there."""
+"""Files that are either whole or not there, and cells of CSV files that no spreadsheet runs."""
 
 from __future__ import annotations
 
