@@ -227,11 +227,11 @@ def test_progress_on_a_terminal_survives_every_event() -> None:
 
 AUDITED = [
     {"event": "trial", "defense": "prune", "setting": "share=0.5", "cut": 3, "seed": 1, "kept": False, "left": 90.0},
-    {"event": "epoch", "epoch": 1, "train": {"loss": 0.5}, "twin": False},
-    {"event": "done", "twin": False},
-    {"event": "epoch", "epoch": 1, "train": {"loss": 0.25}, "twin": True},
-    {"event": "attack", "attack": "inverse", "party": "a", "moment": 0.5, "share": 0.0, "twin": True},
-    {"event": "attack", "attack": "inverse", "party": "a", "moment": 0.5, "share": 0.5, "twin": True},
+    {"event": "epoch", "epoch": 1, "train": {"loss": 0.5}, "baseline": False},
+    {"event": "done", "baseline": False},
+    {"event": "epoch", "epoch": 1, "train": {"loss": 0.25}, "baseline": True},
+    {"event": "attack", "attack": "inverse", "party": "a", "moment": 0.5, "share": 0.0, "baseline": True},
+    {"event": "attack", "attack": "inverse", "party": "a", "moment": 0.5, "share": 0.5, "baseline": True},
     {"event": "progress", "what": "graph", "share": 0.1},
     {"event": "aligning", "party": "a", "share": 0.5},
 ]
@@ -244,7 +244,7 @@ def test_one_display_shows_the_events_of_every_command() -> None:
         with ProgressDisplay(console) as progress:
             for event in AUDITED:
                 progress(event)
-    lines = ["prune share=0.5 cut 3, seed 1: 1 min 30 s left", "epoch 1  train loss 0.5000", "the undefended twin"]
+    lines = ["prune share=0.5 cut 3, seed 1: 1 min 30 s left", "epoch 1  train loss 0.5000", "the undefended baseline"]
     lines += ["epoch 1  train loss 0.2500", "inverse on a after 50 % of the training, undefended", "learning the graph"]
     assert text.getvalue().splitlines() == lines
     assert "masking ids" in drawn.getvalue()

@@ -112,7 +112,7 @@ def test_an_attacker_learns_with_noise_of_its_own_and_reads_what_was_sent(traine
     victim.party.defense.options = victim.party.defense.options.model_copy(update={"noise_mode": "fixed"})
     fixed = Victim(trained, data.parties["passive_1"], Schema.of(data))
     fixed.party.defense.options = victim.party.defense.options
-    assert not fixed.is_stochastic
+    assert not fixed.random
     assert fixed.noisy
     sent = [fixed.payloads("train", some, 1, rng) for _ in range(2)]
     learnt = [fixed.payloads("train", some, 1, rng, redrawn=True) for _ in range(2)]

@@ -16,6 +16,7 @@ from veracausa.data.load import load
 from veracausa.data.table_files import read_table
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Defense
+from veracausa.defenses.protocols import Prepares
 from veracausa.errors import InputError
 from veracausa.models.cut import build_bottom, build_top, join, payload_shape
 from veracausa.registry import Options
@@ -248,7 +249,7 @@ def test_pictures_score_as_in_the_last_epoch(tmp_path):
     torch.testing.assert_close(again.outputs, run.predict().outputs[:7], rtol=1e-5, atol=1e-6)
 
 
-class Offset(Defense):
+class Offset(Defense, Prepares):
     """Learns a number in `prepare`, and adds it to what it sends."""
 
     times = 0

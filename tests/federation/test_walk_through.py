@@ -84,7 +84,7 @@ def test_the_walk_through_as_written(whole: bool, tmp_path: Path) -> None:
     (job,) = blocks("toml job")
     if not whole:
         assert "epochs = 20" in job
-        job = job.replace("epochs = 20", "epochs = 8")
+        job = job.replace("epochs = 20", "epochs = 12")
     (tmp_path / "benign.toml").write_text(job, encoding="utf-8")
     said: dict[str, str] = {}
     serving: subprocess.Popen[str] | None = None

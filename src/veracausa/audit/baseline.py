@@ -13,7 +13,6 @@ from veracausa.errors import InputError
 from veracausa.registry import Options
 from veracausa.runs.folder import Run, write_json
 from veracausa.runs.record import mapping, numbers
-from veracausa.training.checkpoints import first_difference
 
 if TYPE_CHECKING:
     from veracausa.config import Job
@@ -61,6 +60,8 @@ def check_baseline(job: Job, baseline: Run) -> None:
         raise InputError(f"{baseline.path}: the baseline is not finished; finish it with --resume first")
     if on := defended_by(baseline.job):
         raise InputError(f"{baseline.path}: a baseline defends nowhere, and this run has {on}")
+    from veracausa.training.checkpoints import first_difference  # it needs torch, a report does not
+
     if difference := first_difference(_what_counts(undefended(job)), _what_counts(undefended(baseline.job))):
         raise InputError(f"{baseline.path}: not the baseline of this job: {difference}")
 

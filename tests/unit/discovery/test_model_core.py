@@ -168,8 +168,8 @@ def test_candidates_are_dags_from_all_edges_to_the_required_ones(seed):
 
 def test_an_edge_must_be_worth_its_place():
     losses, edges = np.array([10.0, 4.0, 3.9, 3.88]), np.array([0, 2, 3, 9])
-    assert most_worthy(losses, edges, empty=10.0, attributes=5, edge_worth=0.4) == 1
-    assert most_worthy(losses, edges, empty=10.0, attributes=5, edge_worth=0.0) == 3
+    assert most_worthy(losses, edges, empty=10.0, attributes=5, min_edge_gain=0.4) == 1
+    assert most_worthy(losses, edges, empty=10.0, attributes=5, min_edge_gain=0.0) == 3
 
 
 def test_a_mixture_parts_weak_from_strong():
