@@ -198,3 +198,22 @@ class LiveToy(AttackedTraining):
 
     def leaked_to(self, attack: LiveAttack) -> float:
         return self.leaked(attack.reconstruct(self.payloads(), torch.arange(len(self.labels))))
+
+
+EXPERIMENT = {
+    "item": "Table 0",
+    "title": "a toy",
+    "columns": ["accuracy", "unsplit.mse", "unsplit.leakage"],
+    "show": ["digits"],
+    "rows": ["laplace"],
+    "job": {"data": {"name": "digits"}, "model": {"name": "convnet", "cut": 3}},
+    "panels": {"digits": {"label": "Digits"}},
+    "defenses": {
+        "none": {"label": "no defense", "defense": {"name": "none"}},
+        "laplace": {"label": "Laplace noise", "defense": {"name": "laplace", "epsilon": 2.0}},
+    },
+    "attacks": {"unsplit": {}},
+    "published": {"digits": {"laplace": {"unsplit.mse": [0.05, 0.01]}}},
+    "scales": {"smoke": {"seeds": 2}},
+}
+"""An experiment of one row: what a TOML file of one would hold."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -14,40 +13,13 @@ from veracausa.errors import InputError, RunError
 from veracausa.experiments import schedule
 from veracausa.experiments.cell import Cell, CellStore, run_cell
 from veracausa.experiments.discovery_experiment import row_cells
-from veracausa.experiments.experiment import TrainingExperiment, load_experiment, resolve
+from veracausa.experiments.experiment import TrainingExperiment, load_experiment
 from veracausa.experiments.schedule import CellProgress, CellWorkers, run_cells, until
 from veracausa.experiments.sweep import settings_of
 from veracausa.experiments.times import TimesCell
 from veracausa.experiments.training_cell import TRAINING, TrainingCell
 from veracausa.experiments.training_experiment import training_places
 from veracausa.experiments.trial import Attackers, plan_trial
-
-TREE = {
-    "item": "Table 0",
-    "title": "a toy",
-    "columns": ["accuracy", "unsplit.mse", "unsplit.leakage"],
-    "show": ["digits"],
-    "rows": ["laplace"],
-    "job": {"data": {"name": "digits"}, "model": {"name": "convnet", "cut": 3}},
-    "panels": {"digits": {"label": "Digits"}},
-    "defenses": {
-        "none": {"label": "no defense", "defense": {"name": "none"}},
-        "laplace": {"label": "Laplace noise", "defense": {"name": "laplace", "epsilon": 2.0}},
-    },
-    "attacks": {"unsplit": {}},
-    "published": {"digits": {"laplace": {"unsplit.mse": [0.05, 0.01]}}},
-    "scales": {"smoke": {"seeds": 2}},
-}
-
-
-@pytest.fixture
-def toy() -> TrainingExperiment:
-    return resolve(TREE, "toy", "smoke")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> CellStore:
-    return CellStore(tmp_path)
 
 
 def test_a_cell_is_known_by_its_settings_and_nothing_else(toy: TrainingExperiment):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from toys import EXPERIMENT
 
 from veracausa.audit.evaluation import AttackOutcome
 from veracausa.audit.measure import measure
@@ -26,33 +27,6 @@ from veracausa.experiments.training_experiment import (
     training_places,
     works,
 )
-
-TREE = {
-    "item": "Table 0",
-    "title": "a toy",
-    "columns": ["accuracy", "unsplit.mse", "unsplit.leakage"],
-    "show": ["digits"],
-    "rows": ["laplace"],
-    "job": {"data": {"name": "digits"}, "model": {"name": "convnet", "cut": 3}},
-    "panels": {"digits": {"label": "Digits"}},
-    "defenses": {
-        "none": {"label": "no defense", "defense": {"name": "none"}},
-        "laplace": {"label": "Laplace noise", "defense": {"name": "laplace", "epsilon": 2.0}},
-    },
-    "attacks": {"unsplit": {}},
-    "published": {"digits": {"laplace": {"unsplit.mse": [0.05, 0.01]}}},
-    "scales": {"smoke": {"seeds": 2}},
-}
-
-
-@pytest.fixture
-def toy() -> TrainingExperiment:
-    return resolve(TREE, "toy", "smoke")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> CellStore:
-    return CellStore(tmp_path)
 
 
 def gathered(
@@ -120,7 +94,7 @@ def test_a_row_with_fewer_seeds_than_asked_for_is_named(toy: TrainingExperiment,
 
 
 def test_substituted_data_leave_the_paper_out(store: CellStore):
-    other = resolve({**TREE, "substitute": "Something else."}, "toy", "smoke")
+    other = resolve({**EXPERIMENT, "substitute": "Something else."}, "toy", "smoke")
     table, _notes = gathered(other, filled(other, store, leakage=0.5), store)
     assert "paper" not in table_text(table, other.columns).head
     assert table.label == "Digits (stand-in data)"
