@@ -20,7 +20,7 @@ from torch import nn
 
 import veracausa
 from veracausa.config import Job, load_job
-from veracausa.data.vertical import PartyData, VerticalDataset
+from veracausa.data.vertical import Part, PartyData, VerticalDataset
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Defense
 from veracausa.events import Observer
@@ -75,9 +75,20 @@ def train_all(jobs: list[tuple[Job, VerticalDataset]], link: str, out: Path) -> 
 
 
 def image_data(passive: int, rows: int = 24, active_part: bool = False) -> VerticalDataset:
-    """Colour pictures of 16 × 8 pixels a party, in four classes."""
-    shape = (3, 16, 8)
-    return toy_data("colour pictures", passive, train=rows, test=0, shape=shape, classes=4, active_part=active_part)
+    """Random pictures of 16 × 8 pixels a party."""
+    rng = torch.Generator().manual_seed(0)
+    holders = [f"passive_{i + 1}" for i in range(passive)]
+    labels = torch.randint(0, 4, (rows,), generator=rng)
+    own = torch.randint(0, 256, (rows, 3, 16, 8), generator=rng, dtype=torch.uint8) if active_part else None
+    empty = Part(0)
+    active = PartyData(
+        "active", tuple(own.shape[1:]) if own is not None else (), Part(rows, own, labels=labels), empty, empty
+    )
+    parties = {"active": active}
+    for name in holders:
+        pixels = torch.randint(0, 256, (rows, 3, 16, 8), generator=rng, dtype=torch.uint8)
+        parties[name] = PartyData(name, (3, 16, 8), Part(rows, pixels), empty, empty)
+    return VerticalDataset("noise", "active", parties, "classification", ("a", "b", "c", "d"), "width")
 
 
 def table_data(passive: int, rows: int = 24, task: str = "classification") -> VerticalDataset:
