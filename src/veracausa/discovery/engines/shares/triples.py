@@ -268,4 +268,7 @@ def serve(pipe: Connection) -> None:
 
 
 if __name__ == "__main__":
-    serve(Connection(int(sys.argv[1])))
+    # Classes of `__main__` have no home that the party could find: what is sent must come from the module itself.
+    from veracausa.discovery.engines.shares import triples
+
+    triples.serve(Connection(int(sys.argv[1])))
