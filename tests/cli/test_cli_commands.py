@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import veracausa
 from veracausa.audit.baseline import defended_by
 from veracausa.audit.settings import attack_options, check_grants, quick_overrides
+from veracausa.cli import console as console_module
 from veracausa.cli import demo, doctor, init
 from veracausa.cli.main import app
 from veracausa.cli.progress import ProgressDisplay
@@ -253,3 +254,11 @@ def test_one_display_shows_the_events_of_every_command() -> None:
 
 def test_job_text_names_the_file() -> None:
     assert "veracausa train other.toml" in init.job_text("digits", Path("other.toml"))
+
+
+def test_a_narrow_list_cuts_descriptions_and_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console_module, "out", Console(width=60))
+    result = CliRunner().invoke(app, ["list"])
+    assert result.exit_code == 0
+    assert {"cifar100", "noisy_bottleneck", "candidate_differencing"} <= set(result.output.split())
+    assert max(map(len, result.output.splitlines())) <= 60

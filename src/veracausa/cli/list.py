@@ -150,8 +150,10 @@ def _print_entries(rows: list[dict[str, Any]], with_settings: bool) -> None:
     from veracausa.cli import console
 
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=not with_settings, overflow="fold" if with_settings else "ellipsis")
+    longest = max((len(row["name"]) for row in rows), default=0)
+    table.add_column(no_wrap=True, min_width=longest)  # names stay whole, descriptions give way
+    room = max(20, console.out.width - longest - 4)
+    table.add_column(no_wrap=not with_settings, overflow="fold" if with_settings else "ellipsis", max_width=room)
     for row in rows:
         settings = ", ".join(
             f"{name} {value}" if value == _REQUIRED else f"{name} = {_value(value)}"
