@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
 from hypothesis import settings
@@ -9,6 +11,15 @@ from hypothesis import settings
 # A deadline is a timed test in disguise: on a busy machine it fails without a fault.
 settings.register_profile("veracausa", deadline=None)
 settings.load_profile("veracausa")
+
+
+gc.disable()  # while tests are collected, nothing becomes garbage
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: the collector does not walk over it again and again."""
+    gc.enable()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
