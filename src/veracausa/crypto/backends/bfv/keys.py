@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
@@ -26,7 +25,6 @@ from veracausa.crypto.backends.bfv.ciphertexts import (
     factor,
     fingerprint,
     load,
-    measured,
     pack,
     packed_size,
     plaintext,
@@ -197,8 +195,3 @@ def answered(total: seal.Ciphertext, first: Residues) -> tuple[Residues, Ring]:
 
 def chunks(payload: memoryview, size: int) -> list[memoryview]:
     return [payload[at : at + size] for at in range(0, len(payload), size)]
-
-
-def key_fingerprint(key: Bytes) -> str:
-    """SHA-256 of a public key, for two people to compare over another channel."""
-    return hashlib.sha256(measured("key", key, ZEROS * packed_size(ALL))).hexdigest()
