@@ -70,7 +70,7 @@ class OwnRows:
 
     def blocks(self, rows: int) -> Iterator[Tensor]:
         """The rows in order, so many at a time, as float32; pixels in [0, 1]."""
-        for block in self.features.split(rows):
+        for block in torch.split(self.features, rows):
             yield block.to(torch.float32).div_(255) if block.dtype == torch.uint8 else block.to(torch.float32)
 
 
@@ -169,7 +169,7 @@ class FeatureMap(ABC):
 
     def check(self, rows: OwnRows) -> None:
         """Refuse rows it cannot take, before anything is started."""
-        if rows.pixels and not self.pixels:
+        if rows.pixels and not self.pictures:
             raise InputError(f"features.name: {self.options.name!r} takes tables, and these rows are pictures")
         if not rows.pixels and not self.tables:
             raise InputError(f"features.name: {self.options.name!r} takes pictures, and these rows are a table")
