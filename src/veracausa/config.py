@@ -221,7 +221,41 @@ class Job(Section):
         for name in self.party:
             if name not in known:
                 raise ValueError(f"party.{name}: no such party{did_you_mean(name, known)}")
+        if self.training.protocol == "blind":
+            self._refuse_payload_settings()
         return self
+
+    def _refuse_payload_settings(self) -> None:
+        """What only changes or keeps payloads is refused: blind training sends none, and silence would look like it."""
+        defended = [name for name in self.parties.passive if self.defense_of(name).name != "none"]
+        if defended:
+            where = f"party.{defended[0]}.defense" if self.defense.name == "none" else "defense"
+            name = self.defense_of(defended[0]).name
+            raise ValueError(
+                f"{where}.name: {name!r} changes payloads, and blind training sends none; leave it out, "
+                'or take training.protocol = "split"'
+            )
+        if self.transcript.record:
+            raise ValueError(
+                "transcript.record: blind training has no payload to record; leave it out, "
+                'or take training.protocol = "split"'
+            )
+
+    def notes(self) -> tuple[str, ...]:
+        """What the job sets without effect, a sentence each."""
+        blind, default = self.blind, Blind()
+        if self.training.protocol != "blind":
+            idle = [f"blind.{name}" for name in Blind.model_fields if getattr(blind, name) != getattr(default, name)]
+            return tuple(f'{name} has no effect: training.protocol is not "blind"' for name in idle)
+        found = []
+        if blind.labels != "private":
+            named = [
+                name for name in ("label_epsilon", "label_prior") if getattr(blind, name) != getattr(default, name)
+            ]
+            found += [f'blind.{name} has no effect: blind.labels is "{blind.labels}", not "private"' for name in named]
+        if blind.epsilon is None and blind.delta != default.delta:
+            found.append("blind.delta has no effect: blind.epsilon is not set, so no noise is added")
+        return tuple(found)
 
     def defense_of(self, party: str) -> Options:
         own = self.party.get(party)
