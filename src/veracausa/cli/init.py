@@ -104,14 +104,14 @@ name = "none"                       # none: it leaves as it is, and can leak | c
 BLIND = """\
 
 [training]
-protocol = "blind"                  # only sums over rows cross, no training row is opened | split: payloads of rows cross
+protocol = "blind"                  # only sums over rows cross, no training row is opened | split: payloads cross
 class_weights = "none"              # none | balanced: weigh rare classes more
 baselines = [{baselines}]               # active_only | joint: what the federation is measured against
 
-[blind]                             # what leaves a party, and how it is protected; docs/blind.md says what that is worth
+[blind]                             # what leaves a party, and how; docs/blind.md says what that is worth
 labels = "none"                     # none: labels stay at home | private: randomised | shared: sent as they are
 label_epsilon = 4.0                 # private: how much a told label may say; smaller says less
-encryption = "bfv"                  # bfv: needs `pip install "veracausa[he]"` | none: sums leave in clear, only to try it
+encryption = "bfv"                  # bfv: needs `pip install "veracausa[he]"` | none: in clear, only to try it
 # epsilon = 4.0                     # differential privacy of the sums: noise; not set: exact sums
 # delta = 1e-5
 ridge = "gcv"                       # how strongly the head is held back; gcv: found from the sums | a number
