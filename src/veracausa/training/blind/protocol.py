@@ -1,0 +1,183 @@
+"""What is sent in blind training beside the sums, kind by kind; `crypto.moments` declares those of the sums.
+
+No kind has a place for a row's features. Of a training row nothing leaves a party but its part of the sums, and its
+label where the job lets labels out. Of a predicted row, scores leave as shares: the active party opens their sum.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from veracausa.crypto.backends.base import Bytes
+from veracausa.crypto.randomness import KEY, NONCE, Toss, TossedNonce
+from veracausa.crypto.ring import P, Ring
+from veracausa.errors import WireError
+from veracausa.events import Event, ProgressCallback
+from veracausa.training.split.protocol import Heartbeat, await_ready
+from veracausa.wire.link import Link
+from veracausa.wire.message import Kind, Message, TensorSpec
+
+MOST_FEATURES = 1024
+"""Of a party: as many products are summed up in one ciphertext."""
+FINGERPRINT = 32
+"""Bytes of a head's commitment."""
+MOST_CLASSES = 1 << 16
+MOST_KEY = 1 << 23
+"""Bytes of a public key."""
+
+BLIND_HELLO = Kind("hello", {}, {"train": int, "validation": int, "test": int, "held": int})
+"""Passive to active, at every start: how many rows it knows, and how many training rows it really holds."""
+WIDTH = Kind("width", {}, {"features": int})
+"""Everybody to everybody, when its features are there: how many columns its part of the sums has."""
+TOSS = Kind("head_toss", {"commitment": TensorSpec(torch.uint8, (NONCE,))})
+TOSS_SHOWN = Kind("head_toss_shown", {"nonce": TensorSpec(torch.uint8, (NONCE,))})
+"""Everybody to everybody: what the public halves of ciphertexts follow from, so that nobody can choose them."""
+PUBLIC_KEY = Kind("head_key", {"key": TensorSpec(torch.uint8, (None,), MOST_KEY)})
+"""Active to passive: the key that its head is encrypted under, made for this session alone."""
+MASK_SEED = Kind("mask_seed", {"seed": TensorSpec(torch.uint8, (KEY,))})
+"""Between two passive parties: what the masks follow from that they add to their shares, one with either sign."""
+ASK = Kind("ask", {}, {"split": str, "start": int, "rows": int})
+"""Active to passive: rows to score, in order from a position; no rows: that was all."""
+
+
+def labels_kind(rows: int, by_row: bool) -> Kind:
+    """Active to passive, where the job lets labels out: a label a training row, and by which chances it was drawn.
+
+    The chances are those of all rows alike, or each row's own (`by_row`). True labels have none.
+    """
+    shape = (rows, None, None) if by_row else (None, None)
+    return Kind(
+        "labels",
+        {
+            "told": TensorSpec(torch.int32, (rows,)),
+            "transition": TensorSpec(torch.float64, shape, max_free=MOST_CLASSES, optional=True),
+        },
+        {"classes": int},
+    )
+
+
+def head_kind(size: int) -> Kind:
+    """Active to passive, once a session: this party's part of the head as ciphertexts, and the whole head's name."""
+    specs = {"head": TensorSpec(torch.uint8, (size,)), "fingerprint": TensorSpec(torch.uint8, (FINGERPRINT,))}
+    return Kind("head", specs)
+
+
+def answer_kind(reply: int, scores: int, rows: int) -> Kind:
+    """Passive to active: masked scores of the asked rows under the active party's key, and the masks as a share."""
+    specs = {"reply": TensorSpec(torch.uint8, (reply,)), "share": TensorSpec(torch.int64, (scores, rows))}
+    return Kind("answer", specs, secret_shared=True)
+
+
+KINDS_OF_A_SESSION = (TOSS, TOSS_SHOWN)
+
+
+def toss_with_all(link: Link) -> Toss:
+    """A coin toss of all parties on this link: each commits to a nonce before it sees another's."""
+    own = TossedNonce(link.me, 0)
+    link.declare(*KINDS_OF_A_SESSION)
+    link.broadcast(TOSS, 0, {"commitment": as_tensor(own.commitment())})
+    commitments = {peer: as_bytes(message, "commitment") for peer, message in link.gather(TOSS, 0).items()}
+    link.broadcast(TOSS_SHOWN, 0, {"nonce": as_tensor(own.nonce)})
+    nonces = {peer: as_bytes(message, "nonce") for peer, message in link.gather(TOSS_SHOWN, 0).items()}
+    return own.joined(commitments, nonces)
+
+
+def exchange_widths(link: Link, own: int) -> dict[str, int]:
+    """How many columns everybody's part of the sums has, this party's own included."""
+    link.declare(WIDTH)
+    link.broadcast(WIDTH, 0, features=own)
+    widths = {link.me: own}
+    for peer, message in link.gather(WIDTH, 0).items():
+        width = message.meta["features"]
+        if not isinstance(width, int) or not 0 < width <= MOST_FEATURES:
+            raise WireError("width.features", f"{peer!r} announces {width}, 1 to {MOST_FEATURES} can be")
+        widths[peer] = width
+    return widths
+
+
+def exchange_mask_seeds(link: Link, others: Mapping[str, int], me: int) -> dict[str, tuple[int, bytes]]:
+    """With each other passive party a seed that only the two know, fresh in every session, and the sign of its masks.
+
+    `others` and `me` are places in the job's list of passive parties. The first of two draws.
+    """
+    seeds: dict[str, tuple[int, bytes]] = {}
+    for peer, place in others.items():
+        link.declare(MASK_SEED, peer=peer)
+        if me < place:
+            seeds[peer] = (1, secrets.token_bytes(KEY))
+            link.send(peer, MASK_SEED, 0, {"seed": as_tensor(seeds[peer][1])})
+    for peer, place in others.items():
+        if me > place:
+            seeds[peer] = (-1, as_bytes(link.receive(peer, MASK_SEED, 0), "seed"))
+    return seeds
+
+
+def as_tensor(value: bytes | Bytes) -> Tensor:
+    """Bytes as they cross."""
+    return torch.from_numpy(np.frombuffer(bytes(value), dtype=np.uint8).copy())
+
+
+def as_bytes(message: Message, name: str) -> bytes:
+    found: bytes = message.tensors[name].cpu().numpy().tobytes()
+    return found
+
+
+def as_array(message: Message, name: str) -> NDArray[Any]:
+    found: NDArray[Any] = message.tensors[name].cpu().numpy()
+    return found
+
+
+def elements_of(message: Message, name: str) -> Ring:
+    """Numbers of the field; a peer's others are refused."""
+    numbers: Ring = as_array(message, name)
+    if (numbers.view(np.uint64) >= P).any():
+        raise WireError(f"{message.kind}.{name}", "holds numbers outside the field")
+    return numbers
+
+
+class PhaseProgress:
+    """Tells whoever watches how far a phase is, about twice a second; at a passive party also the active party."""
+
+    def __init__(self, notify: Any, party: str, what: str, beat: ProgressCallback = lambda share: None) -> None:
+        import time
+
+        self._notify, self._party, self._what, self._beat, self._clock = notify, party, what, beat, time.monotonic
+        self._spoke = -1.0
+
+    def __call__(self, share: float) -> None:
+        self._beat(share)
+        now = self._clock()
+        if share >= 1 or now - self._spoke >= 0.5:
+            self._spoke = now
+            event: Event = {"event": "phase", "party": self._party, "what": self._what, "share": float(share)}
+            self._notify(event)
+
+
+__all__ = [
+    "ASK",
+    "BLIND_HELLO",
+    "MASK_SEED",
+    "MOST_FEATURES",
+    "PUBLIC_KEY",
+    "WIDTH",
+    "Heartbeat",
+    "PhaseProgress",
+    "answer_kind",
+    "as_array",
+    "as_bytes",
+    "as_tensor",
+    "await_ready",
+    "elements_of",
+    "exchange_mask_seeds",
+    "exchange_widths",
+    "head_kind",
+    "labels_kind",
+    "toss_with_all",
+]
