@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -35,17 +35,19 @@ class TableOptions(DataOptions):
 
     def read(self, path: Path, id: str | None = None, own: OwnTable | None = None) -> pl.DataFrame:
         """The rows of one file in this source's format, as the party says of its `own`."""
-        own = own or OwnTable()
-        return read_table(
-            path,
-            own.separator or ",",
-            MISSING if own.missing is None else own.missing,
-            (id,) if id else (),
-            categorical=own.categorical or (),
-            decimal=own.decimal or ".",
-            thousands=own.thousands or "",
-            encoding=own.encoding or "utf-8",
-        )
+        return read_table(path, **self.writing(id, own or OwnTable()))
+
+    def writing(self, id: str | None, own: OwnTable) -> dict[str, Any]:
+        """How a file is written, by what the job and the party say: what `read_table` takes."""
+        return {
+            "separator": own.separator or ",",
+            "missing": MISSING if own.missing is None else own.missing,
+            "text": (id,) if id else (),
+            "categorical": own.categorical or (),
+            "decimal": own.decimal or ".",
+            "thousands": own.thousands or "",
+            "encoding": own.encoding or "utf-8",
+        }
 
 
 class TableFileOptions(TableOptions):
@@ -63,10 +65,12 @@ class TableFileOptions(TableOptions):
     categorical: tuple[str, ...] = ()
     """Columns of words, also where the words are numbers, such as codes."""
 
-    def read(self, path: Path, id: str | None = None, own: OwnTable | None = None) -> pl.DataFrame:
-        own = own or OwnTable()
+    stream: bool = False
+    """Blind training: read the rows block by block each time they are wanted, and never hold the table in memory."""
+
+    def writing(self, id: str | None, own: OwnTable) -> dict[str, Any]:
         both = (*self.categorical, *(own.categorical or ()))
-        return super().read(path, id, own.model_copy(update={"categorical": both}))
+        return super().writing(id, own.model_copy(update={"categorical": both}))
 
 
 class OwnTable(BaseModel):
