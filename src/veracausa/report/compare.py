@@ -10,13 +10,14 @@ from markupsafe import Markup
 
 from veracausa.errors import InputError
 from veracausa.report.audit_figures import AuditPoint, frontier_svg, point_of
+from veracausa.report.blind_section import feature_rows
 from veracausa.report.figures import Chart, Curve, chart_svg
 from veracausa.report.page import SCORES, SHARES, format_bytes, format_score, format_seconds, render, write_page
 from veracausa.runs.record import RunRecord, numbers, read_run
 
 
 def compare(run_dirs: Iterable[Path]) -> list[dict[str, Any]]:
-    """One row a run: name, state, data, model, cut, defense, test scores, leakage, coverage, drift, seconds, …"""
+    """One row a run: name, state, data, protocol, model, cut, defense, test scores, leakage, coverage, drift, seconds, …"""
     return [_row(run, name) for name, run in _named(run_dirs).items()]
 
 
@@ -39,6 +40,7 @@ def write_comparison(run_dirs: Iterable[Path], out: Path) -> Path:
         "comparison.html.j2",
         headline=_headline(rows),
         rows=rows,
+        protocols=any(row["protocol"] != "split" for row in rows),
         scores=[(score, SCORES[score]) for score in scores],
         audited=[(name, name) for name in ("leakage", "drift") if any(row[name] is not None for row in rows)],
         shown=[_shown(row, scores) for row in rows],
@@ -59,14 +61,17 @@ def _named(run_dirs: Iterable[Path]) -> dict[str, RunRecord]:
 def _row(run: RunRecord, name: str) -> dict[str, Any]:
     model = run.config.get("model")
     used = {str(party["defense"]) for party in run.parties.values() if party["role"] != "active"}
+    blind = run.protocol == "blind"  # it has no cut and sends nothing that a defense could change
+    maps = dict.fromkeys(row["map"] for row in feature_rows(run)) if blind else {}
     return {
         "name": name,
         "path": str(run.path),
         "state": run.state,
         "data": run.data,
-        "model": run.model,
-        "cut": model.get("cut") if isinstance(model, dict) else None,
-        "defense": ", ".join(sorted(used)),
+        "protocol": run.protocol,
+        "model": (", ".join(maps) or "features at home") if blind else run.model,
+        "cut": model.get("cut") if isinstance(model, dict) and not blind else None,
+        "defense": "" if blind else ", ".join(sorted(used)),
         "test": dict(run.scores),
         "leakage": run.leakage,
         "coverage": run.coverage if run.leakage is not None else None,

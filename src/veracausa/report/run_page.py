@@ -10,6 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from veracausa.report.audit_section import audit_section
+from veracausa.report.blind_section import blind_section
 from veracausa.report.defense_figures import defense_figures, defense_warnings, example_strip, gate_rows, risk_notes
 from veracausa.report.figures import bytes_png, bytes_svg, chart_svg, charts_png, training_charts
 from veracausa.report.page import (
@@ -27,7 +28,7 @@ from veracausa.runs.record import RunRecord, mapping, numbers, read_run
 
 BASELINES = {
     "active_only": "the active party alone, on its own features",
-    "joint": "the same bottom and top models in one process, nothing sent",
+    "joint": "the same models in one process, nothing sent",
     "unsplit": "one undivided model, all features in one place",
 }
 
@@ -55,6 +56,7 @@ def write_report(run_dir: Path) -> Path:
         bytes_figure=Markup(bytes_svg(by_kind)) if by_kind else None,
         baselines=_baselines(run),
         audit=audit_section(run),
+        blind=blind_section(run),
         defense=_defense(run),
     )
     return write_page(run.path / "report.html", page)
@@ -72,7 +74,7 @@ def headline(run: RunRecord) -> str:
     count = len(run.parties)
     words = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
     who = f"{words[count] if count < len(words) else count} part{'y' if count == 1 else 'ies'}"
-    sentence = f"{who} trained {run.model} on {run.data}"
+    sentence = f"{who} trained {'a blind head' if run.protocol == 'blind' else run.model} on {run.data}"
     if (score := run.main_score) is None:
         return f"{sentence}; no test score was taken."
     sentence += f": test {_scored(run, run.scores, beside=' (commonest class {})')}"
