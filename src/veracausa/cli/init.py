@@ -156,9 +156,9 @@ WHY = {
 class Protocol(StrEnum):
     """What `--protocol` may say."""
 
-    auto = "auto"
-    blind = "blind"
-    split = "split"
+    AUTO = "auto"
+    BLIND = "blind"
+    SPLIT = "split"
 
 
 def init(
@@ -170,7 +170,7 @@ def init(
             "--protocol",
             help="blind: only sums over rows cross. split: payloads of every row cross. auto: asks, or recommends one.",
         ),
-    ] = Protocol.auto,
+    ] = Protocol.AUTO,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:
     """Write a commented job to start from."""
@@ -182,9 +182,9 @@ def init(
     if path.exists() and not force:
         raise InputError(f"{path}: is already there; --force writes over it")
     text = job_text(
-        data, path, "split" if protocol is Protocol.split else "blind"
+        data, path, "split" if protocol is Protocol.SPLIT else "blind"
     )  # a wrong name comes before a question
-    if protocol is Protocol.auto:
+    if protocol is Protocol.AUTO:
         chosen = _chosen()
         text = job_text(data, path, chosen)
         console.out.print(f"It takes {WHY[chosen]}.", markup=False, soft_wrap=True)

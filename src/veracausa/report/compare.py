@@ -17,7 +17,7 @@ from veracausa.runs.record import RunRecord, numbers, read_run
 
 
 def compare(run_dirs: Iterable[Path]) -> list[dict[str, Any]]:
-    """One row a run: name, state, data, protocol, model, cut, defense, test scores, leakage, coverage, drift, seconds, …"""
+    """One row a run: name, state, data, protocol, model, cut, defense, test scores, leakage, coverage, drift, …"""
     return [_row(run, name) for name, run in _named(run_dirs).items()]
 
 
