@@ -45,7 +45,7 @@ def _written(value: Any) -> str:
 
 def _expected() -> Iterator[tuple[str, str]]:
     for name, default in _settings(Job, ""):
-        if name not in ("party", "data", "model", "defense") and not name.startswith(("data.", "model.", "defense.")):
+        if name.split(".")[0] not in ("party", "data", "model", "defense", "features"):
             yield name, default
     for source in datasets.names():
         if datasets.options(source).__module__.startswith("veracausa."):
@@ -55,6 +55,7 @@ def _expected() -> Iterator[tuple[str, str]]:
             yield from _settings(options, "model.")
     yield from _settings(OwnTable, "party.NAME.data.")
     yield from (("defense.name", '`"none"`'), ("party.NAME.defense", "–"))
+    yield from (("features.name", '`"auto"`'), ("party.NAME.features", "–"))
 
 
 def test_every_setting_is_described_with_its_default() -> None:
