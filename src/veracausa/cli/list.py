@@ -30,6 +30,7 @@ class What(StrEnum):
     attacks = "attacks"
     label_attacks = "label_attacks"
     column_attacks = "column_attacks"
+    blind_attacks = "blind_attacks"
     methods = "methods"
     causal_data = "causal_data"
     encryptions = "encryptions"
@@ -47,6 +48,7 @@ _REGISTRIES = {
     What.attacks: ("veracausa.attacks", "attacks"),
     What.label_attacks: ("veracausa.attacks", "label_attacks"),
     What.column_attacks: ("veracausa.attacks", "column_attacks"),
+    What.blind_attacks: ("veracausa.attacks", "blind_attacks"),
     What.methods: ("veracausa.discovery.methods", "methods"),
     What.causal_data: ("veracausa.data.causal", "causal_data"),
 }
