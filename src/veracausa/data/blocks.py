@@ -216,9 +216,7 @@ def _open_csv(
         raise InputError(f"{path}: has a header but no rows; add rows")
     check_last_line(path, opened(), separator, len(names))
     schema = {name: _joint_type(types) for name, types in seen.items()}
-    return CsvRows(
-        path, schema, rows, categorical, stamp, separator, missing, tuple(starts), (*offsets, stamp[0])
-    )
+    return CsvRows(path, schema, rows, categorical, stamp, separator, missing, tuple(starts), (*offsets, stamp[0]))
 
 
 def _joint_type(types: set[Any]) -> pl.DataType:
@@ -254,8 +252,8 @@ def _parsed(
 def _records(path: Path) -> Iterator[tuple[int, bytes]]:
     """Whole records below the header, some MiB at a time, each with its place in the file."""
     with path.open("rb") as file:
-        at, rest = _after_header(file)
-        file.seek(at + len(rest))
+        at, rest = _after_header(file), b""
+        file.seek(at)
         while more := file.read(PIECE_BYTES):
             rest += more
             if cut := _last_end(rest):
@@ -263,13 +261,13 @@ def _records(path: Path) -> Iterator[tuple[int, bytes]]:
                 at, rest = at + cut, rest[cut:]
             elif len(rest) > _LONGEST:
                 raise InputError(
-                    f"{path}: a quote is opened below byte {at} and not closed for {_LONGEST >> 20} MiB; repair the file"
+                    f"{path}: a quote behind byte {at} is not closed for {_LONGEST >> 20} MiB; repair the file"
                 )
         if rest:
             yield at, rest
 
 
-def _after_header(file: IO[bytes]) -> tuple[int, bytes]:
+def _after_header(file: IO[bytes]) -> int:
     """Where the first record begins."""
     head = file.read(PIECE_BYTES)
     start = 3 if head.startswith(b"\xef\xbb\xbf") else 0
@@ -280,8 +278,8 @@ def _after_header(file: IO[bytes]) -> tuple[int, bytes]:
         if head[at] == ord('"'):
             quoted = not quoted
         elif head[at] == ord("\n") and not quoted:
-            return at + 1, b""
-    return len(head), b""
+            return at + 1
+    return len(head)
 
 
 def _last_end(content: bytes) -> int:

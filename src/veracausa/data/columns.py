@@ -31,15 +31,19 @@ def numbers_of(words: pl.Series) -> pl.Series:
 
 def share_of_numbers(words: pl.Series) -> float:
     """How many of the words that are there are numbers, in any writing."""
+    known = len(words) - words.null_count()
+    return count_of_numbers(words) / known if known else 0.0
+
+
+def count_of_numbers(words: pl.Series) -> int:
+    """How many words are numbers, in any writing."""
     import polars as pl
 
     known = words.cast(pl.String).drop_nulls().str.strip_chars()
-    if not len(known):
-        return 0.0
     numbers = known.cast(pl.Float64, strict=False).is_not_null()
     for pattern in (_COMMA, _THOUSANDS, _SIGNED):
         numbers = numbers | known.str.contains(pattern)
-    return float(numbers.sum()) / len(known)
+    return int(numbers.sum())
 
 
 def numbers_or_words(words: pl.Series, where: str, rows: Sequence[int] | None, declare: str) -> pl.Series | None:

@@ -194,11 +194,15 @@ def numbers_in(series: pl.Series, where: str, rows: Sequence[int] | None) -> np.
     values = numbers.to_numpy().astype(np.float64)
     infinite = np.flatnonzero(np.isinf(values))
     if len(infinite):
-        raise InputError(
-            f"{where}: column {series.name!r}, row {_row(int(infinite[0]), rows)}: infinity is no value; "
-            "correct it, or leave it empty to mean missing"
-        )
+        raise InputError(infinity(series.name, _row(int(infinite[0]), rows) - 1, where))
     return values
+
+
+def infinity(name: str, row: int, where: str) -> str:
+    """What is said of an infinite value; rows are counted from 0 here."""
+    return (
+        f"{where}: column {name!r}, row {row + 1}: infinity is no value; correct it, or leave it empty to mean missing"
+    )
 
 
 def _row(at: int, rows: Sequence[int] | None) -> int:
