@@ -203,7 +203,7 @@ class Job(Section):
         if isinstance(given, dict) and "model" not in given:
             training = given.get("training")
             protocol = training.get("protocol") if isinstance(training, dict) else getattr(training, "protocol", None)
-            if protocol == "blind":
+            if protocol not in (None, "split"):  # a misspelt one is refused for itself, not for the model
                 return {**given, "model": {"name": "convnet"}}
         return given
 

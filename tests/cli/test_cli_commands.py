@@ -59,10 +59,10 @@ def test_init_writes_a_job_that_loads(name: str, here: Path) -> None:
 
 
 def test_init_explains_every_section(here: Path) -> None:
-    call("init")
+    call("init", "--protocol", "split")
     text = (here / "job.toml").read_text(encoding="utf-8")
     sections = set(tomllib.loads(text))
-    assert sections >= set(type(load_job(here / "job.toml")).model_fields) - {"party"}
+    assert sections >= set(type(load_job(here / "job.toml")).model_fields) - {"party", "blind", "features"}
     settings = [line for line in text.splitlines() if "=" in line and not line.startswith("#")]
     assert sum("#" in line for line in settings) > len(settings) / 2
 

@@ -201,10 +201,15 @@ def init(
 
 def _chosen() -> str:
     """What `auto` comes to: asked on a terminal; elsewhere blind, which is safe for rows whatever the data are."""
-    if not sys.stdin.isatty():
+    if not _terminal():
         return "blind"
     question = "Does the label hang on products of two parties' columns, which neither of them shows alone?"
     return "split" if typer.confirm(question, default=False, err=True) else "blind"
+
+
+def _terminal() -> bool:
+    """Whether somebody can be asked."""
+    return sys.stdin.isatty()
 
 
 def job_text(dataset: str, path: Path = Path("job.toml"), protocol: str = "split") -> str:
