@@ -66,11 +66,6 @@ class RowFile(ABC):
     def columns(self) -> list[str]:
         return list(self.schema)
 
-    def require(self, column: str, what: str) -> None:
-        """Refuse a file that lacks the column."""
-        if column not in self.schema:
-            raise InputError(f"{self.path}: no column {column!r} for {what}{did_you_mean(column, self.columns)}")
-
     def pieces(self, columns: Sequence[str], start: int = 0) -> Iterator[tuple[int, pl.DataFrame]]:
         """These columns from row `start` on, in order: the number of a piece's first row, counted from 0, and it."""
         import polars as pl
@@ -130,6 +125,35 @@ class CsvRows(RowFile):
                 frame = _parsed(content, self.separator, self.missing, dict(self.schema)).select(columns)
                 first, skip = self.starts[number], max(0, start - self.starts[number])
                 yield first + skip, frame[skip:]
+
+
+@dataclass(frozen=True)
+class StreamedTable:
+    """A file whose rows are streamed, and the column that names them; without one, the row's number from 1 does."""
+
+    file: RowFile
+    id: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.id is not None:
+            self.require(self.id, "the id")
+
+    @property
+    def path(self) -> Path:
+        return self.file.path
+
+    @property
+    def columns(self) -> list[str]:
+        return self.file.columns
+
+    @property
+    def rows(self) -> int:
+        return self.file.rows
+
+    def require(self, column: str, what: str) -> None:
+        """Refuse a file that lacks the column."""
+        if column not in self.file.schema:
+            raise InputError(f"{self.path}: no column {column!r} for {what}{did_you_mean(column, self.columns)}")
 
 
 def open_rows(

@@ -102,10 +102,18 @@ class WordCounts:
 class ColumnSums:
     """What one column is, from its pieces."""
 
-    def __init__(self, name: str, dtype: pl.DataType, declared: bool, typed: bool, where: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        dtype: pl.DataType,
+        declared: bool,
+        typed: bool,
+        where: str,
+        declare: str = preprocessing.DECLARE,
+    ) -> None:
         import polars as pl
 
-        self.name, self.dtype, self.where = name, dtype, where
+        self.name, self.dtype, self.where, self.declare = name, dtype, where, declare
         self.numeric = not declared and (dtype.is_numeric() or dtype.is_temporal())
         self.text = not declared and dtype == pl.String
         """Text that may be numbers: that depends on all of it."""
@@ -161,9 +169,11 @@ class ColumnSums:
             return not self.typed  # whoever wrote a typed file chose text for these numbers
         row, value = self.wrong
         counted = f"{self.numbers} of its {self.known} values are numbers"
-        raise InputError(
-            f"{self.where}: column {self.name!r}, row {row + 1}: {fault(value, counted)}; {preprocessing.DECLARE}"
-        )
+        raise InputError(f"{self.where}: column {self.name!r}, row {row + 1}: {fault(value, counted)}; {self.declare}")
+
+    def check_numbers(self) -> None:
+        """Refuse a word among numbers."""
+        _ = self.is_numeric
 
     def fitted(self, counts: Mapping[str, int]) -> dict[str, Any]:
         """The column's entry in the preprocessing; `counts` are exact ones of its commonest words."""

@@ -33,6 +33,6 @@ class CsvOptions(TableFileOptions):
 
 @datasets.register("parquet", TableFileOptions)
 @datasets.register("csv", CsvOptions)
-def table_files(options: TableFileOptions, job: Job) -> Tables:
+def table_files(options: TableFileOptions, job: Job) -> Tables[Any]:
     """The tables that the job and its parties name; each file is CSV or Parquet by its suffix."""
     return open_tables(options, job)
