@@ -108,7 +108,16 @@ def test_report_has_no_place_for_a_single_run(here: Path) -> None:
 
 def test_list_names_what_a_job_can_choose(here: Path) -> None:
     found = last_line(call("list", "--json"))
-    registries = {"datasets", "models", "defenses", "surrogates", "attacks", "label_attacks", "column_attacks"}
+    registries = {
+        "datasets",
+        "models",
+        "defenses",
+        "surrogates",
+        "attacks",
+        "label_attacks",
+        "column_attacks",
+        "features",
+    }
     assert set(found) == {*registries, "blind_attacks", "methods", "causal_data", "encryptions", "runs"}
     for kind in set(found) - {"runs"}:
         assert found[kind], kind

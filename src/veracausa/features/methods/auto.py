@@ -14,10 +14,6 @@ from veracausa.features.base import FeatureMap, FitContext, OwnRows, RowColumn
 from veracausa.registry import Options
 
 
-class AutoOptions(Options):
-    name: str = "auto"
-
-
 def suited(pixels: bool, device: str) -> str:
     """The name of the map for these rows on such a device."""
     if not pixels:
@@ -25,7 +21,7 @@ def suited(pixels: bool, device: str) -> str:
     return "simclr" if device == "cuda" else "patches"
 
 
-@feature_maps.register("auto", AutoOptions)
+@feature_maps.register("auto")
 class AutoMap(FeatureMap):
     """Picks a map by the rows and the device, with its usual settings, and is that map."""
 
