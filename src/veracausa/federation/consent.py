@@ -329,7 +329,7 @@ def _describe_blind(job: Job, me: str, rows: int | None, numbers: int | None) ->
         ("labels", _labels(job, me)),
         ("features", _features(job, me)),
         ("encryption", _blind_encryption(job)),
-        ("second heads", "the same ids are answered for one head only; another one needs a new consent"),
+        ("second heads", _second_heads(job, me)),
         ("matching", match),
     )
 
@@ -368,6 +368,13 @@ def _features(job: Job, me: str) -> str:
     own = job.party.get(me)
     whose = "by your party.toml" if own is not None and own.features is not None else "by the job"
     return f"{_with_settings(job.features_of(me))}, {whose}: learnt at home, nothing of it leaves"
+
+
+def _second_heads(job: Job, me: str) -> str:
+    own = job.party.get(me)
+    if own is not None and own.second_head:
+        return "ALLOWED by your party.toml: rows that were scored for one head may be scored for another"
+    return "refused: rows that were scored for one head are not scored for another"
 
 
 def _blind_encryption(job: Job) -> str:
