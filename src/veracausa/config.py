@@ -160,6 +160,9 @@ class Runtime(Section):
     cpu_threads: int | None = Field(None, ge=1)
     timeout: float = Field(120.0, gt=0)
     max_message_mib: int = Field(1024, ge=1)
+    engine: Literal["here", "processes", "dask"] = "here"
+    workers: int | None = Field(None, ge=1)
+    scheduler: str | None = None
 
 
 class PartyOwn(Section):
@@ -168,6 +171,16 @@ class PartyOwn(Section):
     data: dict[str, Any] = {}
     defense: Defense | None = None
     features: Features | None = None
+    book: str | None = None
+    """Blind training: a folder for what this party must remember over jobs. Without one, each run has its own."""
+    second_head: bool = False
+    """Blind training: whether rows that were scored for one head may be scored for another."""
+
+    @property
+    def book_path(self) -> Path:
+        """The folder `book`, which is set."""
+        assert self.book is not None
+        return Path(self.book).expanduser()
 
 
 class Job(Section):
