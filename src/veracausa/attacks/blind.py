@@ -99,6 +99,8 @@ class BlindView(View):
     """Of target i: the moments with it, and those of all other rows."""
     own_moments: Tensor = recorded("the attacker's own columns in the moments")
     """(n, columns): the attacker's part of each target's row in the moments: `Release.own`, then `Release.labels`."""
+    own_auxiliary_moments: Tensor = recorded("the attacker's own columns in the moments")
+    """(m, columns): the same of the auxiliary rows' people."""
     cross_moments: Callable[[Tensor], Tensor] = granted(Grant.TAMPER)
     """(training rows, columns) of the attacker's making in, their (columns, width) cross moments out; an `InputError`
     where a check refuses a column."""
@@ -139,6 +141,8 @@ class BlindAttack(Attack[BlindView]):
     """What must be broken or consented to for it; empty: the attacker keeps to the protocol."""
     order: ClassVar[int] = 99
     """Its place in a table."""
+    situations: ClassVar[tuple[str, ...]] = ()
+    """In which of the audit's situations it is tried; none: in those that every attack on its surface is tried in."""
 
     def read(self, view: BlindView) -> BlindReading:
         """What it read of the targets."""

@@ -22,7 +22,7 @@ from veracausa.attacks.decoding import LabelCode, LabelledDecoder
 from veracausa.attacks.fitting import FitOptions, fit_decoder
 from veracausa.errors import InputError
 from veracausa.metrics.images import squared_distances
-from veracausa.metrics.leakage import PENALTIES, best_penalty, fit_ridge
+from veracausa.metrics.leakage import PENALTIES
 from veracausa.models.decoders import table_decoder
 from veracausa.seeding import drawing_from
 
@@ -30,7 +30,7 @@ NEIGHBOURS = (1, 4, 16, 64, 256)
 _BANDWIDTHS = (0.5, 1.0, 2.0)
 _MOST_SLOPES = 1500
 """Inputs of the ridge that has its own slopes for every class."""
-_MOST_RIDGE = 4000
+_MOST_RIDGE = 2000
 _ROWS_AT_ONCE = 512
 _STRONGER = (*PENALTIES, 100.0, 1000.0)
 Reader = Callable[[Tensor, Tensor], Tensor]
@@ -43,7 +43,7 @@ class ReaderOptions(FitOptions):
     QUICK: ClassVar[Mapping[str, Any]] = {"epochs": 4, "width": 64, "blocks": 1, "fourier": 64}
 
     batch_size: int = Field(128, ge=2)
-    epochs: int = Field(30, ge=0)
+    epochs: int = Field(10, ge=0)
     """Of the network; 0: no network."""
     width: int = Field(384, ge=1)
     blocks: int = Field(2, ge=0)
@@ -212,39 +212,54 @@ def _slopes(x: Tensor, known: Tensor, classes: int) -> Tensor:
 
 
 def _linear(data: _Pairs) -> Reader:
-    by_class = _slopes(data.x, data.known, data.classes)
-    plain = torch.cat([data.x, data.known], 1)
-    classes = data.classes if by_class.shape[1] <= min(_MOST_RIDGE, len(by_class)) else 0
-    inputs, held = (by_class, _slopes(data.held_x, data.held_known, classes)) if classes else (plain, None)
-    held = held if held is not None else torch.cat([data.held_x, data.held_known], 1)
-    penalty, _ = best_penalty(inputs, data.rows, held, data.held_rows, _STRONGER)
-    ridge = fit_ridge(inputs, data.rows, penalty)
-    return lambda x, known: ridge(_slopes(x, known, classes) if classes else torch.cat([x, known], 1)).float()
+    inputs = _slopes(data.x, data.known, data.classes)
+    classes = data.classes if inputs.shape[1] <= min(_MOST_RIDGE, len(inputs)) else 0
+    inputs, held = (_slopes(x, known, classes) for x, known in ((data.x, data.known), (data.held_x, data.held_known)))
+    _, predict = _ridge(inputs, data.rows, held, data.held_rows)
+    return lambda x, known: predict(_slopes(x, known, classes))
 
 
 def _fourier(data: _Pairs, count: int, rng: torch.Generator) -> Reader:
     """Ridge on cosines of random directions, the bandwidth chosen on the held-out pairs."""
-    inside = torch.cat([data.x, data.known], 1)
-    draw = torch.randn(inside.shape[1], count, generator=rng) / math.sqrt(inside.shape[1])
+    inside = data.x.shape[1] + data.known.shape[1]
+    draw = torch.randn(inside, count, generator=rng) / math.sqrt(inside)
     phase = 2 * math.pi * torch.rand(count, generator=rng)
 
     def features(x: Tensor, known: Tensor, bandwidth: float) -> Tensor:
         both = torch.cat([x, known], 1)
         return torch.cat([both, torch.cos(both @ draw * bandwidth + phase)], 1)
 
-    best: tuple[float, float, float] | None = None
+    best: tuple[float, float, Callable[[Tensor], Tensor]] | None = None
     for bandwidth in _BANDWIDTHS:
-        inputs, held = (
-            features(data.x, data.known, bandwidth),
-            features(data.held_x, data.held_known, bandwidth),
-        )
-        penalty, error = best_penalty(inputs, data.rows, held, data.held_rows, _STRONGER[2:])
+        inputs, held = features(data.x, data.known, bandwidth), features(data.held_x, data.held_known, bandwidth)
+        error, predict = _ridge(inputs, data.rows, held, data.held_rows)
         if best is None or error < best[0]:
-            best = (error, bandwidth, penalty)
+            best = (error, bandwidth, predict)
     assert best is not None
-    bandwidth = best[1]
-    ridge = fit_ridge(features(data.x, data.known, bandwidth), data.rows, best[2])
-    return lambda x, known: ridge(features(x, known, bandwidth)).float()
+    _, width, chosen = best
+    return lambda x, known: chosen(features(x, known, width))
+
+
+def _ridge(inputs: Tensor, rows: Tensor, held: Tensor, held_rows: Tensor) -> tuple[float, Callable[[Tensor], Tensor]]:
+    """The held-out error and the map of the ridge whose penalty does best there; one decomposition serves them all."""
+    mean, offset = inputs.double().mean(0), rows.double().mean(0)
+    spread = inputs.double().std(0, correction=0)
+    scale = torch.where(spread > 1e-9, spread, 1.0)
+
+    def standard(some: Tensor) -> Tensor:
+        return (some.double() - mean) / scale
+
+    x, y = standard(inputs), rows.double() - offset
+    level, turned = torch.linalg.eigh(x.T @ x / len(x))
+    cross = turned.T @ (x.T @ y / len(x))
+    unseen, wanted = standard(held) @ turned, held_rows.double() - offset
+    best, chosen = math.inf, 1.0
+    for penalty in _STRONGER:
+        error = float((unseen @ (cross / (level + penalty).unsqueeze(1)) - wanted).square().mean())
+        if error < best:
+            best, chosen = error, penalty
+    weights = turned @ (cross / (level + chosen).unsqueeze(1))
+    return best, lambda some: (standard(some) @ weights + offset).float()
 
 
 def _nearest(data: _Pairs) -> Reader:

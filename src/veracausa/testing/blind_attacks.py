@@ -45,10 +45,11 @@ class ToyBlindTraining:
     def features(self, rows: Tensor) -> Tensor:
         return (rows.flatten(1).double() - 0.5 * self.pixels) @ self.map
 
-    def columns(self) -> Tensor:
-        """(n, 1 + 1 + classes): the active party's columns in the moments."""
-        hot = torch.nn.functional.one_hot(self.labels, self.classes).double()
-        return torch.cat([self.own.double(), torch.ones(TARGETS, 1, dtype=torch.float64), hot], 1)
+    def columns(self, own: Tensor | None = None) -> Tensor:
+        """(n, 1 + 1 + classes): the active party's columns in the moments, of the training rows or of others."""
+        own = (self.own if own is None else own).double()
+        hot = torch.nn.functional.one_hot(torch.arange(len(own)) % self.classes, self.classes).double()
+        return torch.cat([own, torch.ones(len(own), 1, dtype=torch.float64), hot], 1)
 
     def release(self, without: int | None = None) -> Release:
         values = torch.cat([self.columns(), self.features(self.rows)], 1).numpy()
@@ -93,6 +94,7 @@ class ToyBlindTraining:
             release=self.release(),
             releases=lambda target: (self.release(), self.release(target)),
             own_moments=self.columns(),
+            own_auxiliary_moments=self.columns(self.own_auxiliary),
             cross_moments=self.cross_moments,
             positions=torch.arange(TARGETS // 2),
             training_rows=TARGETS,

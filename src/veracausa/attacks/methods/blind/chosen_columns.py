@@ -27,6 +27,7 @@ class ChosenColumns(RowReadingAttack):
     about = "a malicious active party adds columns that single out rows"
     breaks = "the protocol: each party is trusted with the check of its own columns"
     order = 7
+    situations = ("columns unchecked", "columns checked", "columns, epsilon = 1", "loud columns, epsilon = 1")
     options: ChosenColumnsOptions
 
     def guess(self, view: BlindView) -> BlindReading:

@@ -35,6 +35,7 @@ class ChosenHead(RowReadingAttack):
     about = "a malicious active party sends a head that reads rows in place of the one it computed"
     breaks = "the protocol: the active party is trusted to send the head it computed"
     order = 2
+    situations = ("chosen head", "chosen head, coarse", "many chosen heads")
     options: ChosenHeadOptions
 
     def guess(self, view: BlindView) -> BlindReading:

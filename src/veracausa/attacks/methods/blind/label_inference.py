@@ -30,6 +30,7 @@ class LabelInference(BlindAttack):
     uses = Grant.LABELLED_AUXILIARY
     about = "a passive party puts the labels it was told together with a model of its own columns"
     order = 9
+    situations = ("labels as told", "no labels", "labels, epsilon = 1", "labels, epsilon = 4", "true labels")
     options: LabelInferenceOptions
 
     def guess(self, view: BlindView) -> BlindReading:

@@ -24,6 +24,7 @@ class Membership(BlindAttack):
     uses = Grant.AUXILIARY | Grant.WEIGHTS | Grant.KNOWN_ROWS
     about = "the active party asks of a row it knows whether it was trained on"
     order = 8
+    situations = ("member by scores", "member by sums", "member by sums, epsilon = 1")
 
     def guess(self, view: BlindView) -> BlindReading:
         found: dict[str, Tensor] = {}

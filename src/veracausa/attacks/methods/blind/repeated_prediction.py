@@ -22,6 +22,7 @@ class RepeatedPrediction(RowReadingAttack):
     needs = Grant.AUXILIARY | Grant.WEIGHTS | Grant.QUERIES
     about = "the active party asks for the same rows many times and averages the answers"
     order = 4
+    situations = ("asked again", "coarse, permanent", "coarse, fresh noise")
     options: RepeatedPredictionOptions
 
     def guess(self, view: BlindView) -> BlindReading:

@@ -6,17 +6,27 @@ party's feature map, so that it computes the scores of rows like the victim's an
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from veracausa.attacks import blind_attacks
 from veracausa.attacks.blind import BlindReading, BlindView
 from veracausa.attacks.row_readers import ReaderOptions, RowReadingAttack, read_rows
 
 
-@blind_attacks.register("score_decoder", ReaderOptions)
+class ScoreDecoderOptions(ReaderOptions):
+    """The headline is its figure, so it trains longest."""
+
+    epochs: int = Field(30, ge=0)
+
+
+@blind_attacks.register("score_decoder", ScoreDecoderOptions)
 class ScoreDecoder(RowReadingAttack):
     """Readers trained on the scores that the parties' own maps and the head give for auxiliary rows."""
 
     about = "the active party decodes the scores it opened, with every passive party's feature map in its hands"
     order = 1
+    options: ScoreDecoderOptions
+    situations = ("summed scores", "one part", "features opened")
 
     def guess(self, view: BlindView) -> BlindReading:
         rows, self.reader = read_rows(view, view.scores, view.auxiliary_scores, self.options)

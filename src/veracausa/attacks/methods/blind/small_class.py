@@ -21,6 +21,7 @@ class SmallClass(RowReadingAttack):
     uses = Grant.LABELLED_AUXILIARY
     about = "the active party divides the sums of a small class by its size"
     order = 6
+    situations = ("class of 1", "class of 5", "smallest class", "smallest class, epsilon = 1")
 
     def guess(self, view: BlindView) -> BlindReading:
         release = view.release

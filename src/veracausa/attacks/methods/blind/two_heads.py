@@ -18,6 +18,7 @@ class TwoHeads(RowReadingAttack):
     about = "the active party trains a second head and asks for the same rows again"
     breaks = "a second consent for the same rows"
     order = 3
+    situations = ("second head",)
 
     def guess(self, view: BlindView) -> BlindReading:
         opened = torch.cat([view.scores, view.second_scores], 1)

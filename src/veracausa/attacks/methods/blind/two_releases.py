@@ -25,6 +25,7 @@ class TwoReleases(RowReadingAttack):
     about = "the active party trains again after one row was added or removed, and takes the difference of the sums"
     breaks = "a second consent for the same rows"
     order = 5
+    situations = ("a row less", "a row less, scaled again", "a row less, epsilon = 1")
 
     def guess(self, view: BlindView) -> BlindReading:
         known = view.own_moments.double().numpy()
