@@ -112,7 +112,7 @@ def limbs_of(whole: Integers) -> Array:
 def combined(values: Ring, scores: int) -> Ring:
     """(scores, rows) from (limbs × scores, rows)."""
     parts = values.reshape(LIMBS, scores, -1)
-    out = parts[0]
+    out: Ring = parts[0]
     for part in parts[1:]:
         out = ring.add(ring.scale(out, 1 << LIMB_BITS), part)
     return out

@@ -52,7 +52,7 @@ class AnswerBook:
         if other and not self._second_head:
             raise RunError(
                 f"party {party!r} has answered for {other} of these {len(rows)} rows with another head, and a second "
-                "one would tell more of them; predict other rows, or let that party set answers.second_head = true"
+                "one would tell more of them; predict other rows, or let that party set second_head = true"
             )
         fresh = b"".join(row + head for row in hashed if self._add(row, head))
         if fresh and self._path is not None:
@@ -85,7 +85,7 @@ def lasting_key(folder: Path) -> bytes:
             os.close(fd)
     key = path.read_bytes()
     if len(key) != KEY:
-        raise InputError(f"{path}: holds {len(key)} bytes, {KEY} are needed; name another folder in answers.book")
+        raise InputError(f"{path}: holds {len(key)} bytes, {KEY} are needed; name another folder as book")
     return key
 
 

@@ -6,7 +6,9 @@ label where the job lets labels out. Of a predicted row, scores leave as shares:
 
 from __future__ import annotations
 
+import math
 import secrets
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,12 +17,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from veracausa.crypto.agreement import TOSS, TOSS_SHOWN, toss_together
 from veracausa.crypto.backends.base import Bytes
-from veracausa.crypto.randomness import KEY, NONCE, Toss, TossedNonce
+from veracausa.crypto.randomness import KEY as SEED_BYTES
+from veracausa.crypto.randomness import Toss
 from veracausa.crypto.ring import P, Ring
 from veracausa.errors import WireError
-from veracausa.events import Event, ProgressCallback
-from veracausa.training.split.protocol import Heartbeat, await_ready
+from veracausa.events import Observer, ProgressCallback
+from veracausa.training.split.protocol import READY
 from veracausa.wire.link import Link
 from veracausa.wire.message import Kind, Message, TensorSpec
 
@@ -29,19 +33,14 @@ MOST_FEATURES = 1024
 FINGERPRINT = 32
 """Bytes of a head's commitment."""
 MOST_CLASSES = 1 << 16
-MOST_KEY = 1 << 23
-"""Bytes of a public key."""
+SESSION = 1
+"""The number of a scoring session's toss and key; those of the sums have 0."""
 
 BLIND_HELLO = Kind("hello", {}, {"train": int, "validation": int, "test": int, "held": int})
 """Passive to active, at every start: how many rows it knows, and how many training rows it really holds."""
 WIDTH = Kind("width", {}, {"features": int})
 """Everybody to everybody, when its features are there: how many columns its part of the sums has."""
-TOSS = Kind("head_toss", {"commitment": TensorSpec(torch.uint8, (NONCE,))})
-TOSS_SHOWN = Kind("head_toss_shown", {"nonce": TensorSpec(torch.uint8, (NONCE,))})
-"""Everybody to everybody: what the public halves of ciphertexts follow from, so that nobody can choose them."""
-PUBLIC_KEY = Kind("head_key", {"key": TensorSpec(torch.uint8, (None,), MOST_KEY)})
-"""Active to passive: the key that its head is encrypted under, made for this session alone."""
-MASK_SEED = Kind("mask_seed", {"seed": TensorSpec(torch.uint8, (KEY,))})
+MASK_SEED = Kind("mask_seed", {"seed": TensorSpec(torch.uint8, (SEED_BYTES,))})
 """Between two passive parties: what the masks follow from that they add to their shares, one with either sign."""
 ASK = Kind("ask", {}, {"split": str, "start": int, "rows": int})
 """Active to passive: rows to score, in order from a position; no rows: that was all."""
@@ -75,18 +74,10 @@ def answer_kind(reply: int, scores: int, rows: int) -> Kind:
     return Kind("answer", specs, secret_shared=True)
 
 
-KINDS_OF_A_SESSION = (TOSS, TOSS_SHOWN)
-
-
-def toss_with_all(link: Link) -> Toss:
-    """A coin toss of all parties on this link: each commits to a nonce before it sees another's."""
-    own = TossedNonce(link.me, 0)
-    link.declare(*KINDS_OF_A_SESSION)
-    link.broadcast(TOSS, 0, {"commitment": as_tensor(own.commitment())})
-    commitments = {peer: as_bytes(message, "commitment") for peer, message in link.gather(TOSS, 0).items()}
-    link.broadcast(TOSS_SHOWN, 0, {"nonce": as_tensor(own.nonce)})
-    nonces = {peer: as_bytes(message, "nonce") for peer, message in link.gather(TOSS_SHOWN, 0).items()}
-    return own.joined(commitments, nonces)
+def toss_for_session(link: Link) -> Toss:
+    """A coin toss of all parties on this link, for the public halves of the head's ciphertexts."""
+    link.declare(TOSS, TOSS_SHOWN)
+    return toss_together(link, link.peers, SESSION, 0)
 
 
 def exchange_widths(link: Link, own: int) -> dict[str, int]:
@@ -111,7 +102,7 @@ def exchange_mask_seeds(link: Link, others: Mapping[str, int], me: int) -> dict[
     for peer, place in others.items():
         link.declare(MASK_SEED, peer=peer)
         if me < place:
-            seeds[peer] = (1, secrets.token_bytes(KEY))
+            seeds[peer] = (1, secrets.token_bytes(SEED_BYTES))
             link.send(peer, MASK_SEED, 0, {"seed": as_tensor(seeds[peer][1])})
     for peer, place in others.items():
         if me > place:
@@ -143,41 +134,50 @@ def elements_of(message: Message, name: str) -> Ring:
 
 
 class PhaseProgress:
-    """Tells whoever watches how far a phase is, about twice a second; at a passive party also the active party."""
+    """Tells whoever watches how far a phase is, about twice a second."""
 
-    def __init__(self, notify: Any, party: str, what: str, beat: ProgressCallback = lambda share: None) -> None:
-        import time
-
-        self._notify, self._party, self._what, self._beat, self._clock = notify, party, what, beat, time.monotonic
-        self._spoke = -1.0
+    def __init__(self, notify: Observer, party: str, what: str, beat: ProgressCallback = lambda share: None) -> None:
+        """`beat` hears every share as well: it keeps the party's links alive."""
+        self._notify, self._party, self._what, self._beat = notify, party, what, beat
+        self._spoke = -math.inf
 
     def __call__(self, share: float) -> None:
         self._beat(share)
-        now = self._clock()
+        now = time.monotonic()
         if share >= 1 or now - self._spoke >= 0.5:
             self._spoke = now
-            event: Event = {"event": "phase", "party": self._party, "what": self._what, "share": float(share)}
-            self._notify(event)
+            self._notify({"event": "phase", "party": self._party, "what": self._what, "share": float(share)})
 
 
-__all__ = [
-    "ASK",
-    "BLIND_HELLO",
-    "MASK_SEED",
-    "MOST_FEATURES",
-    "PUBLIC_KEY",
-    "WIDTH",
-    "Heartbeat",
-    "PhaseProgress",
-    "answer_kind",
-    "as_array",
-    "as_bytes",
-    "as_tensor",
-    "await_ready",
-    "elements_of",
-    "exchange_mask_seeds",
-    "exchange_widths",
-    "head_kind",
-    "labels_kind",
-    "toss_with_all",
-]
+class ReadyRounds:
+    """The active party's side of `Heartbeat` while it works itself: called with a share, it answers now and then.
+
+    A passive party waits for the answer to each of its words, so a long fit at the active party must not leave it
+    without one.
+    """
+
+    def __init__(self, link: Link, notify: Observer) -> None:
+        self._link, self._notify, self._number = link, notify, 0
+        self._every = min(1.0, link.timeout / 4)
+        self._spoke = time.monotonic()
+        link.declare(READY)
+
+    def __call__(self, share: float) -> None:
+        if time.monotonic() - self._spoke >= self._every:
+            self._round(share, done=False)
+
+    def done(self) -> None:
+        """Wait until every passive party is ready too."""
+        while not self._round(1.0, done=True):
+            pass
+
+    def _round(self, share: float, done: bool) -> bool:
+        heard = {peer: message.meta for peer, message in self._link.gather(READY, self._number).items()}
+        for peer, meta in heard.items():
+            self._notify({"event": "phase", "party": peer, "what": "features", "share": float(meta["share"])})
+        everybody = done and all(meta["done"] for meta in heard.values())
+        least = min([share, *(float(meta["share"]) for meta in heard.values())])
+        self._link.broadcast(READY, self._number, share=min(1.0, max(0.0, least)), done=int(everybody))
+        self._number += 1
+        self._spoke = time.monotonic()
+        return everybody
