@@ -68,7 +68,8 @@ def discrete_laplace(source: Masks, scale: int, tries: int) -> Integers:
     sizes = low + scale * high
     negative = _words(source, len(sizes)) % 2 == 1
     signed: Integers = np.where(negative, -sizes, sizes)
-    return signed[~(negative & (sizes == 0))]  # else 0 would come twice as often
+    kept: Integers = signed[~(negative & (sizes == 0))]  # else 0 would come twice as often
+    return kept
 
 
 def bernoulli_exp(source: Masks, gamma: Array, exact: Callable[[int], Fraction]) -> Mask:

@@ -28,6 +28,8 @@ class MomentTurns:
     def __init__(self, link: Link, waiting: list[str]) -> None:
         self.link, self.waiting = link, waiting
         """A peer once for every exchange with it that is to come."""
+        self.with_peer = ""
+        """Whom this party has an exchange with: such a peer hears enough, and expects other messages."""
         self.every = min(5.0, link.timeout / 8)
         self._spoke = time.monotonic()
 
@@ -36,7 +38,7 @@ class MomentTurns:
         if time.monotonic() - self._spoke < self.every:
             return
         self._spoke = time.monotonic()
-        for peer in dict.fromkeys(self.waiting):
+        for peer in {*self.waiting} - {self.with_peer}:
             self.link.send(peer, MOMENT_TURN, 0, ready=0)
 
     def announce(self, peer: str) -> None:
@@ -45,7 +47,8 @@ class MomentTurns:
         self.link.send(peer, MOMENT_TURN, 0, ready=1)
 
     def meet(self, peer: str) -> None:
-        """Return when both are ready for their exchange."""
+        """Return when both are ready for their exchange. Until the next one this party is busy with that peer."""
+        self.with_peer = peer
         self.announce(peer)
         self.wait(peer)
 

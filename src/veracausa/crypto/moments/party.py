@@ -177,6 +177,7 @@ class MomentParty:
                 masks = self.draws.masks("moments", "mask", *pair, tag)
                 answerer = keys.answerer(peer, packing, masks)
                 share = answer_pair(link, peer, answerer, packing, rows, self.engine, done)
+            self._turns.with_peer = ""
             self._shares[peer] = {"tag": tag, "share": tensor(share)}
             self._save()
         if self._own is None and self.plan.widths[self.name]:
