@@ -40,6 +40,7 @@ PIECE_VALUES = 1 << 22
 """At most so many values: 32 MiB of numbers."""
 PIECE_BYTES = 4 << 20
 """Of a CSV file."""
+_HEADER = 1 << 20
 _LONGEST = 64 << 20
 """A record of a CSV file that is longer is taken for a quote that was never closed."""
 
@@ -293,7 +294,7 @@ def _records(path: Path) -> Iterator[tuple[int, bytes]]:
 
 def _after_header(file: IO[bytes]) -> int:
     """Where the first record begins."""
-    head = file.read(PIECE_BYTES)
+    head = file.read(_HEADER)
     start = 3 if head.startswith(b"\xef\xbb\xbf") else 0
     while head[start : start + 1] in (b"\r", b"\n"):
         start += 1
