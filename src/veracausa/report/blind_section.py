@@ -9,17 +9,25 @@ from veracausa.report.page import format_seconds
 from veracausa.runs.record import RunRecord, mapping, number, numbers
 
 SENT = {
-    "moment_query": "its features of the training rows, encrypted under its own key",
-    "moment_answer": "sums over rows, masked, encrypted under the receiver's key",
-    "moment_share": "its share of the sums",
-    "labels": "labels of the training rows",
-    "head": "the head, encrypted under its own key",
-    "answer": "scores of predicted rows: masked and encrypted, and the masks as a share",
-    "ask": "which rows to score",
-    "mask_seed": "seeds of the masks between passive parties",
+    "moment_query": ("features of the training rows, encrypted under its own key", "encrypted features"),
+    "moment_answer": ("sums over rows, masked, encrypted under the receiver's key", "encrypted sums"),
+    "moment_share": ("its share of the sums", "shares of sums"),
+    "labels": ("labels of the training rows", "labels"),
+    "head": ("the head, encrypted under its own key", "encrypted head"),
+    "answer": ("scores of predicted rows: masked and encrypted, and the masks as a share", "masked scores"),
+    "ask": ("which rows to score", "other"),
+    "mask_seed": ("seeds of the masks between passive parties", "other"),
+    "key": ("its public key", "public keys"),
 }
-"""Kinds of messages that say something of data, in words. All others greet, toss coins and give signs of life."""
-OTHER = "greetings, coin tosses, keys and signs of life"
+"""Kinds of messages in words, and in two words for a figure. All others greet, toss coins and give signs of life."""
+OTHER = ("greetings, coin tosses and signs of life", "other")
+IN_CLEAR = {
+    "moment_query": "FEATURES OF THE TRAINING ROWS, IN CLEAR",
+    "moment_answer": "sums over rows, masked",
+    "head": "the head, in clear",
+    "answer": "scores of predicted rows: masked, and the masks as a share",
+}
+"""The same where a run was not encrypted."""
 TOLD_LABELS = {"private": "randomised labels of the training rows", "shared": "the true labels of the training rows"}
 PHASES = {"features": "features at home", "moments": "sums", "head": "head", "scores": "scores"}
 
@@ -46,13 +54,15 @@ def blind_section(run: RunRecord) -> dict[str, Any] | None:
             for phase, words in PHASES.items()
             if (taken := number(mapping(told.get("seconds")).get(phase))) is not None
         ],
-        "unencrypted": _setting(run, "encryption") == "none",
+        "unencrypted": _setting(run, "encryption", "bfv") == "none",
     }
 
 
 def crossed_sentence(run: RunRecord) -> str:
     """What crossed between the parties, in one line."""
     told = facts(run)
+    if _setting(run, "encryption", "bfv") == "none":
+        return "Not encrypted: features of the training rows crossed in clear, so that nothing was hidden from anybody."
     rows = number(told.get("rows"))
     over = "all training rows" if rows is None else f"{rows:,.0f} rows"
     noise = "" if (epsilon := _epsilon(run)) is None else f", epsilon = {epsilon:g}"
@@ -63,21 +73,30 @@ def crossed_sentence(run: RunRecord) -> str:
 def sent_in_words(run: RunRecord, party: str) -> list[dict[str, Any]]:
     """What a party sent, in words, the largest first; what says nothing of data is one line."""
     found: dict[tuple[str, str], int] = {}
+    clear = IN_CLEAR if _setting(run, "encryption", "bfv") == "none" else {}
     for line in run.sent.get(party, ()):
-        words = SENT.get(line.kind, OTHER)
+        words = clear.get(line.kind) or SENT.get(line.kind, OTHER)[0]
         if line.kind == "labels":
             words = TOLD_LABELS.get(_setting(run, "labels"), words)
-        to = line.to if words != OTHER else ""
+        to = line.to if words != OTHER[0] else ""
         found[words, to] = found.get((words, to), 0) + line.bytes
     rows = [{"party": party, "what": words, "to": to, "bytes": size} for (words, to), size in found.items()]
-    return sorted(rows, key=lambda row: (row["what"] == OTHER, -row["bytes"]))
+    return sorted(rows, key=lambda row: (row["what"] == OTHER[0], -row["bytes"]))
+
+
+def kind_in_a_figure(kind: str) -> str:
+    """What a kind of message is called where there is little room."""
+    return SENT.get(kind, OTHER)[1]
 
 
 def opened(run: RunRecord) -> Iterator[tuple[str, str]]:
     """Who opened what, as (party, words)."""
     told, active = facts(run), _active(run)
+    if _setting(run, "encryption", "bfv") == "none":
+        yield "everybody", "what its partners sent, features of training rows included"
+        return
     rows, count, width = number(told.get("rows")), number(told.get("numbers")), _width(run)
-    size = f", {width:,} × {width:,} numbers" if width else ""
+    size = f" of products of {width:,} features" if width else ""
     over = "all training rows" if rows is None else f"{rows:,.0f} training rows"
     yield active, f"one release of sums over {over}{size}; no number of a single training row"
     if predicted := numbers(told.get("predicted")):
@@ -93,7 +112,7 @@ def opened(run: RunRecord) -> Iterator[tuple[str, str]]:
     elif labels == "shared":
         yield who, "the true labels of the training rows"
     else:
-        yield who, "nothing: of the labels, only ciphertexts and random shares reached them"
+        yield who, "nothing: ciphertexts and random shares are all that reached them"
 
 
 def account(run: RunRecord) -> Iterator[tuple[str, str]]:
@@ -141,8 +160,14 @@ def head_facts(run: RunRecord) -> Iterator[tuple[str, str]]:
     if (ridge := number(told.get("ridge"))) is not None:
         by = ", by generalised cross-validation on the sums" if told.get("ridge_by") == "gcv" else ", set by the job"
         yield "ridge λ", f"{ridge:.4g}{by}"
-    if width := _width(run):
-        yield "sums", f"{width:,} × {width:,}"
+    fit = numbers(told.get("fit"))
+    if "degrees" in fit and (width := _width(run)):
+        yield "degrees of freedom", f"{fit['degrees']:.1f} of {width:,} features"
+    if "gcv_r2" in fit:
+        yield (
+            "R² of the labels, from sums",
+            f"{fit.get('r2', fit['gcv_r2']):.3f}, expected on new rows {fit['gcv_r2']:.3f}",
+        )
     for name, value in mapping(told.get("calibration")).items():
         if (shown := number(value)) is not None:
             yield f"calibration, {name.replace('_', ' ')}", f"{shown:.4g}"
@@ -160,9 +185,9 @@ def _label_words(run: RunRecord) -> str:
 
 
 def _width(run: RunRecord) -> int:
-    """How many columns the sums have."""
-    width = number(facts(run).get("width"))
-    return int(width) if width is not None else 0
+    """How many features all parties have together."""
+    widths = (number(mapping(entry).get("width")) for entry in mapping(facts(run).get("features")).values())
+    return int(sum(width or 0 for width in widths))
 
 
 def _epsilon(run: RunRecord) -> float | None:
@@ -170,8 +195,8 @@ def _epsilon(run: RunRecord) -> float | None:
     return number(told["epsilon"]) if "epsilon" in told else number(_agreed(run).get("epsilon"))
 
 
-def _setting(run: RunRecord, name: str) -> str:
-    return str(facts(run).get(name) or _agreed(run).get(name) or "none")
+def _setting(run: RunRecord, name: str, default: str = "none") -> str:
+    return str(facts(run).get(name) or _agreed(run).get(name) or default)
 
 
 def _agreed(run: RunRecord) -> Mapping[str, Any]:

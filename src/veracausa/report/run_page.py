@@ -10,7 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from veracausa.report.audit_section import audit_section
-from veracausa.report.blind_section import blind_section
+from veracausa.report.blind_section import blind_section, kind_in_a_figure
 from veracausa.report.defense_figures import defense_figures, defense_warnings, example_strip, gate_rows, risk_notes
 from veracausa.report.figures import bytes_png, bytes_svg, chart_svg, charts_png, training_charts
 from veracausa.report.page import (
@@ -125,7 +125,7 @@ def key_numbers(run: RunRecord) -> list[tuple[str, str]]:
         shown.append((f"leakage, {run.coverage}", f"{100 * run.leakage:.0f} %"))
     if run.seconds is not None:
         shown.append(("time", format_seconds(run.seconds)))
-    if run.rounds is not None:
+    if run.rounds is not None and run.protocol != "blind":  # it has phases, no rounds of batches
         shown.append(("rounds", f"{run.rounds:,}"))
     if run.bytes_sent:
         shown.append(("sent, all parties", format_bytes(run.bytes_sent)))
@@ -138,7 +138,8 @@ def bytes_by_kind(run: RunRecord) -> dict[str, dict[str, int]]:
     for name, party in run.parties.items():
         for line in run.sent.get(name, ()):
             kinds = by_kind.setdefault(name, {})
-            kinds[line.kind] = kinds.get(line.kind, 0) + line.bytes
+            kind = kind_in_a_figure(line.kind) if run.protocol == "blind" else line.kind
+            kinds[kind] = kinds.get(kind, 0) + line.bytes
         if name not in by_kind and party["bytes_sent"]:
             by_kind[name] = {"all kinds": party["bytes_sent"]}
     return by_kind

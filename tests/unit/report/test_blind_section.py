@@ -21,7 +21,6 @@ TOLD: dict[str, Any] = {
     "predicted": {"validation": 0, "test": 6222},
     "numbers": 1,
     "summed": True,
-    "width": 112,
     "encryption": "bfv",
     "epsilon": 4.0,
     "delta": 1e-5,
@@ -69,8 +68,18 @@ def test_the_first_line_says_what_crossed(blind: Path) -> None:
 def test_what_was_sent_is_told_in_words_and_adds_up(blind: Path) -> None:
     rows = sent_in_words(read_run(blind), "passive_1")
     assert [row["bytes"] for row in rows] == [1000, 70, 40, 11]
-    assert rows[-1]["what"] == OTHER
+    assert rows[-1]["what"] == OTHER[0]
     assert sum(row["bytes"] for row in rows) == sum(line["bytes"] for line in LINES)
+
+
+def test_a_run_without_encryption_claims_nothing(blind: Path) -> None:
+    run = read_run(told(blind, encryption="none"))
+    assert crossed_sentence(run).startswith("Not encrypted: features of the training rows crossed in clear")
+    assert dict(opened(run)) == {"everybody": "what its partners sent, features of training rows included"}
+    query = {"to": "active", "kind": "moment_query", "shape": {"rows": [9]}, "bytes": 9}
+    (blind / "parties" / "passive_1" / "ledger.jsonl").write_text(json.dumps(query) + "\n")
+    assert sent_in_words(read_run(blind), "passive_1")[0]["what"] == "FEATURES OF THE TRAINING ROWS, IN CLEAR"
+    assert "encrypted" in sent_in_words(read_run(told(blind, encryption="bfv")), "passive_1")[0]["what"]
 
 
 def test_labels_are_told_as_they_left(blind: Path) -> None:
