@@ -14,7 +14,7 @@ A party that lacks a row has zeros there and 0 in its presence column, which is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
@@ -23,14 +23,13 @@ from numpy.typing import NDArray
 
 from veracausa.arrays import Array
 from veracausa.errors import InputError, RunError
-from veracausa.training.blind.calibration import Calibration, calibration_of
+from veracausa.training.blind.calibration import Calibration, ClassWeights, calibration_of
 from veracausa.training.blind.ridge import CentredSums, RidgeFit, solve
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Task = Literal["classification", "regression"]
-ClassWeights = Literal["none", "balanced"] | tuple[float, ...]
 
 
 class SumsOfRows(Protocol):
@@ -51,8 +50,8 @@ class Head:
     """A linear model of all parties' columns, cut into one block of weights a party.
 
     The scores of a row are the sum of `weights[party].T @ columns` over the parties. They are what prediction opens:
-    one number for a regression, one less than there are classes otherwise. `outputs` makes of them what a top model
-    gives: logits whose softmax is calibrated, or the target in its own units.
+    one number for a regression, one less than there are classes otherwise, in units of the label's spread. `outputs` makes
+    of them what a top model gives: logits whose softmax is calibrated, or the target in its own units.
     """
 
     task: Task
@@ -81,6 +80,10 @@ class Head:
     def outputs(self, scores: Array) -> Tensor:
         """(n, classes) logits or (n, 1) targets, float32, of summed scores; the bias is added here."""
         return torch.from_numpy(self.calibration.outputs(np.asarray(scores, np.float64) + self.bias)).float()
+
+    def refined(self, scores: Array, labels: Array) -> Head:
+        """The same head, calibrated on validation rows too, whose scores without bias were opened anyway."""
+        return replace(self, calibration=self.calibration.refined(np.asarray(scores) + self.bias, labels))
 
     def state(self) -> dict[str, Any]:
         """What `of` needs: plain JSON values and tensors."""
@@ -144,7 +147,9 @@ def fit_head(
     if task == "classification" and bool((sums.label_sums <= 0).any()):
         raise RunError("blind training: a class has no rows in the sums; remove it or join it to another one")
     found = solve(sums, ridge)
-    calibration, mix = calibration_of(sums, found, task, class_weights, target)
+    calibration = calibration_of(sums, found, task, class_weights, target)
+    # The outputs of classes sum to one, so one of them says nothing: what is opened are contrasts.
+    mix = calibration.basis if task == "classification" else np.eye(1)
     mixed = found.weights @ mix
     bias = (sums.label_means - sums.means @ found.weights) @ mix
     places = {party: np.arange(at.start, at.stop) for party, at in moments.slices.items()}
