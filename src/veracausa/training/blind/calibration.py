@@ -140,8 +140,8 @@ def calibration_of(
 ) -> Calibration:
     """The calibration of this ridge, from the sums it was solved from.
 
-    The scores Vᵀx of class c, V = W·basis, are taken as Gaussian with mean Vᵀμ_c and covariance VᵀΣV. μ_c is the mean of
-    x over the class, Σ the covariance within classes, all classes alike.
+    The scores Vᵀx of class c, V = W·basis, are taken as Gaussian with mean Vᵀμ_c and covariance VᵀΣV. μ_c is the mean
+    of x over the class, Σ the covariance within classes, all classes alike.
     """
     if task == "regression":
         mean, spread = target

@@ -50,8 +50,8 @@ class Head:
     """A linear model of all parties' columns, cut into one block of weights a party.
 
     The scores of a row are the sum of `weights[party].T @ columns` over the parties. They are what prediction opens:
-    one number for a regression, one less than there are classes otherwise, in units of the label's spread. `outputs` makes
-    of them what a top model gives: logits whose softmax is calibrated, or the target in its own units.
+    one number for a regression, one less than there are classes otherwise, in units of the label's spread. `outputs`
+    makes of them what a top model gives: logits whose softmax is calibrated, or the target in its own units.
     """
 
     task: Task
