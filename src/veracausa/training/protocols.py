@@ -45,6 +45,9 @@ class TrainingProtocol(Protocol):
     ) -> Tensor | None:
         """Take part in the prediction of the test rows of `data`: outputs at the active party, None at the others."""
 
+    def check_model(self, job: Job, party: str, model: Mapping[str, Any]) -> None:
+        """Try a saved model that came from elsewhere; `KeyError`, `ValueError` or `InputError` where it is none."""
+
     def described(self, job: Job, parties: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
         """What the summary says of the model and of the protocol; `parties` is what each said of itself."""
 

@@ -33,6 +33,7 @@ class BlindActive(BlindParty):
     """A straight program: tell labels if that was agreed, fit, open the sums, solve, and score held-out rows."""
 
     role = "active"
+    serving_keys = ("head",)
 
     def __init__(
         self, job: Job, data: PartyData, schema: Schema, notify: Observer = lambda event: None, secret: bool = False

@@ -14,7 +14,7 @@ from veracausa.arrays import Array
 from veracausa.config import Job
 from veracausa.crypto.moments import MomentParty, MomentPlan, Moments
 from veracausa.crypto.moments.plan import most_bits
-from veracausa.crypto.randomness import make_draws
+from veracausa.crypto.randomness import make_draws, subkey
 from veracausa.data.vertical import PartyData
 from veracausa.events import Observer
 from veracausa.features.base import FitLabels
@@ -34,6 +34,8 @@ class BlindParty:
 
     role: str
     defense_name = ""
+    serving_keys: tuple[str, ...] = ()
+    """The purposes of the keys that predictions need."""
 
     def __init__(
         self, job: Job, data: PartyData, schema: Schema, notify: Observer = lambda event: None, secret: bool = False
@@ -49,6 +51,8 @@ class BlindParty:
         """The digest of the fitted columns, as the party's store keeps them."""
         self.seconds: dict[str, float] = {}
         self.account: dict[str, Any] = {}
+        self.kept_keys: dict[str, bytes] = {}
+        """Of a saved model, by purpose: where it serves, another seed must not change its answers."""
 
     def modules(self) -> list[nn.Module]:
         """None: a feature map counts its weights itself."""
@@ -60,14 +64,14 @@ class BlindParty:
         return max(1, self.schema.outputs - 1) if self.schema.task == "classification" else 1
 
     def lasting_key(self, purpose: str) -> bytes:
-        """A key of this party's own for one purpose, the same in every start of this run.
+        """A key of this party's own for one purpose, the same in every start of this run and in its saved model.
 
         With `book` in the party's settings it is the same in all jobs of that book, else it follows from the seed.
         """
+        if purpose in self.kept_keys:
+            return self.kept_keys[purpose]
         own = self.job.party.get(self.name)
         if own is not None and own.book is not None:
-            from veracausa.crypto.randomness import subkey
-
             return subkey(lasting_key(own.book_path), purpose)
         return seeding.derive_key(self.job.seed, self.name, purpose)
 
@@ -183,12 +187,14 @@ class BlindParty:
             "protocol": "blind",
             "columns": None if self.columns is None else self.columns.state(training=False),
             "widths": self.widths,
+            "keys": {purpose: self.lasting_key(purpose).hex() for purpose in self.serving_keys},
             "shape": list(self.data.shape),
             "preprocessing": dict(self.data.preprocessing) if self.data.preprocessing else None,
         }
 
     def load_model(self, model: Mapping[str, Any]) -> None:
         """Serve with what a training kept."""
+        self.kept_keys = {purpose: bytes.fromhex(key) for purpose, key in model["keys"].items()}
         self.widths = dict(model["widths"])
         if model["columns"] is not None:
             self.columns = OwnColumns.of_state(self.job, self.name, model["columns"])

@@ -23,6 +23,7 @@ class BlindPassive(BlindParty):
     """A straight program: hear labels if any are told, fit, sum up, then answer for rows until the end."""
 
     role = "passive"
+    serving_keys = ("answers", "book")
     fingerprint = ""
     """Of the head that it held first, as hexadecimal digits; empty before there was one."""
     labels: FitLabels | None = None

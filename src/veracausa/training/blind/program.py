@@ -11,7 +11,7 @@ from torch import Tensor
 
 from veracausa.config import Job
 from veracausa.crypto.backends import encryption_class
-from veracausa.data.vertical import PartyData, VerticalDataset
+from veracausa.data.vertical import Part, PartyData, VerticalDataset
 from veracausa.errors import InputError
 from veracausa.events import Observer
 from veracausa.training.blind import baselines
@@ -70,6 +70,15 @@ class BlindTraining:
         passive.load_model(model)
         passive.serve(link, run / "parties" / data.name)
         return None
+
+    def check_model(self, job: Job, party: str, model: Mapping[str, Any]) -> None:
+        classes = tuple(map(str, model["classes"]))
+        schema = Schema("classification" if classes else "regression", classes, "features")
+        empty = Part(0)
+        shape = tuple(int(size) for size in model["shape"])
+        data = PartyData(party, shape, empty, empty, empty, model["preprocessing"])
+        made = BlindActive if party == job.parties.active else BlindPassive
+        made(job, data, schema).load_model(model)
 
     def described(self, job: Job, parties: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
         blind = job.blind

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from veracausa import seeding
 from veracausa.config import Job
+from veracausa.data.preprocessing import column_count
 from veracausa.data.vertical import PartyData, VerticalDataset
 from veracausa.errors import InputError
 from veracausa.events import Observer
@@ -56,6 +57,16 @@ class SplitTraining:
         outputs = party.outputs_of(link, "test").cpu()
         party.finish(link)
         return outputs
+
+    def check_model(self, job: Job, party: str, model: Mapping[str, Any]) -> None:
+        if party == job.parties.active:
+            _ = model["top"], model["classes"], model["preprocessing"]
+            return
+        outputs = len(model["classes"]) or 1
+        shape = tuple(int(size) for size in model["shape"])
+        columns = column_count(model["preprocessing"])
+        built = build_defended(job, party, shape, outputs, torch.Generator(), columns=columns)
+        built.module.load_state_dict(model["bottom"])
 
     def described(self, job: Job, parties: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
         return {"model": job.model.name, "cut": job.model.cut}
