@@ -1,4 +1,4 @@
-"""Which rows of a streamed file train, validate and test: as in memory for a file of usual size, chunk by chunk else."""
+"""Which rows of a streamed file train, validate and test: as in memory up to some size, and beyond it by chunks."""
 
 from __future__ import annotations
 

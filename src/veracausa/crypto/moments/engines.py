@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -31,6 +32,8 @@ Result = TypeVar("Result")
 EngineName = Literal["here", "processes", "dask"]
 LIVES = 3
 """How often a task is tried whose worker died."""
+CONNECT = 10.0
+"""Seconds that a scheduler has to answer."""
 PATIENCE = 60.0
 """Seconds without any worker after which a run ends."""
 
@@ -108,18 +111,15 @@ class ProcessEngine:
         self._all: list[_WorkerProcess] = []
         self._threads: ThreadPoolExecutor | None = None
         self._closing = False
+        self._lock = threading.Lock()
 
     def map(self, function: Callable[[Any], Result], tasks: Iterable[Any]) -> Iterator[Result]:
         """Each task's result, in the order of the tasks; at most one task more than there are workers is in memory."""
-        if self._threads is None:
-            self._all = [_WorkerProcess() for _ in range(self.workers)]
-            for worker in self._all:
-                self._free.put(worker)
-            self._threads = ThreadPoolExecutor(self.workers, "blocks")
+        threads = self._started()
         ahead: deque[Future[Outcome]] = deque()
         try:
             for task in tasks:
-                ahead.append(self._threads.submit(self._done, function, task))
+                ahead.append(threads.submit(self._done, function, task))
                 if len(ahead) > self.workers:
                     yield result_of(ahead.popleft().result())
             while ahead:
@@ -127,6 +127,15 @@ class ProcessEngine:
         finally:
             for future in ahead:
                 future.cancel()
+
+    def _started(self) -> ThreadPoolExecutor:
+        with self._lock:
+            if self._threads is None:
+                self._all = [_WorkerProcess() for _ in range(self.workers)]
+                for worker in self._all:
+                    self._free.put(worker)
+                self._threads = ThreadPoolExecutor(self.workers, "blocks")
+            return self._threads
 
     def _done(self, function: Callable[[Any], Any], task: Any) -> Outcome:
         worker = self._free.get()
@@ -207,7 +216,7 @@ class DaskEngine:
         self.scheduler = scheduler
         try:
             connect: Any = Client
-            self._client: Any = connect(scheduler, timeout=10, set_as_default=False)
+            self._client: Any = connect(scheduler, timeout=CONNECT, set_as_default=False)
         except (OSError, ValueError) as error:
             reason = str(error).split("\n")[0] or type(error).__name__
             raise InputError(
