@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from veracausa.errors import InputError
 from veracausa.report.audit_figures import AuditPoint, frontier_svg, point_of
+from veracausa.report.audit_section import audit_section
 from veracausa.report.blind_section import feature_rows
 from veracausa.report.figures import Chart, Curve, chart_svg
 from veracausa.report.page import SCORES, SHARES, format_bytes, format_score, format_seconds, render, write_page
@@ -29,8 +30,11 @@ def differences(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     return {setting: found for setting, found in values.items() if any(value != found[0] for value in found)}
 
 
-def write_comparison(run_dirs: Iterable[Path], out: Path) -> Path:
-    """Write one self-contained page that compares the runs, and return its path."""
+def write_comparison(run_dirs: Iterable[Path], out: Path, headline: str | None = None) -> Path:
+    """Write one self-contained page that compares the runs, and return its path.
+
+    headline: what the page begins with. Default: which run has the best score.
+    """
     runs = _named(run_dirs)
     if len(runs) < 2:
         raise InputError("a comparison needs at least two run folders")
@@ -38,7 +42,8 @@ def write_comparison(run_dirs: Iterable[Path], out: Path) -> Path:
     scores = [score for score in SCORES if any(score in row["test"] for row in rows)]
     page = render(
         "comparison.html.j2",
-        headline=_headline(rows),
+        headline=headline or _headline(rows),
+        walls=list(_walls(runs)),
         rows=rows,
         protocols=any(row["protocol"] != "split" for row in rows),
         scores=[(score, SCORES[score]) for score in scores],
@@ -108,6 +113,15 @@ def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
 def _points(runs: Mapping[str, RunRecord]) -> list[AuditPoint]:
     """The audited runs as accuracy and leakage."""
     return [point for name, run in runs.items() if (point := point_of(run, name)) is not None]
+
+
+def _walls(runs: Mapping[str, RunRecord]) -> Iterator[dict[str, Any]]:
+    """What was read of the first party's pictures in each audited run."""
+    for name, run in runs.items():
+        section = audit_section(run)
+        if section is not None and section["walls"]:
+            of = "predicted" if run.protocol == "blind" else "training"
+            yield {"run": name, "of": of, "wall": section["walls"][0]}
 
 
 def _charts(runs: Mapping[str, RunRecord]) -> list[Chart]:
