@@ -75,7 +75,7 @@ class RowFile(ABC):
             raise RunError(f"{self.path}: has changed since it was opened; leave it as it is and start again")
         if not columns:
             for first in range(start, self.rows, PIECE_ROWS):
-                yield first, pl.DataFrame(height=min(PIECE_ROWS, self.rows - first))
+                yield first, pl.DataFrame({"row": range(first, min(first + PIECE_ROWS, self.rows))})
             return
         yield from self._pieces(list(columns), start)
 

@@ -84,7 +84,7 @@ class TableStream:
                 continue
             here = np.flatnonzero(self.draw.codes(first, first + frame.height) == SPLITS.index(self.split))
             if len(here):
-                yield (here + first), frame[here] if columns else frame[: len(here)]  # type: ignore[misc]
+                yield (here + first), frame[here]  # type: ignore[misc]
 
     def blocks(self, rows: int, start: int = 0) -> Iterator[RowBlock]:
         """The rows from position `start` on, so many at a time; the last block may be shorter."""

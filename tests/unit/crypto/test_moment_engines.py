@@ -159,7 +159,7 @@ time.sleep(60)
 
 def test_what_is_missing_is_said() -> None:
     assert isinstance(make_engine(), EngineHere)
-    with pytest.raises(InputError, match="runtime.scheduler is missing"):
+    with pytest.raises(InputError, match=r"runtime\.scheduler is missing"):
         make_engine("dask")
 
 
