@@ -156,6 +156,14 @@ def halves(plan: MomentPlan) -> Iterator[Array]:
     return (np.full((size, 6), 0.5) for size in plan.blocks)
 
 
+def test_rows_in_any_order_of_memory() -> None:
+    plan = plan_of((3, 4), 700)
+    rows = rows_of(plan)
+    opened = Run(plan, {party: np.asfortranarray(part) for party, part in rows.items()}).start()
+    assert opened is not None
+    assert np.array_equal(opened.integers, reference(plan, rows).integers)
+
+
 def test_progress_ends_at_one() -> None:
     run = Run(plan_of((3, 4), 2000), rows_of(plan_of((3, 4), 2000)))
     run.start()

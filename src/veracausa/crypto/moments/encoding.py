@@ -58,7 +58,8 @@ def encode_block(plan: MomentPlan, party: str, block: Array, size: int, number: 
         raise InputError(
             f"moments: feature {at} of {party!r} holds values beyond the agreed limit {plan.limit:g}; clip it at home"
         )
-    scaled = np.asarray(block, dtype=np.float64) * 2.0**plan.value_bits
+    # In rows, however it came: a party's rows are hashed and sent in that order.
+    scaled = np.ascontiguousarray(block, dtype=np.float64) * 2.0**plan.value_bits
     if plan.clip is None:
         return np.rint(scaled)
     bound = plan.clip * 2.0**plan.value_bits
