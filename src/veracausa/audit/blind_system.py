@@ -27,10 +27,10 @@ from veracausa.training.blind.active import BlindActive
 from veracausa.training.blind.answers import SCORE_BITS, dither
 from veracausa.training.blind.book import row_names
 from veracausa.training.blind.head import Head
+from veracausa.training.blind.label_columns import LabelColumns
 from veracausa.training.blind.party import BlindParty
 from veracausa.training.blind.passive import BlindPassive
 from veracausa.training.blind.rows import OwnColumns, row_contents, shortened
-from veracausa.training.blind.targets import Targets
 from veracausa.training.checkpoints import saved_model
 from veracausa.training.split.program import Schema
 
@@ -155,8 +155,8 @@ class BlindSystem:
         return torch.from_numpy(np.concatenate(found) if found else np.zeros((0, width)))
 
     @cached_property
-    def _targets(self) -> Targets:
-        return Targets.of(self.job, self.active, Schema.of(self.dataset))
+    def targets(self) -> LabelColumns:
+        return LabelColumns.of(self.job, self.active, Schema.of(self.dataset))
 
     def own_block(self, split: Split, positions: Tensor) -> Tensor:
         """(n, own features + 1 + labels): the active party's part of these people's rows in the sums."""
@@ -165,7 +165,7 @@ class BlindSystem:
         if self.classes:
             parts.append(np.eye(self.classes)[labels.numpy()])
         else:
-            mean, spread = self._targets.scale
+            mean, spread = self.targets.scale
             parts.append((labels.double().numpy()[:, None] - mean) / spread)
         if self.active.name in self.columns:
             parts.insert(0, self.features(self.active.name, split, positions).numpy())
@@ -183,7 +183,8 @@ class BlindSystem:
         whole = torch.cat([own, features], 1).numpy()
         gram = whole.T @ whole
         if noise:
-            gram = gram + symmetric_noise(len(gram), noise, seeding.derive(self.job.seed, "audit", "noise", victim))
+            seed = seeding.derive(self.job.seed, "audit", "noise", victim)
+            gram = gram + outside_noise(len(gram), own.shape[1], noise, seed)
         labels = max(1, self.classes)
         ends = own.shape[1]
         return Release(
@@ -220,12 +221,15 @@ class BlindSystem:
             own = own[:, : len(used)]
         return torch.from_numpy(own @ used)
 
-    def dithered(self, party: str, split: Split, positions: Tensor, step: float | None = None) -> Tensor:
-        """(n, numbers): the permanent dither of these rows."""
+    def dithered(
+        self, party: str, split: Split, positions: Tensor, step: float | None = None, head: bytes | None = None
+    ) -> Tensor:
+        """(n, numbers): the permanent dither of these rows, for the run's head or for another one."""
         part = self.dataset.parties[party].part(split)
         ids = None if part.ids is None else [part.ids[at] for at in positions.tolist()]
         _, drawn = row_names(ids, row_contents(self.rows(party, split, positions)))
-        found = dither(self.keys[party], self.fingerprint, drawn, self.numbers, self.step if step is None else step)
+        width = self.step if step is None else step
+        found = dither(self.keys[party], head or self.fingerprint, drawn, self.numbers, width)
         return torch.from_numpy(ring.centred(found).T / 2.0**SCORE_BITS)
 
     def opened(
@@ -238,8 +242,10 @@ class BlindSystem:
         return total
 
 
-def symmetric_noise(size: int, deviation: float, seed: int) -> Array:
-    """(size, size) Gaussian noise, each entry on or above the diagonal drawn once."""
+def outside_noise(size: int, own: int, deviation: float, seed: int) -> Array:
+    """(size, size) Gaussian noise, symmetric; none on the first `own` columns' own block, which the receiver knows."""
     rng = np.random.default_rng(seed)
     upper = np.triu(rng.standard_normal((size, size)) * deviation)
-    return np.asarray(upper + np.triu(upper, 1).T)
+    noise = upper + np.triu(upper, 1).T
+    noise[:own, :own] = 0.0
+    return np.asarray(noise)

@@ -157,7 +157,7 @@ def summarise(run: Run, job: Job, dataset: VerticalDataset, parties: Mapping[str
         "test": last.get("test", {}),
         **({"classes": len(dataset.classes)} if dataset.classes else {}),
         "parties": {name: parties[name] for name in dataset.parties},
-        "notes": list(dataset.notes),
+        "notes": [*dataset.notes, *job.notes(), *(note for one in parties.values() for note in one.get("notes", ()))],
     }
 
 

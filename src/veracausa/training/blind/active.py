@@ -19,11 +19,11 @@ from veracausa.events import Event, Observer
 from veracausa.features.base import FitLabels
 from veracausa.runs.store import Store
 from veracausa.training.blind.head import Head, fit_head
+from veracausa.training.blind.label_columns import LabelColumns
 from veracausa.training.blind.party import PHASES, BlindParty
 from veracausa.training.blind.predict import SCORED, ScoreReader, head_fingerprint
 from veracausa.training.blind.protocol import BLIND_HELLO, PhaseProgress, ReadyRounds, labels_kind
 from veracausa.training.blind.rows import shortened
-from veracausa.training.blind.targets import Targets
 from veracausa.training.evaluate import evaluate
 from veracausa.training.split.program import Schema
 from veracausa.wire.link import Link
@@ -39,7 +39,7 @@ class BlindActive(BlindParty):
         self, job: Job, data: PartyData, schema: Schema, notify: Observer = lambda event: None, secret: bool = False
     ) -> None:
         super().__init__(job, data, schema, notify, secret)
-        self.targets: Targets | None = None
+        self.targets: LabelColumns | None = None
         self.head: Head | None = None
         self.moments: Moments | None = None
         self.label_account: dict[str, Any] | None = None
@@ -62,7 +62,7 @@ class BlindActive(BlindParty):
         self.resume(store)
         self._meet(link)
         self.notify({"event": "start", "epochs": 1, "steps": len(PHASES), "step": self.step})
-        self.targets = Targets.of(self.job, self.data, self.schema)
+        self.targets = LabelColumns.of(self.job, self.data, self.schema)
         if self.step < 1:
             started = time.perf_counter()
             if self.job.blind.labels != "none":

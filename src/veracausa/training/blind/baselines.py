@@ -19,8 +19,8 @@ from veracausa.events import Observer
 from veracausa.features.base import FitLabels
 from veracausa.training.baselines import prior
 from veracausa.training.blind.head import fit_head
+from veracausa.training.blind.label_columns import LabelColumns
 from veracausa.training.blind.rows import OwnColumns, fit_columns
-from veracausa.training.blind.targets import Targets
 from veracausa.training.evaluate import evaluate
 from veracausa.training.split.program import Schema
 
@@ -41,7 +41,7 @@ def joint_scores(job: Job, dataset: VerticalDataset, names: Sequence[str]) -> di
     The active party is always among them. Labels are told as the job says, so that maps learn from the same ones.
     """
     active, schema = dataset.parties[dataset.active], Schema.of(dataset)
-    targets = Targets.of(job, active, schema)
+    targets = LabelColumns.of(job, active, schema)
     told = _told(job, dataset, targets)
     columns: dict[str, OwnColumns] = {}
     for name in names:
@@ -86,7 +86,7 @@ def joint_scores(job: Job, dataset: VerticalDataset, names: Sequence[str]) -> di
 
 
 def _gram(
-    job: Job, dataset: VerticalDataset, columns: Mapping[str, OwnColumns], targets: Targets, order: Sequence[str]
+    job: Job, dataset: VerticalDataset, columns: Mapping[str, OwnColumns], targets: LabelColumns, order: Sequence[str]
 ) -> Array:
     rows = job.blind.block_rows
     streams = {name: fitted.training_blocks(dataset.parties[name].train, rows) for name, fitted in columns.items()}
@@ -101,7 +101,7 @@ def _gram(
     return total
 
 
-def _told(job: Job, dataset: VerticalDataset, targets: Targets) -> FitLabels | None:
+def _told(job: Job, dataset: VerticalDataset, targets: LabelColumns) -> FitLabels | None:
     if job.blind.labels == "none":
         return None
     told, classes, transition, _ = targets.told(seeding.derive_key(job.seed, dataset.active, "labels"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -13,6 +14,7 @@ from veracausa import seeding
 from veracausa.arrays import Array
 from veracausa.config import Job
 from veracausa.crypto.moments import MomentParty, MomentPlan, Moments
+from veracausa.crypto.moments.engines import make_engine
 from veracausa.crypto.moments.plan import most_bits
 from veracausa.crypto.randomness import make_draws, subkey
 from veracausa.data.vertical import PartyData
@@ -25,6 +27,11 @@ from veracausa.training.blind.rows import LIMIT, VALUE_BITS, OwnColumns, StateFi
 from veracausa.training.split.program import Schema
 from veracausa.wire.link import Link
 
+SIMULATION = (
+    "simulation: masks, noise, told labels and dithers follow from the job's seed, and who knows it can redraw them"
+)
+BOOK = "answers"
+"""The folder of a member's book, beside its run."""
 PHASES = ("labels", "features", "moments", "head", "scores")
 """What is done in turn. After each, every party keeps a checkpoint: `step` is how many are done."""
 
@@ -51,6 +58,7 @@ class BlindParty:
         """The digest of the fitted columns, as the party's store keeps them."""
         self.seconds: dict[str, float] = {}
         self.account: dict[str, Any] = {}
+        self.run_folder: Path | None = None
         self.kept_keys: dict[str, bytes] = {}
         """Of a saved model, by purpose: where it serves, another seed must not change its answers."""
 
@@ -66,14 +74,22 @@ class BlindParty:
     def lasting_key(self, purpose: str) -> bytes:
         """A key of this party's own for one purpose, the same in every start of this run and in its saved model.
 
-        With `book` in the party's settings it is the same in all jobs of that book, else it follows from the seed.
+        With a book it is the same in all jobs of that book. Else it follows from the seed, which between organisations
+        is the party's own secret.
         """
         if purpose in self.kept_keys:
             return self.kept_keys[purpose]
+        if (book := self.book_folder) is not None:
+            return subkey(lasting_key(book), purpose)
+        return seeding.derive_key(self.job.seed, self.name, purpose)
+
+    @property
+    def book_folder(self) -> Path | None:
+        """Where this party remembers over jobs: the folder it names, or at its own site one beside its runs."""
         own = self.job.party.get(self.name)
         if own is not None and own.book is not None:
-            return subkey(lasting_key(own.book_path), purpose)
-        return seeding.derive_key(self.job.seed, self.name, purpose)
+            return own.book_path
+        return self.run_folder.parent / BOOK if self.secret and self.run_folder is not None else None
 
     # --- phases that both have
 
@@ -137,15 +153,18 @@ class BlindParty:
         plan = self.plan()
         plan.check()
         kept = None if store is None else StateFile(store.folder / "sums.safetensors")
-        party = MomentParty(
-            plan,
-            self.name,
-            self.blocks,
-            make_draws(None if self.secret else seeding.derive(self.job.seed, "moments"), self.name),
-            None if kept is None else kept.load(),
-            (lambda state: None) if kept is None else kept.save,
-        )
-        found = party.run(link, PhaseProgress(self.notify, self.name, "moments"))
+        runtime = self.job.runtime
+        with make_engine(runtime.engine, runtime.workers, runtime.scheduler) as engine:
+            party = MomentParty(
+                plan,
+                self.name,
+                self.blocks,
+                make_draws(None if self.secret else seeding.derive(self.job.seed, "moments"), self.name),
+                None if kept is None else kept.load(),
+                (lambda state: None) if kept is None else kept.save,
+                engine=engine,
+            )
+            found = party.run(link, PhaseProgress(self.notify, self.name, "moments"))
         if plan.account is not None:
             self.account = plan.account.state()
         return found
@@ -178,13 +197,18 @@ class BlindParty:
                 self.columns = self.columns.clipped_to(self.clip)
 
     def resume(self, store: Store | None) -> None:
-        if store is not None and store.start_step is not None:
+        """Take the store, and go on from its checkpoint where there is one."""
+        if store is None:
+            return
+        self.run_folder = store.run
+        if store.start_step is not None:
             self.load_state(store.load(store.start_step), store)
 
     def model(self) -> dict[str, Any]:
         """What this party keeps to serve predictions later."""
         return {
             "protocol": "blind",
+            "secret": self.secret,
             "columns": None if self.columns is None else self.columns.state(training=False),
             "widths": self.widths,
             "keys": {purpose: self.lasting_key(purpose).hex() for purpose in self.serving_keys},
@@ -195,15 +219,17 @@ class BlindParty:
     def load_model(self, model: Mapping[str, Any]) -> None:
         """Serve with what a training kept."""
         self.kept_keys = {purpose: bytes.fromhex(key) for purpose, key in model["keys"].items()}
-        self.widths = dict(model["widths"])
+        self.secret, self.widths = bool(model["secret"]), dict(model["widths"])
         if model["columns"] is not None:
             self.columns = OwnColumns.of_state(self.job, self.name, model["columns"])
 
     def summary(self) -> dict[str, Any]:
         """How many features it has, and what is to be known of them."""
+        notes = [] if self.secret or self.name != self.active else [SIMULATION]
         if self.columns is None:
-            return {"features": 0}
+            return {"features": 0, "notes": notes}
         return {
+            "notes": [*notes, *self.columns.notes],
             "features": self.columns.width,
             "feature_map": getattr(self.columns.map, "chosen", self.columns.map).options.name,
             "feature_notes": list(self.columns.notes),

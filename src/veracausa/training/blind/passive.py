@@ -51,7 +51,7 @@ class BlindPassive(BlindParty):
             self.sum_up(link, store)
             self.finished(PHASES[2], started, store)
         started = time.perf_counter()
-        holder = self._hold(link, None if store is None else store.folder)
+        holder = self._hold(link)
         if self.step < 4:
             self.finished(PHASES[3], started, store)
         started = time.perf_counter()
@@ -59,10 +59,11 @@ class BlindPassive(BlindParty):
         if self.step < 5:
             self.finished(PHASES[4], started, store)
 
-    def serve(self, link: Link, folder: Path) -> None:
-        """Answer for new rows with what the training kept; `folder` is the party's own in the run."""
+    def serve(self, link: Link, run: Path) -> None:
+        """Answer for new rows with what the training kept in the folder `run`."""
+        self.run_folder = run
         self._hello(link)
-        self._hold(link, folder).serve({split: self.data.part(split) for split in SCORED})
+        self._hold(link).serve({split: self.data.part(split) for split in SCORED})
 
     def _hello(self, link: Link) -> None:
         link.declare(BLIND_HELLO, peer=self.active)
@@ -93,11 +94,11 @@ class BlindPassive(BlindParty):
                 transition = transition[held.numpy()]
         return FitLabels(told, classes, transition)
 
-    def _hold(self, link: Link, folder: Path | None) -> ScoreHolder:
+    def _hold(self, link: Link) -> ScoreHolder:
         """The head of this session; refused where it is not the one of the training."""
         assert self.columns is not None
         rows = max([1, *(len(self.data.part(split)) for split in SCORED)])
-        key, book = self.lasting_key("answers"), self._book(folder)
+        key, book = self.lasting_key("answers"), self._book()
         holder = ScoreHolder(link, self.job, self.columns, self.scores, rows, key, book)
         named = holder.fingerprint.hex()
         if self.fingerprint and named != self.fingerprint:
@@ -105,11 +106,12 @@ class BlindPassive(BlindParty):
         self.fingerprint = named
         return holder
 
-    def _book(self, folder: Path | None) -> AnswerBook:
+    def _book(self) -> AnswerBook:
         own = self.job.party.get(self.name)
         allowed = own is not None and own.second_head
-        if own is not None and own.book is not None:
-            folder = own.book_path
+        folder = self.book_folder
+        if folder is None and self.run_folder is not None:
+            folder = self.run_folder / "parties" / self.name
         path = None if folder is None else folder / RECORDS_FILE
         return AnswerBook(path, self.lasting_key("book"), allowed)
 

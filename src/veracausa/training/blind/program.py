@@ -16,9 +16,9 @@ from veracausa.errors import InputError
 from veracausa.events import Observer
 from veracausa.training.blind import baselines
 from veracausa.training.blind.active import BlindActive
+from veracausa.training.blind.label_columns import LabelColumns
 from veracausa.training.blind.passive import BlindPassive
 from veracausa.training.blind.rows import check_rows
-from veracausa.training.blind.targets import Targets
 from veracausa.training.hooks import ActivePartyHook
 from veracausa.training.split.program import Party, Schema
 from veracausa.wire.link import Link
@@ -30,7 +30,7 @@ class BlindTraining:
     def check(self, job: Job, dataset: VerticalDataset) -> dict[str, int]:
         encryption_class(job.blind.encryption)
         schema = Schema.of(dataset)
-        Targets.of(job, dataset.parties[dataset.active], schema)
+        LabelColumns.of(job, dataset.parties[dataset.active], schema)
         for name, data in dataset.parties.items():
             if data.train.has_features:
                 check_rows(job, data)
@@ -61,14 +61,13 @@ class BlindTraining:
     def serve(
         self, run: Path, job: Job, data: PartyData, schema: Schema, model: Mapping[str, Any], link: Link
     ) -> Tensor | None:
-        # The rows to predict are the test rows; validation rows were scored in training.
         if data.name == job.parties.active:
             active = BlindActive(job, data, schema)
             active.load_model(model)
             return active.outputs(link)
         passive = BlindPassive(job, data, schema)
         passive.load_model(model)
-        passive.serve(link, run / "parties" / data.name)
+        passive.serve(link, run)
         return None
 
     def check_model(self, job: Job, party: str, model: Mapping[str, Any]) -> None:

@@ -145,6 +145,8 @@ class OwnColumns:
     @classmethod
     def of_state(cls, job: Job, party: str, state: Mapping[str, Any]) -> OwnColumns:
         fitted = make_map(job, party)
+        if hasattr(fitted, "model"):  # its network is the job's, which was allowed; a file allows nothing
+            fitted.model = job.model
         fitted.load_state(state["map"])
         trained = state.get("trained")
         return cls(
@@ -262,7 +264,8 @@ def fit_columns(
         raise InputError(f"party {data.name!r}: {error}") from error
     presence = part.present_count() < len(part)
     scaling, notes = _scaled(job, data, feature_map, trained, lambda share: progress(0.9 + 0.1 * share))
-    columns = OwnColumns(feature_map, scaling, presence, trained, (*_map_notes(feature_map), *notes))
+    merged = (f"party {data.name}: {note}" for note in _map_notes(feature_map))
+    columns = OwnColumns(feature_map, scaling, presence, trained, (*merged, *notes))
     if columns.width > MOST_FEATURES:
         raise InputError(
             f"party {data.name!r}: {columns.width} features, at most {MOST_FEATURES} can be scored; set fewer in "

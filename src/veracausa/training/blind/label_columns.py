@@ -26,7 +26,7 @@ Labels = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Targets:
+class LabelColumns:
     """The labels of the training rows, gone through block by block."""
 
     job: Job
@@ -36,7 +36,7 @@ class Targets:
     """Mean and spread of a quantity; 0 and 1 of classes."""
 
     @classmethod
-    def of(cls, job: Job, data: PartyData, schema: Schema) -> Targets:
+    def of(cls, job: Job, data: PartyData, schema: Schema) -> LabelColumns:
         """Refused where a class has so few rows that sums over it tell them."""
         if schema.task == "classification":
             counts = torch.zeros(schema.outputs, dtype=torch.int64)
