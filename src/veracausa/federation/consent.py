@@ -335,7 +335,7 @@ def _describe_blind(job: Job, me: str, rows: int | None, numbers: int | None) ->
 
 
 def _sums(job: Job, rows: int | None) -> str:
-    over = "all training rows" if rows is None else f"{rows:,} rows"
+    over = "all training rows" if rows is None else f"up to {rows:,} rows"
     if job.blind.epsilon is None:
         return f"sums over {over}, exact: no differential privacy"
     return f"sums over {over}, epsilon = {job.blind.epsilon:g} (delta = {job.blind.delta:g})"

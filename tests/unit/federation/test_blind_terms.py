@@ -27,7 +27,7 @@ def said(me: str = "lab", rows: int | None = 24887, numbers: int | None = 2, **s
 
 def test_one_line_says_what_crosses() -> None:
     crosses = said(blind={"epsilon": 4})["crosses"]
-    assert crosses.startswith("sums over 24,887 rows, epsilon = 4 (delta = 1e-05); at prediction 2 numbers a row")
+    assert crosses.startswith("sums over up to 24,887 rows, epsilon = 4 (delta = 1e-05); at prediction 2 numbers a row")
     assert "no differential privacy" in said()["crosses"]
     assert "1 number a row" in said(numbers=1)["crosses"]
 
