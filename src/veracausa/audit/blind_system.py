@@ -26,7 +26,7 @@ from veracausa.runs.folder import Run
 from veracausa.training.blind.active import BlindActive
 from veracausa.training.blind.answers import SCORE_BITS, dither
 from veracausa.training.blind.book import row_names
-from veracausa.training.blind.head import Head
+from veracausa.training.blind.head import BlindHead
 from veracausa.training.blind.label_columns import LabelColumns
 from veracausa.training.blind.party import BlindParty
 from veracausa.training.blind.passive import BlindPassive
@@ -59,7 +59,7 @@ class BlindSystem:
     dataset: VerticalDataset
     columns: Mapping[str, OwnColumns]
     """Of the parties that hold features."""
-    head: Head
+    head: BlindHead
     keys: Mapping[str, bytes]
     """What each passive party's dither follows from."""
     fingerprint: bytes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
@@ -12,6 +12,9 @@ from veracausa.errors import InputError
 from veracausa.features import feature_maps
 from veracausa.features.base import FeatureMap, FitContext, OwnRows, RowColumn
 from veracausa.registry import Options
+
+if TYPE_CHECKING:
+    from veracausa.models import ModelOptions
 
 
 def suited(pixels: bool, device: str) -> str:
@@ -33,6 +36,8 @@ class AutoMap(FeatureMap):
     def __init__(self, options: Options) -> None:
         super().__init__(options)
         self._chosen: FeatureMap | None = None
+        self.model: ModelOptions | None = None
+        """The job's `[model]`, for a map with a network that is loaded."""
 
     @property
     def chosen(self) -> FeatureMap:
@@ -42,8 +47,11 @@ class AutoMap(FeatureMap):
         return self._chosen
 
     def _choose(self, name: str) -> FeatureMap:
-        self._chosen = feature_maps.get(name)(feature_maps.options(name)(name=name))
-        return self._chosen
+        chosen = feature_maps.get(name)(feature_maps.options(name)(name=name))
+        if hasattr(chosen, "model"):
+            chosen.model = self.model
+        self._chosen = chosen
+        return chosen
 
     def fit(self, rows: OwnRows, context: FitContext) -> Array | None:
         return self._choose(suited(rows.pixels, context.device.type)).fit(rows, context)

@@ -76,7 +76,10 @@ class Splines(FeatureMap):
         found = survey(blocks, columns, self.options.sample, context, rows)
         self.groups, self.notes = merged_flags(found, columns, self.options.min_rows)
         self.numbers = []
-        for name, at, missing in number_places(columns):
+        usable = {at for group in self.groups for at in group}
+        for name, at, marked in number_places(columns):
+            # Splines sum to one where a value is there: zeros where it is missing would bring a rare flag back.
+            missing = marked if marked in usable else None
             plan = self._plan(name, at, missing, found)
             if plan is None:
                 self.notes.append(f"column {name!r}: left out, too few rows differ from its commonest value")

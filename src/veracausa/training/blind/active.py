@@ -18,11 +18,11 @@ from veracausa.errors import WireError
 from veracausa.events import Event, Observer
 from veracausa.features.base import FitLabels
 from veracausa.runs.store import Store
-from veracausa.training.blind.head import Head, fit_head
+from veracausa.training.blind.head import BlindHead, fit_head
 from veracausa.training.blind.label_columns import LabelColumns
 from veracausa.training.blind.party import PHASES, BlindParty
 from veracausa.training.blind.predict import SCORED, ScoreReader, head_fingerprint
-from veracausa.training.blind.protocol import BLIND_HELLO, PhaseProgress, ReadyRounds, labels_kind
+from veracausa.training.blind.protocol import BLIND_HELLO, PhaseProgress, ReadyRounds, declare_all, labels_kind
 from veracausa.training.blind.rows import shortened
 from veracausa.training.evaluate import evaluate
 from veracausa.training.split.program import Schema
@@ -40,7 +40,7 @@ class BlindActive(BlindParty):
     ) -> None:
         super().__init__(job, data, schema, notify, secret)
         self.targets: LabelColumns | None = None
-        self.head: Head | None = None
+        self.head: BlindHead | None = None
         self.moments: Moments | None = None
         self.label_account: dict[str, Any] | None = None
         self.before = 0.0
@@ -108,7 +108,7 @@ class BlindActive(BlindParty):
         return torch.cat(found)
 
     def _meet(self, link: Link) -> None:
-        link.declare(BLIND_HELLO)
+        declare_all(link, self.job)
         for peer, hello in link.gather(BLIND_HELLO, 0).items():
             splits: tuple[Split, ...] = ("train", *SCORED)
             for split in splits:
@@ -226,7 +226,7 @@ class BlindActive(BlindParty):
     def load_state(self, state: Mapping[str, Any], store: Store) -> None:
         super().load_state(state, store)
         self.moments = None if state["moments"] is None else Moments.of(state["moments"])
-        self.head = None if state["head"] is None else Head.of(state["head"])
+        self.head = None if state["head"] is None else BlindHead.of(state["head"])
         self.label_account = state["label_account"]
         self.before = sum(self.seconds.values())
 
@@ -236,4 +236,4 @@ class BlindActive(BlindParty):
 
     def load_model(self, model: Mapping[str, Any]) -> None:
         super().load_model(model)
-        self.head = Head.of(model["head"])
+        self.head = BlindHead.of(model["head"])

@@ -148,20 +148,20 @@ def calibration_of(
         return Calibration(np.full((1, 1), float(spread)), np.zeros((0, 0)), np.full(1, float(mean)), np.ones(1))
     counts = sums.label_sums
     basis = contrasts(len(counts))
-    mixed = found.weights @ basis
-    means = (sums.raw_xy / counts - sums.means[:, None]).T @ mixed
+    # A column of x'y is the sum of x over a class, less its share of the whole.
+    means = (found.agreement / counts).T @ basis
     between = (means * counts[:, None]).T @ means / sums.rows
-    within = mixed.T @ sums.xx @ mixed / sums.rows - between
-    slopes = means @ _inverse(within, between)
+    within = basis.T @ found.scatter @ basis / sums.rows - between
+    slopes = means @ _inverse(within, between, found.doubt / sums.rows)
     # Means are those of scores less their overall mean; scores as opened have it.
     centre = basis.T @ sums.label_means
     levels = np.log(counts / counts.sum()) - 0.5 * (slopes * means).sum(1) - slopes @ centre
     return Calibration(basis, slopes, levels, relative_weights(counts, class_weights))
 
 
-def _inverse(within: Array, between: Array) -> Array:
-    """Of the covariance within classes, with a floor of a thousandth where classes do not scatter."""
+def _inverse(within: Array, between: Array, doubt: float) -> Array:
+    """Of the covariance within classes, with a floor of a thousandth, or of the noise that may be left in it."""
     values, vectors = np.linalg.eigh((within + within.T) / 2)
-    floor = 1e-3 * max(float(np.trace(within + between)), 1e-300)
+    floor = max(1e-3 * float(np.trace(within + between)), doubt, 1e-300)
     inverse: Array = (vectors / np.maximum(values, floor)) @ vectors.T
     return inverse

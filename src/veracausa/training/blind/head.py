@@ -46,7 +46,7 @@ class SumsOfRows(Protocol):
 
 
 @dataclass(frozen=True)
-class Head:
+class BlindHead:
     """A linear model of all parties' columns, cut into one block of weights a party.
 
     The scores of a row are the sum of `weights[party].T @ columns` over the parties. They are what prediction opens:
@@ -81,7 +81,7 @@ class Head:
         """(n, classes) logits or (n, 1) targets, float32, of summed scores; the bias is added here."""
         return torch.from_numpy(self.calibration.outputs(np.asarray(scores, np.float64) + self.bias)).float()
 
-    def refined(self, scores: Array, labels: Array) -> Head:
+    def refined(self, scores: Array, labels: Array) -> BlindHead:
         """The same head, calibrated on validation rows too, whose scores without bias were opened anyway."""
         return replace(self, calibration=self.calibration.refined(np.asarray(scores) + self.bias, labels))
 
@@ -97,7 +97,7 @@ class Head:
         }
 
     @classmethod
-    def of(cls, state: Mapping[str, Any]) -> Head:
+    def of(cls, state: Mapping[str, Any]) -> BlindHead:
         """The head that `state` was taken of; another tree is refused."""
         try:
             if state["version"] != 1 or state["task"] not in ("classification", "regression"):
@@ -132,7 +132,7 @@ def fit_head(
     ridge: float | Literal["gcv"] = "gcv",
     class_weights: ClassWeights = "none",
     target: tuple[float, float] = (0.0, 1.0),
-) -> Head:
+) -> BlindHead:
     """The head of these sums. Nothing but sums is looked at, so nothing of a single row is opened.
 
     `own` are the active party's features, `label` its label columns: one 0/1 column a class, or the target, less
@@ -156,7 +156,7 @@ def fit_head(
     places[active] = np.arange(own.start, own.stop)
     position = {int(column): number for number, column in enumerate(regressors)}
     weights = {party: mixed[[position[int(column)] for column in columns]] for party, columns in places.items()}
-    return Head(task, weights, bias, calibration, _facts(sums, found, moments.noise))
+    return BlindHead(task, weights, bias, calibration, _facts(sums, found, moments.noise))
 
 
 def _layout(moments: SumsOfRows, own: slice, label: slice, task: Task, classes: int) -> tuple[str, NDArray[np.int64]]:

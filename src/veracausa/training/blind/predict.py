@@ -14,7 +14,6 @@ import torch
 from veracausa.arrays import Array
 from veracausa.config import Job
 from veracausa.crypto import ring
-from veracausa.crypto.agreement import KEY
 from veracausa.crypto.backends import make_encryption
 from veracausa.crypto.randomness import SecureDraws
 from veracausa.data.vertical import Part, RowBlock, Split
@@ -31,9 +30,10 @@ from veracausa.training.blind.answers import (
     request_rows,
 )
 from veracausa.training.blind.book import AnswerBook, row_names
-from veracausa.training.blind.head import Head
+from veracausa.training.blind.head import BlindHead
 from veracausa.training.blind.protocol import (
     ASK,
+    PUBLIC_KEY,
     SESSION,
     answer_kind,
     as_array,
@@ -52,7 +52,7 @@ SCORED: tuple[Split, ...] = ("validation", "test")
 """The splits whose rows may be scored; training rows never are."""
 
 
-def head_fingerprint(head: Head, active: str, nonce: bytes) -> bytes:
+def head_fingerprint(head: BlindHead, active: str, nonce: bytes) -> bytes:
     """The commitment to the weights that passive parties will hold encrypted."""
     sent = {peer: encoded_weights(weights, LIMIT) for peer, weights in head.weights.items() if peer != active}
     return fingerprint_of(sent, nonce)
@@ -62,25 +62,26 @@ class ScoreReader:
     """The active party's side: it sends the encrypted head, asks, and opens sums."""
 
     def __init__(
-        self, link: Link, job: Job, head: Head, columns: OwnColumns | None, rows: int, fingerprint: bytes
+        self, link: Link, job: Job, head: BlindHead, columns: OwnColumns | None, rows: int, fingerprint: bytes
     ) -> None:
         """`rows`: of the largest split to be scored."""
         self.link, self.head, self.columns = link, head, columns
         self.number = 0
         self.width = request_rows(head.scores_width, rows)
         """Rows of one request."""
-        encryption = make_encryption(job.blind.encryption, toss_for_session(link), link.me)
         self.heads: dict[str, OwnedHead] = {}
         self.kinds: dict[str, Kind] = {}
+        shapes, sent = {}, {}
         for peer in job.parties.passive:
-            weights = head.weights[peer]
-            shape = AnswerShape(len(weights), head.scores_width, self.width)
-            sent, self.kinds[peer] = session_kinds(job, shape)
-            link.declare(KEY, sent, ASK, self.kinds[peer], peer=peer)
-            link.send(peer, KEY, SESSION, {"key": as_tensor(encryption.public_key())})
-            self.heads[peer] = OwnedHead(encryption, peer, encoded_weights(weights, LIMIT), shape)
+            shapes[peer] = AnswerShape(len(head.weights[peer]), head.scores_width, self.width)
+            sent[peer], self.kinds[peer] = session_kinds(job, shapes[peer])
+            link.declare(sent[peer], self.kinds[peer], peer=peer)
+        encryption = make_encryption(job.blind.encryption, toss_for_session(link), link.me)
+        for peer, shape in shapes.items():
+            link.send(peer, PUBLIC_KEY, SESSION, {"key": as_tensor(encryption.public_key())})
+            self.heads[peer] = OwnedHead(encryption, peer, encoded_weights(head.weights[peer], LIMIT), shape)
             encrypted = {"head": as_tensor(self.heads[peer].encrypted), "fingerprint": as_tensor(fingerprint)}
-            link.send(peer, sent, 0, encrypted)
+            link.send(peer, sent[peer], 0, encrypted)
 
     def outputs(self, split: Split, part: Part) -> Iterator[torch.Tensor]:
         """The head's outputs for all rows of a split, some rows at a time."""
@@ -122,11 +123,11 @@ class ScoreHolder:
     ) -> None:
         self.link, self.columns, self.key, self.book, self.step = link, columns, key, book, job.blind.step
         self.active = job.parties.active
-        encryption = make_encryption(job.blind.encryption, toss_for_session(link), link.me)
         self.shape = AnswerShape(columns.width, scores, request_rows(scores, rows))
         sent, self.kind = session_kinds(job, self.shape)
-        link.declare(KEY, sent, ASK, self.kind, peer=self.active)
-        encryption.meet(self.active, as_array(link.receive(self.active, KEY, SESSION), "key"))
+        link.declare(sent, self.kind, peer=self.active)
+        encryption = make_encryption(job.blind.encryption, toss_for_session(link), link.me)
+        encryption.meet(self.active, as_array(link.receive(self.active, PUBLIC_KEY, SESSION), "key"))
         message = link.receive(self.active, sent, 0)
         self.fingerprint = as_bytes(message, "fingerprint")
         # From the system also in a simulation: what is opened does not depend on them, and none is used twice.

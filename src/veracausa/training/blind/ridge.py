@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -13,7 +13,7 @@ from veracausa.errors import RunError
 
 Places = NDArray[np.int64]
 
-GRID = np.logspace(-9, 2, 67)
+GRID = np.logspace(-9, 3, 73)
 """Strengths that are tried, a row: features have spread one, so λ = n shrinks a lone feature's weight by half."""
 
 
@@ -75,7 +75,7 @@ def _positive(matrix: Array) -> Array:
 
 @dataclass(frozen=True)
 class RidgeFit:
-    """A solved ridge."""
+    """A solved ridge, and what its outputs Wᵀx should do on other rows."""
 
     weights: Array
     """(p, k)"""
@@ -84,9 +84,15 @@ class RidgeFit:
     degrees: float
     """Effective parameters, the constant not counted."""
     residual: float
-    """Sum of squares over rows and outputs, of the training rows."""
+    """Sum of squares over rows and outputs, of the training rows; of sums with noise an estimate."""
     criterion: float
-    """Generalised cross-validation: the mean square error that new rows should have, all outputs together."""
+    """The mean square error that new rows should have, all outputs together: what the strength is chosen by."""
+    scatter: Array
+    """(k, k): Wᵀ x'x W without what noise does to it."""
+    agreement: Array
+    """(k, k): Wᵀ x'y without what noise and fitting do to it."""
+    doubt: float = 0.0
+    """How large what is left of the noise in `scatter` can be, as a matrix norm."""
 
 
 class _Spectrum:
@@ -98,47 +104,94 @@ class _Spectrum:
         # What rounding leaves of a column that depends on others must not be divided by.
         self.values = np.where(values > 1e-12 * max(float(values[-1]), 0.0), values, 0.0)
         self.xy = self.vectors.T @ sums.xy
-        self.total = float(np.trace(sums.yy))
+        self.noisy = sums.noise_xx is not None
 
-    def fit(self, ridge: float) -> RidgeFit:
+    @property
+    def edge(self) -> float:
+        """The largest eigenvalue that noise alone has, about; 0 without noise."""
+        noise = self.sums.noise_xx
+        return 0.0 if noise is None else 2 * float(np.sqrt(noise.mean() * len(noise)))
+
+    def fit(self, ridge: float, least: float = 0.0) -> RidgeFit:
+        """The ridge of this strength, on the directions of x that have at least this eigenvalue."""
         n, added = self.sums.rows, self.sums.rows * ridge
-        inverse = np.divide(1, self.values + added, out=np.zeros_like(self.values), where=self.values + added > 0)
+        inverse = np.divide(
+            1,
+            self.values + added,
+            out=np.zeros_like(self.values),
+            where=(self.values + added > 0) & (self.values >= least),
+        )
         turned = self.xy * inverse[:, None]
         weights = self.vectors @ turned
-        explained = 2 * float((turned * self.xy).sum()) - float((self.values[:, None] * turned**2).sum())
-        residual = self.total - explained
+        scatter = turned.T @ (self.values[:, None] * turned)
+        agreement = turned.T @ self.xy
+        agreement = (agreement + agreement.T) / 2
         degrees = float((self.values * inverse).sum())
-        honest = max(residual, 0.0) + self._optimism(weights, inverse)
-        left = 1 - (degrees + 1) / n
-        criterion = honest / n / left**2 if left > 0 else np.inf
-        return RidgeFit(weights, ridge, degrees, residual, criterion)
+        if self.noisy:
+            scatter, agreement = self._without_noise(weights, inverse, scatter, agreement)
+        left = max(1 - (degrees + 1) / n, 0.0)
+        errors = self.sums.yy - 2 * agreement + scatter
+        residual = float(np.trace(errors))
+        # Fitting raises the agreement of training rows by the degrees of freedom times the rows' error variance.
+        honest = agreement - degrees * errors / (n * left) if left else np.zeros_like(agreement)
+        if self.noisy:
+            return self._stretched(RidgeFit(weights, ridge, degrees, residual, np.inf, scatter, honest))
+        criterion = max(residual, 0.0) / n / left**2 if left else np.inf
+        return RidgeFit(weights, ridge, degrees, residual, criterion, scatter, honest)
 
-    def _optimism(self, weights: Array, inverse: Array) -> float:
-        """By how much the added noise makes the residual look too small, by Stein's lemma.
+    def _without_noise(self, weights: Array, inverse: Array, scatter: Array, agreement: Array) -> tuple[Array, Array]:
+        """What WᵀCW and Wᵀc are of sums C and c without noise, by Stein's lemma, from sums C + E and c + e with it.
 
-        With x'x + E and x'y + e in place of x'x and x'y, wᵀ(x'x)w − 2wᵀ(x'y) differs from what is computed by
-        −wᵀEw + 2wᵀe. The weights follow the noise: dw = A(de − dE w) with A = (x'x + λ)⁻¹. So the expectation of wᵀe is
-        Σᵢ var(eᵢ) Aᵢᵢ, and that of wᵀEw is −2 Σᵢⱼ var(Eᵢⱼ) (Aᵢᵢ wⱼ² + Aᵢⱼ wᵢ wⱼ), with half of it on the diagonal.
+        The weights follow the noise: dw = A(de − dE·w) with A = (C + E + λ)⁻¹. So the expectation of wₐᵀe_b is
+        Σᵢ var(eᵢ) Aᵢᵢ for a = b and 0 otherwise, and that of wₐᵀEw_b is −2 Σᵢⱼ Sᵢⱼ (Aᵢᵢ wₐⱼ w_bⱼ + Aᵢⱼ wₐᵢ w_bⱼ). S
+        are the variances of E, on the diagonal half of them.
         """
-        noise_xx, noise_xy = self.sums.noise_xx, self.sums.noise_xy
-        if noise_xx is None or noise_xy is None:
-            return 0.0
-        inverse_matrix = (self.vectors * inverse) @ self.vectors.T
-        diagonal = np.diag(inverse_matrix)
-        halved = noise_xx * (1 - 0.5 * np.eye(len(noise_xx)))
-        squares, products = (weights**2).sum(1), weights @ weights.T
-        quadratic = diagonal @ halved @ squares + float((halved * inverse_matrix * products).sum())
-        return float(2 * quadratic + 2 * (noise_xy * diagonal[:, None]).sum())
+        assert self.sums.noise_xx is not None
+        assert self.sums.noise_xy is not None
+        matrix = (self.vectors * inverse) @ self.vectors.T
+        halved = self.sums.noise_xx * (1 - 0.5 * np.eye(len(matrix)))
+        own = weights.T @ ((np.diag(matrix) @ halved)[:, None] * weights)
+        mixed = weights.T @ (halved * matrix) @ weights
+        return scatter + 2 * own + mixed + mixed.T, agreement - np.diag(np.diag(matrix) @ self.sums.noise_xy)
+
+    def _stretched(self, fit: RidgeFit) -> RidgeFit:
+        """With noise λ is large and shrinks the outputs: they are stretched by the factor that fits the labels best."""
+        agreement, scatter = float(np.trace(fit.agreement)), float(np.trace(fit.scatter))
+        factor = max(agreement, 0.0) / scatter if scatter > 0 else 0.0
+        error = float(np.trace(self.sums.yy)) - factor * max(agreement, 0.0)
+        return replace(
+            fit,
+            weights=factor * fit.weights,
+            residual=error,
+            criterion=error / self.sums.rows,
+            scatter=factor**2 * fit.scatter,
+            agreement=factor * fit.agreement,
+            doubt=factor**2 * self._doubt(fit.weights),
+        )
+
+    def _doubt(self, weights: Array) -> float:
+        """The norm that a Gaussian matrix WᵀEW of k × k has, about: 2√k times its entries' deviation."""
+        assert self.sums.noise_xx is not None
+        deviation = float(np.sqrt(self.sums.noise_xx.max()))
+        return 2 * float(np.sqrt(weights.shape[1])) * deviation * float(np.linalg.norm(weights, 2)) ** 2
 
 
 def solve(sums: CentredSums, ridge: float | Literal["gcv"]) -> RidgeFit:
-    """The ridge of this strength, or of the one that generalised cross-validation likes best."""
+    """The ridge of this strength, or of the one that generalised cross-validation likes best.
+
+    Of sums with noise, the strength is the one whose outputs should explain most of the labels on sums without noise.
+    """
     spectrum = _Spectrum(sums)
     if ridge != "gcv":
         return spectrum.fit(float(ridge))
-    tried = [spectrum.fit(float(strength)).criterion for strength in GRID]
+    found = [_best(spectrum, least) for least in sorted({0.0, spectrum.edge})]
+    return min(found, key=lambda fit: fit.criterion)
+
+
+def _best(spectrum: _Spectrum, least: float) -> RidgeFit:
+    tried = [spectrum.fit(float(strength), least).criterion for strength in GRID]
     best = int(np.argmin(tried))
     if not np.isfinite(tried[best]):
         raise RunError("blind training: there are fewer rows than features; take fewer features or set blind.ridge")
     fine = np.geomspace(GRID[max(best - 1, 0)], GRID[min(best + 1, len(GRID) - 1)], 15)
-    return min((spectrum.fit(float(strength)) for strength in fine), key=lambda fit: fit.criterion)
+    return min((spectrum.fit(float(strength), least) for strength in fine), key=lambda fit: fit.criterion)
