@@ -47,7 +47,8 @@ class Release:
 class BlindView(View):
     """All that one party of a blind training may look at. The *targets* are the rows that the attack is about.
 
-    Numbers of a row are float64. `numbers` says how many are opened of one row in one answer.
+    Numbers of a row are float64. `numbers` says how many are opened of one row in one answer. What belongs to one kind
+    of situation is there in that situation only, whatever is granted.
     """
 
     seat: str
@@ -75,35 +76,37 @@ class BlindView(View):
     auxiliary_labels: Tensor = granted(Grant.LABELLED_AUXILIARY)
     auxiliary_features: Tensor = granted(Grant.WEIGHTS)
     """(m, width): the victim's own feature map of the auxiliary rows, scaled as in its answers."""
-    features: Tensor = granted(Grant.KNOWN_ROWS | Grant.WEIGHTS)
+    features: Tensor = granted(Grant.KNOWN_ROWS | Grant.WEIGHTS, optional=True)
     """(n, width): the victim's features of the targets, where the attacker knows the rows and only asks whether they
     were trained on."""
 
     scores: Tensor = recorded("what was opened of the targets")
     """(n, numbers): one answer to each target, as opened."""
-    auxiliary_scores: Tensor = granted(Grant.WEIGHTS)
+    auxiliary_scores: Tensor = granted(Grant.WEIGHTS, optional=True)
     """(m, numbers): what would have been opened of the auxiliary rows, by the victim's map and dither."""
-    second_scores: Tensor = granted(Grant.SECOND_HEAD)
+    second_scores: Tensor = granted(Grant.SECOND_HEAD, optional=True)
     """(n, numbers): the answers under a second head."""
-    auxiliary_second_scores: Tensor = granted(Grant.SECOND_HEAD | Grant.WEIGHTS)
-    ask: Callable[[Tensor], Tensor] = granted(Grant.TAMPER)
+    auxiliary_second_scores: Tensor = granted(Grant.SECOND_HEAD | Grant.WEIGHTS, optional=True)
+    ask: Callable[[Tensor], Tensor] = granted(Grant.TAMPER, optional=True)
     """(width, numbers) weights of the attacker's making in, (n, numbers) answers to the targets out, as opened. Each
     call is one head: how many there may be is the victim's to say, and one too many is an `InputError`."""
-    ask_auxiliary: Callable[[Tensor], Tensor] = granted(Grant.TAMPER | Grant.WEIGHTS)
+    ask_auxiliary: Callable[[Tensor], Tensor] = granted(Grant.TAMPER | Grant.WEIGHTS, optional=True)
     """The same of the auxiliary rows; no limit, the attacker computes it."""
-    repeat: Callable[[], Tensor] = granted(Grant.QUERIES)
+    repeat: Callable[[], Tensor] = granted(Grant.QUERIES, optional=True)
     """(n, numbers): the same question asked once more."""
 
     release: Release = recorded("a release of moments")
-    releases: Callable[[int], tuple[Release, Release]] = granted(Grant.SECOND_RELEASE)
+    releases: Callable[[int], tuple[Release, Release]] = granted(Grant.SECOND_RELEASE, optional=True)
     """Of target i: the moments with it, and those of all other rows."""
     own_moments: Tensor = recorded("the attacker's own columns in the moments")
     """(n, columns): the attacker's part of each target's row in the moments: `Release.own`, then `Release.labels`."""
     own_auxiliary_moments: Tensor = recorded("the attacker's own columns in the moments")
     """(m, columns): the same of the auxiliary rows' people."""
-    cross_moments: Callable[[Tensor], Tensor] = granted(Grant.TAMPER)
+    cross_moments: Callable[[Tensor], Tensor] = granted(Grant.TAMPER, optional=True)
     """(training rows, columns) of the attacker's making in, their (columns, width) cross moments out; an `InputError`
     where a check refuses a column."""
+    small: Tensor = recorded("a class of few rows")
+    """(n,): which column of `Release.labels` each target is in."""
     positions: Tensor = recorded("the targets' places among the training rows")
     """(n,)."""
     training_rows: int = 0

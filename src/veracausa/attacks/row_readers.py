@@ -45,7 +45,7 @@ class ReaderOptions(FitOptions):
     batch_size: int = Field(128, ge=2)
     epochs: int = Field(10, ge=0)
     """Of the network; 0: no network."""
-    width: int = Field(384, ge=1)
+    width: int = Field(256, ge=1)
     blocks: int = Field(2, ge=0)
     channels: int = Field(128, ge=1)
     """On a GPU the network of pictures is the convolutional decoder of split audits, this wide."""

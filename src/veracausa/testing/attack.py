@@ -416,7 +416,7 @@ def _read_blind(attack: BlindAttack, view: BlindView) -> list[Tensor]:
     assert attack.about, "`about` must say in one sentence who does what: a report prints it"
     count = len(view.positions) if attack.surface == "training rows" else len(view.labels)
     if attack.surface == "training rows":
-        few = {name: getattr(view, name)[:count] for name in ("labels", "own", "own_moments", "features")}
+        few = {name: getattr(view, name)[:count] for name in ("labels", "own", "own_moments", "features", "small")}
         view = view.replaced(**few)
     with _watched(view):
         reading = attack.read(view)

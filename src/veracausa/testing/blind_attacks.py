@@ -95,6 +95,7 @@ class ToyBlindTraining:
             releases=lambda target: (self.release(), self.release(target)),
             own_moments=self.columns(),
             own_auxiliary_moments=self.columns(self.own_auxiliary),
+            small=self.labels.clone(),
             cross_moments=self.cross_moments,
             positions=torch.arange(TARGETS // 2),
             training_rows=TARGETS,

@@ -16,7 +16,7 @@ from veracausa.attacks.row_readers import ReaderOptions, RowReadingAttack, read_
 class ScoreDecoderOptions(ReaderOptions):
     """The headline is its figure, so it trains longest."""
 
-    epochs: int = Field(30, ge=0)
+    epochs: int = Field(20, ge=0)
 
 
 @blind_attacks.register("score_decoder", ScoreDecoderOptions)
