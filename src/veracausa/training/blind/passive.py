@@ -14,8 +14,8 @@ from veracausa.runs.store import Store
 from veracausa.training.blind.book import RECORDS_FILE, AnswerBook
 from veracausa.training.blind.party import PHASES, BlindParty
 from veracausa.training.blind.predict import SCORED, ScoreHolder
-from veracausa.training.blind.protocol import BLIND_HELLO, MOST_CLASSES, as_array, labels_kind
-from veracausa.training.split.protocol import READY, Heartbeat
+from veracausa.training.blind.protocol import BLIND_HELLO, MOST_CLASSES, as_array, declare_all, labels_kind
+from veracausa.training.split.protocol import Heartbeat
 from veracausa.wire.link import Link
 
 
@@ -40,7 +40,6 @@ class BlindPassive(BlindParty):
             self.finished(PHASES[0], started, store)
         if self.step < 2:
             started = time.perf_counter()
-            link.declare(READY, peer=self.active)
             beat = Heartbeat(link, self.active)
             self.fit(self.labels, beat, store)
             beat.done()
@@ -66,7 +65,7 @@ class BlindPassive(BlindParty):
         self._hold(link).serve({split: self.data.part(split) for split in SCORED})
 
     def _hello(self, link: Link) -> None:
-        link.declare(BLIND_HELLO, peer=self.active)
+        declare_all(link, self.job)
         splits: tuple[Split, ...] = ("train", *SCORED)
         counts: dict[str, int] = {split: len(self.data.part(split)) for split in splits}
         link.send(self.active, BLIND_HELLO, 0, None, held=self.data.train.present_count(), **counts)

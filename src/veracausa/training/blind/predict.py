@@ -14,6 +14,7 @@ import torch
 from veracausa.arrays import Array
 from veracausa.config import Job
 from veracausa.crypto import ring
+from veracausa.crypto.agreement import KEY as PUBLIC_KEY
 from veracausa.crypto.backends import make_encryption
 from veracausa.crypto.randomness import SecureDraws
 from veracausa.data.vertical import Part, RowBlock, Split
@@ -33,7 +34,6 @@ from veracausa.training.blind.book import AnswerBook, row_names
 from veracausa.training.blind.head import BlindHead
 from veracausa.training.blind.protocol import (
     ASK,
-    PUBLIC_KEY,
     SESSION,
     answer_kind,
     as_array,

@@ -17,6 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from veracausa.config import Job
+from veracausa.crypto.agreement import KEY as PUBLIC_KEY
 from veracausa.crypto.agreement import TOSS, TOSS_SHOWN, toss_together
 from veracausa.crypto.backends.base import Bytes
 from veracausa.crypto.randomness import KEY as SEED_BYTES
@@ -74,15 +76,24 @@ def answer_kind(reply: int, scores: int, rows: int) -> Kind:
     return Kind("answer", specs, secret_shared=True)
 
 
+def declare_all(link: Link, job: Job) -> None:
+    """Declare, before the first word, what a party that is ahead may say while this one still waits for another."""
+    active = job.parties.active
+    link.declare(WIDTH, TOSS, TOSS_SHOWN)
+    for peer in link.peers:
+        if active in (peer, link.me):
+            link.declare(BLIND_HELLO, READY, PUBLIC_KEY, ASK, peer=peer)
+        else:
+            link.declare(MASK_SEED, peer=peer)
+
+
 def toss_for_session(link: Link) -> Toss:
     """A coin toss of all parties on this link, for the public halves of the head's ciphertexts."""
-    link.declare(TOSS, TOSS_SHOWN)
     return toss_together(link, link.peers, SESSION, 0)
 
 
 def exchange_widths(link: Link, own: int) -> dict[str, int]:
     """How many columns everybody's part of the sums has, this party's own included."""
-    link.declare(WIDTH)
     link.broadcast(WIDTH, 0, features=own)
     widths = {link.me: own}
     for peer, message in link.gather(WIDTH, 0).items():
@@ -100,7 +111,6 @@ def exchange_mask_seeds(link: Link, others: Mapping[str, int], me: int) -> dict[
     """
     seeds: dict[str, tuple[int, bytes]] = {}
     for peer, place in others.items():
-        link.declare(MASK_SEED, peer=peer)
         if me < place:
             seeds[peer] = (1, secrets.token_bytes(SEED_BYTES))
             link.send(peer, MASK_SEED, 0, {"seed": as_tensor(seeds[peer][1])})
@@ -160,7 +170,6 @@ class ReadyRounds:
         self._link, self._notify, self._number = link, notify, 0
         self._every = min(1.0, link.timeout / 4)
         self._spoke = time.monotonic()
-        link.declare(READY)
 
     def __call__(self, share: float) -> None:
         if time.monotonic() - self._spoke >= self._every:
