@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,7 +19,9 @@ from numpy.typing import NDArray
 
 from veracausa.crypto.backends.base import Bytes, Encryption
 from veracausa.crypto.backends.bfv.ciphertexts import HEAD, TAG, fingerprint
-from veracausa.crypto.randomness import SecureDraws
+from veracausa.crypto.moments.bfv_pairs import BfvKeys, partial_sums
+from veracausa.crypto.moments.packing import PairPacking
+from veracausa.crypto.randomness import SecureDraws, Toss
 from veracausa.crypto.ring import P
 from veracausa.errors import WireError
 from veracausa.testing.synthetic import OWNER, PEER, tossed_pair
@@ -26,6 +29,8 @@ from veracausa.testing.synthetic import OWNER, PEER, tossed_pair
 HANG = 60.0
 """Seconds after which a message is taken to hang."""
 SIZES, COLUMNS, WIDTH = [3, 3], 1, 5
+MOMENTS = (2, 3)
+"""Columns of the two parties of a sum over rows."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,31 @@ def targets(owner: Encryption, peer: Encryption) -> list[Target]:
         Target("values", values, open_values, None),
         Target("rows", encrypted, open_rows, None),
         Target("key", key, open_key, None),
+        *moment_targets(),
+    ]
+
+
+def moment_targets() -> list[Target]:
+    """A query of rows and the answer with their sums."""
+    toss = Toss(os.urandom(32))
+    one, other = BfvKeys(toss, OWNER), BfvKeys(toss, PEER)
+    one.meet(PEER, other.public_key())
+    other.meet(OWNER, one.public_key())
+    packing = PairPacking.best(*MOMENTS, 128, 128)
+    owner, answerer = one.owner(PEER, packing), other.answerer(OWNER, packing, SecureDraws())
+    own = np.ones((128, MOMENTS[1]))
+    query = owner.query(0, np.ones((128, MOMENTS[0])))
+
+    def open_query(data: Bytes) -> None:
+        for task in answerer.tasks(0, data, own):
+            partial_sums(task)
+
+    for task in answerer.tasks(0, query, own):
+        answerer.add(partial_sums(task))
+    (answer,) = answerer.replies()
+    return [
+        Target("moment_answer", answer, lambda d: owner.opened(iter([d])), MOMENTS),
+        Target("moment_query", query, open_query, None),
     ]
 
 
@@ -123,7 +153,7 @@ def reshaped(rng: np.random.Generator, data: Bytes) -> Bytes:
 def mutants(rng: np.random.Generator, of: list[Target]) -> Iterator[tuple[Target, Bytes, bool]]:
     """Messages without end, and whether a digest that fits was put on them."""
     # Keys and rows take milliseconds to read, so they come less often.
-    weights = np.array([4, 4, 4, 2, 1, 0.25])
+    weights = np.array([4, 4, 4, 2, 1, 0.25, 4, 2])
     while True:
         target = of[int(rng.choice(len(of), p=weights / weights.sum()))]
         kind = int(rng.integers(8))

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("seal")
 
-from benchmarks.moments import MomentCase, run  # noqa: E402
+from benchmarks.moments import MomentCase, run
 
 
 def test_a_whole_case_and_a_timed_share() -> None:
