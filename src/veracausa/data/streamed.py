@@ -77,14 +77,18 @@ class TableStream:
 
     def pieces(self, columns: Sequence[str], start: int = 0) -> Iterator[tuple[Sequence[int], pl.DataFrame]]:
         """These columns of the rows from position `start` on, as the file's pieces give them, with their rows."""
-        first_row = start if self.draw is None else self.draw.row_of(self.split, start)
-        for first, frame in self.table.file.pieces(columns, first_row):
-            if self.draw is None:
+        if self.draw is None:
+            for first, frame in self.table.file.pieces(columns, start):
                 yield range(first, first + frame.height), frame
-                continue
+            return
+        left = self.length - start
+        for first, frame in self.table.file.pieces(columns, self.draw.row_of(self.split, start)):
             here = np.flatnonzero(self.draw.codes(first, first + frame.height) == SPLITS.index(self.split))
+            left -= len(here)
             if len(here):
                 yield (here + first), frame[here]  # type: ignore[misc]
+            if left <= 0:  # a limit may leave most of the file unread
+                return
 
     def blocks(self, rows: int, start: int = 0) -> Iterator[RowBlock]:
         """The rows from position `start` on, so many at a time; the last block may be shorter."""
