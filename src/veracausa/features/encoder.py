@@ -99,12 +99,25 @@ class Reduction:
         """Fitted on these (n, features) values."""
         values = values.float()
         mean = values.mean(0)
-        centred = values - mean
-        components, variances = principal_components(centred, width, rng)
+        components, variances = principal_components(values - mean, width, rng)
+        return cls.of_components(mean, components, variances, whitening, rng)
+
+    @classmethod
+    def of_components(
+        cls,
+        mean: Tensor,
+        components: Tensor,
+        variances: Tensor,
+        whitening: float,
+        rng: torch.Generator,
+        scale: Tensor | None = None,
+    ) -> Reduction:
+        """From components that were found already; of columns that were multiplied by `scale`, where they were."""
         floor = max(float(variances[0]) * 1e-9, 1e-30)
         scaled = components * variances.clamp_min(floor).pow(-whitening / 2)
         rotation = torch.linalg.qr(torch.randn(scaled.shape[1], scaled.shape[1], generator=rng))[0]
-        return cls(mean, scaled @ rotation)
+        matrix = scaled @ rotation
+        return cls(mean, matrix if scale is None else matrix * scale[:, None])
 
     def __call__(self, values: Tensor) -> Tensor:
         return (values - self.mean) @ self.matrix
