@@ -6,6 +6,7 @@ labels as far as they were let out. The audit plays both, as the job ran and wit
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -261,7 +262,7 @@ def works(scores: Mapping[str, Any]) -> bool:
     if "accuracy" in scores:
         return float(scores["accuracy"]) > max(float(scores["prior"]), float(scores["rows_alone"])) + WORKS_FROM
     if "auc" in scores and "statistic" in scores:
-        return float(scores["advantage"]) > 2 / float(scores["samples"]) ** 0.5
+        return float(scores["advantage"]) > 2 / math.sqrt(float(scores["samples"]))
     told = scores["advantage"]
     lowest: float = lower_bound(told["share"], told["error"], told["rows"])
     return lowest > 0 and float(scores["leakage"]) >= WORKS_FROM

@@ -10,6 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from veracausa.report.audit_section import audit_section
+from veracausa.report.blind_audit import blind_audit_section
 from veracausa.report.blind_section import blind_section, kind_in_a_figure
 from veracausa.report.defense_figures import defense_figures, defense_warnings, example_strip, gate_rows, risk_notes
 from veracausa.report.figures import bytes_png, bytes_svg, chart_svg, charts_png, training_charts
@@ -55,7 +56,7 @@ def write_report(run_dir: Path) -> Path:
         charts=[Markup(chart_svg(chart)) for chart in charts],
         bytes_figure=Markup(bytes_svg(by_kind)) if by_kind else None,
         baselines=_baselines(run),
-        audit=audit_section(run),
+        audit=blind_audit_section(run) if run.protocol == "blind" else audit_section(run),
         blind=blind_section(run),
         defense=_defense(run),
     )

@@ -37,9 +37,12 @@ class SumRegression(RowReadingAttack):
         weights = inverse @ release.gram[mine][:, release.victim]
         leverage = ((own @ inverse) * own).sum(1)
         self.said = {"mean_leverage": float(leverage.mean()), "largest_leverage": float(leverage.max())}
-        # Of another person the same regression tells no more than of a stranger: that is what there is to learn from.
-        learnt = torch.from_numpy(view.own_auxiliary_moments.double().numpy() @ weights)
-        share = float(leverage.mean())
-        mixed = (1 - share) * learnt + share * view.auxiliary_features.double()
-        rows, self.reader = read_rows(view, torch.from_numpy(own @ weights), mixed, self.options)
+        # A training row's fitted value holds a share of what the columns do not explain of the row itself, and as much
+        # variance of that of other rows as leverages add up to. The auxiliary rows' are made alike.
+        fitted = torch.from_numpy(view.own_auxiliary_moments.double().numpy() @ weights)
+        rest = view.auxiliary_features.double() - fitted
+        share = min(1.0, float(leverage.mean()))
+        others = rest[torch.randperm(len(rest), generator=view.rng)]
+        learnt = fitted + share * rest + (share * (1 - share)) ** 0.5 * others
+        rows, self.reader = read_rows(view, torch.from_numpy(own @ weights), learnt, self.options)
         return BlindReading(rows=rows)
