@@ -142,7 +142,13 @@ def fit_head(
     """
     active, regressors = _layout(moments, own, label, task, classes)
     sums = CentredSums.of(
-        moments.gram, moments.noise, moments.rows, regressors, np.arange(label.start, label.stop), label.start - 1
+        moments.gram,
+        moments.noise,
+        moments.rows,
+        regressors,
+        own.stop - own.start,
+        np.arange(label.start, label.stop),
+        label.start - 1,
     )
     if task == "classification" and bool((sums.label_sums <= 0).any()):
         raise RunError("blind training: a class has no rows in the sums; remove it or join it to another one")

@@ -31,25 +31,36 @@ class CentredSums:
     """(p, p), positive semidefinite: noise that made it otherwise was projected away."""
     xy: Array
     yy: Array
-    raw_xy: Array
-    """(p, k), not centred: of 0/1 labels the sum of x over a class."""
     noise_xx: Array | None
     """(p, p) variances of what was added to `xx`; None: nothing was."""
     noise_xy: Array | None
 
     @classmethod
     def of(
-        cls, gram: Array, noise: float | Array, rows: int, regressors: Places, labels: Places, constant: int
+        cls, gram: Array, noise: float | Array, rows: int, regressors: Places, own: int, labels: Places, constant: int
     ) -> CentredSums:
-        """Cut out of one Gram matrix, whose column `constant` is 1 in every row."""
+        """Cut out of one Gram matrix. Its column `constant` is 1 in every row that the active party lets in.
+
+        Of rows that it leaves out, other parties' products among themselves are still there. So these count by the
+        share of rows that were let in. The first `own` regressors are the active party's.
+        """
         if not np.isfinite(gram).all():
             raise RunError("blind training: the sums are not finite; a party's features are too large")
+        kept = float(gram[constant, constant])
+        if not 0.5 * rows < kept < 1.5 * rows:
+            raise RunError("blind training: the sums say of few rows that they take part; the constant column is wrong")
+        share = np.ones((len(regressors), len(regressors)))
+        share[own:, own:] = kept / rows
+        total, rows = rows, round(kept)
         sums = (gram[constant] + gram[:, constant]) / 2
         means, label_means = sums[regressors] / rows, sums[labels] / rows
-        xx = gram[np.ix_(regressors, regressors)] - rows * np.outer(means, means)
+        xx = share * gram[np.ix_(regressors, regressors)] - rows * np.outer(means, means)
         xy = gram[np.ix_(regressors, labels)]
         yy = gram[np.ix_(labels, labels)] - rows * np.outer(label_means, label_means)
         xx = (xx + xx.T) / 2
+        # Sums over different rows can give a constant column a covariance. It has none.
+        flat = np.diag(xx) <= 1e-9 * np.diag(gram)[regressors]
+        xx[flat] = xx[:, flat] = 0
         spread = np.broadcast_to(np.asarray(noise, np.float64), gram.shape) ** 2
         noisy = bool((spread[np.ix_(regressors, regressors)] > 0).any())
         return cls(
@@ -57,11 +68,10 @@ class CentredSums:
             means,
             label_means,
             sums[labels],
-            _positive(xx) if noisy else xx,
+            _positive(xx) if noisy or rows != total else xx,
             xy - rows * np.outer(means, label_means),
             yy,
-            xy,
-            spread[np.ix_(regressors, regressors)] if noisy else None,
+            share**2 * spread[np.ix_(regressors, regressors)] if noisy else None,
             spread[np.ix_(regressors, labels)] if noisy else None,
         )
 
