@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterable, Iterator
 from itertools import permutations
 from typing import Any
 
@@ -9,7 +11,7 @@ import numpy as np
 import pytest
 
 from moment_runs import Killed, Run, plan_of, rows_of
-from veracausa.crypto.moments import MomentPlan, cut, moments_of
+from veracausa.crypto.moments import InPlaceEngine, MomentPlan, cut, moments_of
 from veracausa.crypto.moments.party import opened
 from veracausa.crypto.ring import reduce
 from veracausa.errors import PeerLost, RunError, WireError
@@ -155,3 +157,30 @@ def test_a_key_that_was_used_before() -> None:
     run.states["ann"] = {**run.states["ann"], "moments": None}
     with pytest.raises(WireError, match="used before"):
         run.start(change=first_key)
+
+
+class SlowEngine(InPlaceEngine):
+    """Takes its time for every task."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def map(self, function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
+        for task in tasks:
+            time.sleep(self.seconds)
+            yield function(task)
+
+
+def test_who_waits_for_a_busy_party_hears_that_it_lives() -> None:
+    """Every pair takes longer than the time-out, and there are pairs whose parties wait for two others."""
+    plan = plan_of((2, 2, 2, 2), 128 * 8, block_rows=128)
+    assert all(plan.packing(*pair).packet_count == 8 for pair in plan.pairs)
+    run = Run(plan, rows_of(plan))
+    assert run.start(timeout=0.8, engine=SlowEngine(0.15)) is not None
+    assert [kind for _, _, kind, _ in run.sent].count("moment_turn") > 2 * len(plan.pairs) + 3
+
+
+def test_a_party_that_hangs_is_noticed() -> None:
+    plan = plan_of((2, 2, 2), 128 * 3, block_rows=128)
+    with pytest.raises(PeerLost, match="silent"):
+        Run(plan, rows_of(plan)).start(timeout=0.5, engine=SlowEngine(1.5))

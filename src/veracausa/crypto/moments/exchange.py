@@ -89,7 +89,7 @@ def answer_pair(
     engine: BlockEngine,
     done: Callable[[], None],
 ) -> Ring:
-    """The answerer's end: multiply all that comes, then answer. `done` is called after every query."""
+    """The answerer's end: multiply all that comes, then answer. `done` is called after every task."""
     kind, answer_kind = protocol.moment_query(packing), protocol.moment_answer(packing)
 
     def tasks() -> Iterator[object]:
@@ -97,10 +97,10 @@ def answer_pair(
             query = protocol.payload(link.receive(peer, kind, number), "rows")
             link.send(peer, MOMENT_TAKEN, number)
             yield from answerer.tasks(number, query, part)
-            done()
 
     for result in engine.map(answerer.function, tasks()):
         answerer.add(result)
+        done()
     for number, reply in enumerate(answerer.replies()):
         link.send(peer, answer_kind, number, {"sums": tensor(reply)})
         done()

@@ -23,6 +23,8 @@ DEGREE = 8192
 """Coefficients of a polynomial, as in `backends.bfv`, which needs its library to be imported."""
 PACKET = 64
 """Ciphertexts of a message at most."""
+PACKET_PRODUCTS = 1 << 14
+"""Products that a message asks for, about: some seconds of a core, so that both ends hear of each other in time."""
 MOST_REPLIES = 1024
 """Of a pair, unless one party's columns alone are more: they are summed up in memory."""
 PANEL = 128
@@ -61,8 +63,9 @@ class PairPacking:
 
     @property
     def packet_rows(self) -> int:
-        """Rows of a message: as many as a block has, or as fill `PACKET` ciphertexts."""
-        return min(self.block_rows, self.group_rows * max(1, PACKET // self.groups))
+        """Rows of a message: as many as a block has, or fewer if that were too many ciphertexts or products."""
+        ciphertexts = min(PACKET, PACKET_PRODUCTS // self.factors)
+        return min(self.block_rows, self.group_rows * max(1, ciphertexts // self.groups))
 
     @property
     def replies(self) -> int:
