@@ -63,6 +63,7 @@ def split(model: dict[str, Any], epochs: int) -> dict[str, Any]:
 
 PATCHES = {
     "cifar10-patches": blind({"name": "patches"}),
+    "cifar10-patches-1600": blind({"name": "patches", "dictionary": 1600}),
     "cifar10-patches-64": blind({"name": "patches", "width": 64}),
     "mnist-patches": blind({"name": "patches"}, {"name": "mnist", "train": 20000, "test": 10000}),
     "emnist-patches": blind(
@@ -216,6 +217,7 @@ def measure(name: str, tree: dict[str, Any], seed: int, asked: argparse.Namespac
         if "features" in tree:
             tree["features"] = {**tree["features"], **small}
             tree["model"] = {"name": "convnet"}
+            tree["blind"] = {**tree["blind"], "allow_small_n": True}
         else:
             tree["training"] = {**tree["training"], "epochs": 1}
     elif needs_gpu and torch.cuda.is_available():

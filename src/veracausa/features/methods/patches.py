@@ -34,7 +34,7 @@ class PatchOptions(Options):
     name: str = "patches"
     size: int = Field(6, ge=2, le=16)
     """Height and width of a patch."""
-    dictionary: int = Field(1600, ge=8, le=16_384)
+    dictionary: int = Field(800, ge=8, le=16_384)
     """Patches of the dictionary. Twice as many take twice the time."""
     grid: tuple[int, int] = (3, 2)
     """Rows and columns of the grid over whose cells activations are averaged."""
@@ -42,6 +42,8 @@ class PatchOptions(Options):
     """The share of the dictionary that a patch of the picture is similar enough to."""
     whitening: float = Field(0.01, gt=0)
     """Added to the variances of patches before they are whitened; the larger, the less fine detail counts."""
+    mirror: bool | None = None
+    """Give a picture and its mirror image the same features. None: colour pictures alone, as grey ones may be text."""
     power: float = Field(0.5, gt=0, le=1)
     """Averages are raised to it: below 1, that something is there counts more than how often."""
     width: int | None = Field(None, ge=1)
@@ -58,10 +60,7 @@ class PatchOptions(Options):
 
 @feature_maps.register("patches", PatchOptions)
 class Patches(FeatureMap):
-    """Principal components of how similar the parts of a picture are to a dictionary of small patches.
-
-    A picture and its mirror image have the same features.
-    """
+    """Principal components of how similar the parts of a picture are to a dictionary of small patches."""
 
     pictures: ClassVar[bool] = True
     options: PatchOptions
@@ -156,10 +155,13 @@ class Patches(FeatureMap):
         return patches.mul_((patches.square().mean(2, keepdim=True) + FLAT).rsqrt_())
 
     def _pooled(self, x: Tensor) -> Tensor:
-        """(n, cells × words) of a picture and its mirror image, as a mean."""
+        """(n, cells × words) of each picture, as a mean with its mirror image where the settings say so."""
         x = x.to(self.device)
-        both = self._one_side(x).add_(self._one_side(x.flip(3)))
-        return both.div_(2).pow_(self.options.power)
+        found = self._one_side(x)
+        mirror = self.options.mirror
+        if x.shape[1] == 3 if mirror is None else mirror:
+            found = found.add_(self._one_side(x.flip(3))).div_(2)
+        return found.pow_(self.options.power)
 
     def _one_side(self, x: Tensor) -> Tensor:
         patches = self._patches(x)
