@@ -159,6 +159,7 @@ PHASES = [
     {"event": "phase", "what": "moments", "party": "a", "share": 0.5},
     {"event": "phase", "what": "something new", "party": "a", "share": 0.5},
     {"event": "phase", "what": "scores", "party": "a", "share": 1.0},
+    {"event": "epoch", "epoch": 1, "test": {"accuracy": 0.9}},
     {"event": "done"},
 ]
 
@@ -170,5 +171,6 @@ def test_the_phases_are_lines_or_a_bar() -> None:
             for event in PHASES:
                 progress(event)
     lines = ["features, at home", "encrypted sums over rows", "something new", "scores of rows to predict"]
+    lines.append("trained  test accuracy 90.0 %")
     assert text.getvalue().splitlines() == lines
     assert "encrypted sums over rows" in drawn.getvalue()

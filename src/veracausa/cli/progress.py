@@ -135,6 +135,8 @@ class ProgressDisplay:
         self._update(description=self._epoch_name(following), result=result.split("  ")[-1])
 
     def _epoch_name(self, epoch: Any) -> str:
+        if self._task in _PHASES.values():  # a blind training has phases, and is scored once
+            return "trained"
         return f"epoch {epoch}/{self._epochs}" if self._epochs else f"epoch {epoch}"
 
     def _together(self, what: str, event: Event, quiet: bool) -> None:

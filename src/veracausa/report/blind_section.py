@@ -43,6 +43,7 @@ def blind_section(run: RunRecord) -> dict[str, Any] | None:
         return None
     told = facts(run)
     return {
+        "title": title(run),
         "crossed": crossed_sentence(run),
         "sent": [row for name in run.parties for row in sent_in_words(run, name)],
         "opened": list(opened(run)),
@@ -56,6 +57,15 @@ def blind_section(run: RunRecord) -> dict[str, Any] | None:
         ],
         "unencrypted": _setting(run, "encryption", "bfv") == "none",
     }
+
+
+def title(run: RunRecord) -> str:
+    """What was opened and read, where the run is done and was attacked; else empty."""
+    if run.state != "done" or run.leakage is None or _setting(run, "encryption", "bfv") == "none":
+        return ""
+    count = number(facts(run).get("numbers"))
+    scores = "the opened scores" if count is None else f"{_counted(count, 'opened score')} a row"
+    return f"No training row was opened; {100 * run.leakage:.0f} % of predicted rows was read from {scores}."
 
 
 def crossed_sentence(run: RunRecord) -> str:
@@ -140,7 +150,7 @@ def feature_rows(run: RunRecord) -> list[dict[str, Any]]:
     rows = []
     for name in run.parties:
         entry = mapping(known.get(name))
-        if entry:
+        if entry and entry.get("width") != 0:
             width = number(entry.get("width"))
             rows.append(
                 {

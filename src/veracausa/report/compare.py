@@ -40,12 +40,19 @@ def write_comparison(run_dirs: Iterable[Path], out: Path, headline: str | None =
         raise InputError("a comparison needs at least two run folders")
     rows = [_row(run, name) for name, run in runs.items()]
     scores = [score for score in SCORES if any(score in row["test"] for row in rows)]
+    choices = ["data", "model", "cut", "defense"]
+    if mixed := any(row["protocol"] != "split" for row in rows):
+        # One more column, so what all have in common gives way, and so do scores that say little beside the others.
+        alike = [name for name in choices if len({row[name] for row in rows if row[name] not in (None, "")}) < 2]
+        choices = ["protocol", *(name for name in choices if name not in alike or name == "model")]
+        scores = [score for score in scores if score not in ("loss", "commonest_class")] or scores
     page = render(
         "comparison.html.j2",
         headline=headline or _headline(rows),
         walls=list(_walls(runs)),
         rows=rows,
-        protocols=any(row["protocol"] != "split" for row in rows),
+        protocols=mixed,
+        choices=choices,
         scores=[(score, SCORES[score]) for score in scores],
         audited=[(name, name) for name in ("leakage", "drift") if any(row[name] is not None for row in rows)],
         shown=[_shown(row, scores) for row in rows],
@@ -67,7 +74,7 @@ def _row(run: RunRecord, name: str) -> dict[str, Any]:
     model = run.config.get("model")
     used = {str(party["defense"]) for party in run.parties.values() if party["role"] != "active"}
     blind = run.protocol == "blind"  # it has no cut and sends nothing that a defense could change
-    maps = dict.fromkeys(row["map"] for row in feature_rows(run)) if blind else {}
+    maps = dict.fromkeys(row["map"] for row in feature_rows(run) if row["map"] != "none") if blind else {}
     return {
         "name": name,
         "path": str(run.path),
@@ -79,7 +86,7 @@ def _row(run: RunRecord, name: str) -> dict[str, Any]:
         "defense": "" if blind else ", ".join(sorted(used)),
         "test": dict(run.scores),
         "leakage": run.leakage,
-        "coverage": run.coverage if run.leakage is not None else None,
+        "coverage": None if run.leakage is None else "predicted rows" if blind else run.coverage,
         "drift": run.drift,
         "seconds": run.seconds,
         "rounds": run.rounds,

@@ -123,7 +123,8 @@ def key_numbers(run: RunRecord) -> list[tuple[str, str]]:
     test = {name: SCORES[name] if name == "commonest_class" else f"test {SCORES[name]}" for name in names}
     shown = [(test[name], format_score(name, run.scores[name])) for name in names]
     if run.leakage is not None:
-        shown.append((f"leakage, {run.coverage}", f"{100 * run.leakage:.0f} %"))
+        of = "predicted rows" if run.protocol == "blind" else run.coverage
+        shown.append((f"leakage, {of}", f"{100 * run.leakage:.0f} %"))
     if run.seconds is not None:
         shown.append(("time", format_seconds(run.seconds)))
     if run.rounds is not None and run.protocol != "blind":  # it has phases, no rounds of batches

@@ -11,7 +11,7 @@ import pytest
 
 from veracausa.report.blind_section import OTHER, account, blind_section, crossed_sentence, opened, sent_in_words
 from veracausa.report.compare import compare, write_comparison
-from veracausa.report.run_page import write_report
+from veracausa.report.run_page import key_numbers, write_report
 from veracausa.runs.folder import write_json
 from veracausa.runs.record import read_run
 
@@ -80,6 +80,20 @@ def test_a_run_without_encryption_claims_nothing(blind: Path) -> None:
     (blind / "parties" / "passive_1" / "ledger.jsonl").write_text(json.dumps(query) + "\n")
     assert sent_in_words(read_run(blind), "passive_1")[0]["what"] == "FEATURES OF THE TRAINING ROWS, IN CLEAR"
     assert "encrypted" in sent_in_words(read_run(told(blind, encryption="bfv")), "passive_1")[0]["what"]
+
+
+def test_an_attacked_run_has_what_was_read_as_its_title(blind: Path) -> None:
+    section = blind_section(read_run(blind))
+    assert section is not None
+    assert section["title"] == ""
+    summary = json.loads((blind / "summary.json").read_text())
+    write_json(blind / "summary.json", {**summary, "strongest": {"attack": "score_decoder", "leakage": 0.031}})
+    read = "No training row was opened; 3 % of predicted rows was read from 1 opened score a row."
+    assert read in write_report(blind).read_text(encoding="utf-8")
+    assert ("leakage, predicted rows", "3 %") in key_numbers(read_run(blind))
+    section = blind_section(read_run(told(blind, encryption="none")))
+    assert section is not None
+    assert section["title"] == ""
 
 
 def test_labels_are_told_as_they_left(blind: Path) -> None:
