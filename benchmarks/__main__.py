@@ -160,6 +160,20 @@ def moments(
 
 
 @app.command()
+def scale(
+    json: Json = False,
+    out: Out = None,
+    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Rounds; the median counts.")] = 3,
+    columns: Annotated[int, typer.Option("--columns", min=1, help="Of a party's table.")] = 10,
+    block_rows: Annotated[int, typer.Option("--block-rows", min=128, help="Rows of a block.")] = 8192,
+) -> None:
+    """What a block of rows costs a party of blind training: reading, mapping, and sums, encrypted and not."""
+    from benchmarks.scale import BlockCase, run
+
+    show("scale", run(BlockCase(columns, block_rows), repeats), out, json)
+
+
+@app.command()
 def align(
     json: Json = False,
     out: Out = None,

@@ -69,11 +69,12 @@ class DistinctCount:
 
     def add(self, series: pl.Series) -> None:
         """More values, none of them missing."""
-        hashes = series.hash(0).to_numpy()
+        hashes = series.hash(0)
         if len(self._smallest) == SKETCH:
-            hashes = hashes[hashes < self._smallest[-1]]
+            hashes = hashes.filter(hashes < int(self._smallest[-1]))
         if len(hashes):
-            self._smallest = np.unique(np.concatenate([self._smallest, hashes]))[:SKETCH]
+            few = hashes.unique().bottom_k(SKETCH).to_numpy()
+            self._smallest = np.unique(np.concatenate([self._smallest, few]))[:SKETCH]
 
     @property
     def count(self) -> int:
