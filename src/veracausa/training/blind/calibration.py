@@ -137,11 +137,13 @@ def calibration_of(
     task: Literal["classification", "regression"],
     class_weights: ClassWeights,
     target: tuple[float, float],
+    answer_noise: float = 0.0,
 ) -> Calibration:
     """The calibration of this ridge, from the sums it was solved from.
 
     The scores Vᵀx of class c, V = W·basis, are taken as Gaussian with mean Vᵀμ_c and covariance VᵀΣV. μ_c is the mean
     of x over the class, Σ the covariance within classes, all classes alike.
+    `answer_noise` is the standard deviation of what the parties' rounding adds to a score.
     """
     if task == "regression":
         mean, spread = target
@@ -152,6 +154,8 @@ def calibration_of(
     means = (found.agreement / counts).T @ basis
     between = (means * counts[:, None]).T @ means / sums.rows
     within = basis.T @ found.scatter @ basis / sums.rows - between
+    # A party rounds what it answers. Scores that say less than that must not be stretched into sure classes.
+    within += answer_noise**2 * np.eye(len(within))
     slopes = means @ _inverse(within, between, found.doubt / sums.rows)
     # Means are those of scores less their overall mean; scores as opened have it.
     centre = basis.T @ sums.label_means

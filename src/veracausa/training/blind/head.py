@@ -132,6 +132,7 @@ def fit_head(
     ridge: float | Literal["gcv"] = "gcv",
     class_weights: ClassWeights = "none",
     target: tuple[float, float] = (0.0, 1.0),
+    answer_noise: float = 0.003,
 ) -> BlindHead:
     """The head of these sums. Nothing but sums is looked at, so nothing of a single row is opened.
 
@@ -139,6 +140,7 @@ def fit_head(
     `target[0]`, divided by `target[1]`. The constant 1 stands right before the labels. All columns of the others are
     regressors. `ridge` is λ a row, or `"gcv"`: generalised cross-validation, which also knows the noise that was added
     to the sums. Class weights change the classes' shares only: sums of squares of one class alone are not there.
+    `answer_noise` is the deviation that rounding adds to an opened score: `blind.step` times √(passive parties / 12).
     """
     active, regressors = _layout(moments, own, label, task, classes)
     sums = CentredSums.of(
@@ -153,7 +155,7 @@ def fit_head(
     if task == "classification" and bool((sums.label_sums <= 0).any()):
         raise RunError("blind training: a class has no rows in the sums; remove it or join it to another one")
     found = solve(sums, ridge)
-    calibration = calibration_of(sums, found, task, class_weights, target)
+    calibration = calibration_of(sums, found, task, class_weights, target, answer_noise)
     # The outputs of classes sum to one, so one of them says nothing: what is opened are contrasts.
     mix = calibration.basis if task == "classification" else np.eye(1)
     mixed = found.weights @ mix

@@ -143,7 +143,7 @@ class _Spectrum:
         errors = self.sums.yy - 2 * agreement + scatter
         residual = float(np.trace(errors))
         # Fitting raises the agreement of training rows by the degrees of freedom times the rows' error variance.
-        honest = agreement - degrees * errors / (n * left) if left else np.zeros_like(agreement)
+        honest = _positive(agreement - degrees * errors / (n * left)) if left else np.zeros_like(agreement)
         if self.noisy:
             return self._stretched(RidgeFit(weights, ridge, degrees, residual, np.inf, scatter, honest))
         criterion = max(residual, 0.0) / n / left**2 if left else np.inf
