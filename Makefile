@@ -34,7 +34,7 @@ smoke: $(READY)
 	cd build/smoke && ../../$(BIN)/veracausa reproduce all --scale smoke
 
 # One benchmark, e.g. `make bench NAME=wire ARGS="--repeats 3 --out build/bench"`. NAME: runtime, wire, causshield,
-# discovery, dispatch or align; without one, the list.
+# discovery, dispatch, moments, scale or align; without one, the list.
 bench: $(READY)
 	$(BIN)/python -m benchmarks $(NAME) $(ARGS)
 

@@ -143,6 +143,37 @@ def dispatch(
 
 
 @app.command()
+def moments(
+    json: Json = False,
+    out: Out = None,
+    features: Annotated[
+        list[int] | None, typer.Option("--features", min=1, help="Of each party; may be repeated. Default: 64, 512.")
+    ] = None,
+    rows: Annotated[int, typer.Option("--rows", min=1, help="Rows that are summed up.")] = 20_000,
+    whole: Annotated[bool, typer.Option("--whole", help="Run wide cases whole, not a timed share of them.")] = False,
+) -> None:
+    """What encrypted sums over rows cost between two parties, beside the plaintext twin."""
+    from benchmarks.moments import MomentCase, run
+
+    cases = [MomentCase(n, rows, queries=0 if whole or n <= 128 else 2) for n in features or (64, 512)]
+    show("moments", run(cases), out, json)
+
+
+@app.command()
+def scale(
+    json: Json = False,
+    out: Out = None,
+    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Rounds; the median counts.")] = 3,
+    columns: Annotated[int, typer.Option("--columns", min=1, help="Of a party's table.")] = 10,
+    block_rows: Annotated[int, typer.Option("--block-rows", min=128, help="Rows of a block.")] = 8192,
+) -> None:
+    """What a block of rows costs a party of blind training: reading, mapping, and sums, encrypted and not."""
+    from benchmarks.scale import BlockCase, run
+
+    show("scale", run(BlockCase(columns, block_rows), repeats), out, json)
+
+
+@app.command()
 def align(
     json: Json = False,
     out: Out = None,

@@ -20,6 +20,7 @@ from veracausa.data.options import DataOptions, Overlap, Partition
 from veracausa.data.sources import datasets
 from veracausa.defenses import defenses
 from veracausa.errors import InputError
+from veracausa.features import feature_maps
 from veracausa.models import ModelOptions, models
 from veracausa.registry import Options, Registry, did_you_mean
 
@@ -46,6 +47,7 @@ def _chosen_from(registry: Registry[Any]) -> Callable[[Any], Any]:
 Data = Annotated[SerializeAsAny[DataOptions], BeforeValidator(_chosen_from(datasets))]
 Model = Annotated[SerializeAsAny[ModelOptions], BeforeValidator(_chosen_from(models))]
 Defense = Annotated[SerializeAsAny[Options], BeforeValidator(_chosen_from(defenses))]
+Features = Annotated[SerializeAsAny[Options], BeforeValidator(_chosen_from(feature_maps))]
 
 
 class Parties(Section):
@@ -85,6 +87,7 @@ Baseline = Literal["active_only", "joint", "unsplit"]
 
 
 class Training(Section):
+    protocol: Literal["split", "blind"] = "split"
     epochs: int = Field(10, ge=1)
     batch_size: int = Field(256, ge=1)
     local_steps: int = Field(1, ge=1)
@@ -93,6 +96,24 @@ class Training(Section):
     class_weights: Literal["none", "balanced"] | tuple[float, ...] = "none"
     evaluate_every: int = Field(1, ge=1)
     baselines: tuple[Baseline, ...] = ()
+
+
+class Blind(Section):
+    """Blind training: only encrypted sums over rows cross. Without effect where `training.protocol` is another."""
+
+    labels: Literal["none", "private", "shared"] = "none"
+    label_epsilon: float = Field(4.0, gt=0, le=100)
+    label_prior: bool = False
+    label_bins: int = Field(8, ge=2, le=256)
+    encryption: Literal["bfv", "none"] = "bfv"
+    epsilon: float | None = Field(None, gt=0)
+    delta: float = Field(1e-5, gt=0, lt=1)
+    clip: float | None = Field(None, gt=0)
+    ridge: Literal["gcv"] | Annotated[float, Field(ge=0)] = "gcv"
+    step: float = Field(0.01, gt=0)
+    min_rows: int = Field(20, ge=1)
+    allow_small_n: bool = False
+    block_rows: int = Field(8192, ge=128, multiple_of=128)
 
 
 class Risk(Section):
@@ -139,13 +160,27 @@ class Runtime(Section):
     cpu_threads: int | None = Field(None, ge=1)
     timeout: float = Field(120.0, gt=0)
     max_message_mib: int = Field(1024, ge=1)
+    engine: Literal["here", "processes", "dask"] = "here"
+    workers: int | None = Field(None, ge=1)
+    scheduler: str | None = None
 
 
 class PartyOwn(Section):
-    """What is a party's own and never leaves it: where its data lies, and its defense."""
+    """What is a party's own and never leaves it: where its data lies, its defense and its feature map."""
 
     data: dict[str, Any] = {}
     defense: Defense | None = None
+    features: Features | None = None
+    book: str | None = None
+    """Blind training: a folder for what this party must remember over jobs. Without one, each run has its own."""
+    second_head: bool = False
+    """Blind training: whether rows that were scored for one head may be scored for another."""
+
+    @property
+    def book_path(self) -> Path:
+        """The folder `book`, which is set."""
+        assert self.book is not None
+        return Path(self.book).expanduser()
 
 
 class Job(Section):
@@ -165,12 +200,25 @@ class Job(Section):
     parties: Parties = Parties()
     model: Model
     training: Training = Training()
+    blind: Blind = Blind()
+    features: Features = Field(default_factory=lambda: Options(name="auto"))
     risk: Risk = Risk()
     checkpoints: Checkpoints = Checkpoints()
     transcript: TranscriptOptions = TranscriptOptions()
     runtime: Runtime = Runtime()
     defense: Defense = Field(default_factory=lambda: Options(name="none"))
     party: dict[str, PartyOwn] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _blind_needs_no_model(cls, given: Any) -> Any:
+        """In blind training `[model]` is the network of a feature map that has one; most have none."""
+        if isinstance(given, dict) and "model" not in given:
+            training = given.get("training")
+            protocol = training.get("protocol") if isinstance(training, dict) else getattr(training, "protocol", None)
+            if protocol not in (None, "split"):  # a misspelt one is refused for itself, not for the model
+                return {**given, "model": {"name": "convnet"}}
+        return given
 
     @model_validator(mode="after")
     def _consistent(self) -> Job:
@@ -186,11 +234,49 @@ class Job(Section):
         for name in self.party:
             if name not in known:
                 raise ValueError(f"party.{name}: no such party{did_you_mean(name, known)}")
+        if self.training.protocol == "blind":
+            self._refuse_payload_settings()
         return self
+
+    def _refuse_payload_settings(self) -> None:
+        """What only changes or keeps payloads is refused: blind training sends none, and silence would look like it."""
+        defended = [name for name in self.parties.passive if self.defense_of(name).name != "none"]
+        if defended:
+            where = f"party.{defended[0]}.defense" if self.defense.name == "none" else "defense"
+            name = self.defense_of(defended[0]).name
+            raise ValueError(
+                f"{where}.name: {name!r} changes payloads, and blind training sends none; leave it out, "
+                'or take training.protocol = "split"'
+            )
+        if self.transcript.record:
+            raise ValueError(
+                "transcript.record: blind training has no payload to record; leave it out, "
+                'or take training.protocol = "split"'
+            )
+
+    def notes(self) -> tuple[str, ...]:
+        """What the job sets without effect, a sentence each."""
+        blind, default = self.blind, Blind()
+        if self.training.protocol != "blind":
+            idle = [f"blind.{name}" for name in Blind.model_fields if getattr(blind, name) != getattr(default, name)]
+            return tuple(f'{name} has no effect: training.protocol is not "blind"' for name in idle)
+        found = []
+        if blind.labels != "private":
+            named = [
+                name for name in ("label_epsilon", "label_prior") if getattr(blind, name) != getattr(default, name)
+            ]
+            found += [f'blind.{name} has no effect: blind.labels is "{blind.labels}", not "private"' for name in named]
+        if blind.epsilon is None and blind.delta != default.delta:
+            found.append("blind.delta has no effect: blind.epsilon is not set, so no noise is added")
+        return tuple(found)
 
     def defense_of(self, party: str) -> Options:
         own = self.party.get(party)
         return own.defense if own and own.defense else self.defense
+
+    def features_of(self, party: str) -> Options:
+        own = self.party.get(party)
+        return own.features if own and own.features else self.features
 
     def to_toml(self) -> str:
         import tomli_w
@@ -280,8 +366,8 @@ def section_of(tree: dict[str, Any], path: Sequence[str], text: str) -> dict[str
 
 
 def _chooses(path: Sequence[str]) -> bool:
-    """Whether a setting names the data set, the model, the defense or its surrogate."""
-    return path[-1] == "name" and len(path) > 1 and path[-2] in ("data", "model", "defense", "surrogate")
+    """Whether a setting names the data set, the model, the defense, its surrogate or the feature map."""
+    return path[-1] == "name" and len(path) > 1 and path[-2] in ("data", "model", "defense", "surrogate", "features")
 
 
 def _first_problem(error: ValidationError, tree: dict[str, Any]) -> str:
@@ -313,7 +399,13 @@ def _place(problem: ErrorDetails) -> list[str]:
 
 
 def _fields_at(section: list[str], tree: dict[str, Any]) -> list[str]:
-    registries: dict[str, Registry[Any]] = {"data": datasets, "model": models, "defense": defenses, "source": datasets}
+    registries: dict[str, Registry[Any]] = {
+        "data": datasets,
+        "model": models,
+        "defense": defenses,
+        "features": feature_maps,
+        "source": datasets,
+    }
     if section and section[-1] == "surrogate":
         from veracausa.defenses.causshield.surrogates import surrogates
 

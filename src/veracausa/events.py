@@ -15,6 +15,7 @@ EventName = Literal[
     "step",
     "epoch",
     "preparing",
+    "phase",
     "baseline",
     # a party's program, heard by whoever started it
     "finished",
@@ -89,7 +90,7 @@ class Event(TypedDict, total=False):
     path: str
     """The folder of a run."""
     what: str
-    """Which part of a discovery."""
+    """Which part of a discovery, or of a blind training."""
     attack: str
     moment: float
     """Which snapshot is attacked, as a share of the training."""

@@ -14,6 +14,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import veracausa
+from veracausa.attacks import blind_attacks
 from veracausa.audit.baseline import defended_by
 from veracausa.audit.settings import attack_options, check_grants, quick_overrides
 from veracausa.cli import console as console_module
@@ -23,7 +24,7 @@ from veracausa.cli.progress import ProgressDisplay
 from veracausa.config import load_job
 from veracausa.data.sources import datasets
 from veracausa.errors import InputError
-from veracausa.runs.folder import Run
+from veracausa.runs.folder import Run, write_json
 
 EXAMPLE = Path(__file__).parent / "example_run"
 
@@ -59,10 +60,10 @@ def test_init_writes_a_job_that_loads(name: str, here: Path) -> None:
 
 
 def test_init_explains_every_section(here: Path) -> None:
-    call("init")
+    call("init", "--protocol", "split")
     text = (here / "job.toml").read_text(encoding="utf-8")
     sections = set(tomllib.loads(text))
-    assert sections >= set(type(load_job(here / "job.toml")).model_fields) - {"party"}
+    assert sections >= set(type(load_job(here / "job.toml")).model_fields) - {"party", "blind", "features"}
     settings = [line for line in text.splitlines() if "=" in line and not line.startswith("#")]
     assert sum("#" in line for line in settings) > len(settings) / 2
 
@@ -108,8 +109,17 @@ def test_report_has_no_place_for_a_single_run(here: Path) -> None:
 
 def test_list_names_what_a_job_can_choose(here: Path) -> None:
     found = last_line(call("list", "--json"))
-    registries = {"datasets", "models", "defenses", "surrogates", "attacks", "label_attacks", "column_attacks"}
-    assert set(found) == {*registries, "methods", "causal_data", "encryptions", "runs"}
+    registries = {
+        "datasets",
+        "models",
+        "defenses",
+        "surrogates",
+        "attacks",
+        "label_attacks",
+        "column_attacks",
+        "features",
+    }
+    assert set(found) == {*registries, "blind_attacks", "methods", "causal_data", "encryptions", "runs"}
     for kind in set(found) - {"runs"}:
         assert found[kind], kind
         for entry in found[kind]:
@@ -175,26 +185,43 @@ def test_doctor_fails_with_the_fix(here: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_demo_writes_a_report_and_takes_a_free_folder(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The audit itself is tested where it lives; here: what the demo makes of a run.
+    # The audits themselves are tested where they live; here: what the demo makes of two runs.
     def audit_job(job: Any, attacks: Any, out: Path, quick: bool, observer: Any) -> Run:
-        load_job(job)
+        trained = load_job(job)
         observer({"event": "start", "epochs": 1, "steps": 1})
-        observer({"event": "attack", "attack": "inverse", "party": "passive_1", "share": 0.0})
+        observer({"event": "attack", "attack": attacks[0], "party": "passive_1", "share": 0.0})
         run = Run(shutil.copytree(EXAMPLE, out))
-        run.report()
+        leaked = {"blind": 0.031, "split": 0.87}[trained.training.protocol]
+        told = {"protocol": trained.training.protocol, "strongest": {"attack": attacks[0], "leakage": leaked}}
+        write_json(run.path / "summary.json", {**run.summary, **told, "blind_training": {"numbers": 9}})
         return run
 
     monkeypatch.setattr(veracausa, "audit_job", audit_job, raising=False)
-    assert "runs/demo/report.html" in call("demo")
+    printed = call("demo")
+    assert "runs/demo/report.html" in printed
+    assert "Split training: 87 % of the training pictures was read from the payloads." in printed
+    assert "no training picture was opened, 3 % of the predicted ones was read from the scores" in printed
+    assert "9 numbers" in printed
     summary = last_line(call("demo", "--json"))
     assert summary["report"] == "runs/demo-2/report.html"
-    assert (here / "runs" / "demo-2" / "report.html").is_file()
+    assert summary["headline"] in (here / "runs" / "demo-2" / "report.html").read_text(encoding="utf-8")
 
 
-def test_the_demo_is_a_valid_job() -> None:
-    job = load_job(demo.JOB)
-    assert defended_by(job) == "causshield"
-    check_grants(attack_options(demo.ATTACKS, quick_overrides(demo.ATTACKS)))
+def test_the_demo_needs_its_encryption_before_it_trains(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise InputError("seal is not installed")
+
+    monkeypatch.setattr("veracausa.crypto.backends.encryption_class", missing)
+    with pytest.raises(InputError, match="seal is not installed"):
+        call("demo")
+    assert not (here / "runs").exists()
+
+
+def test_the_demo_has_valid_jobs() -> None:
+    assert defended_by(load_job(demo.SPLIT)) == ""
+    check_grants(attack_options(demo.PAYLOAD_ATTACKS, quick_overrides(demo.PAYLOAD_ATTACKS)))
+    assert load_job(demo.BLIND).training.protocol == "blind"
+    assert set(demo.SCORE_ATTACKS) <= set(blind_attacks.names())
 
 
 def test_progress_without_a_terminal_is_a_line_an_epoch() -> None:

@@ -95,7 +95,7 @@ def test_the_terms_say_that_a_model_is_code(tmp_path, monkeypatch):
     allowed = site(tmp_path / "lab", job, model={"allow": "terms_nets:small"})
     printed = screen(allowed, monkeypatch)
     assert row(printed, "model").startswith("terms_nets:small: CODE OUTSIDE THE REGISTRY")
-    assert "allow" not in (tmp_path / "lab/run/config.toml").read_text()
+    assert "allow =" not in (tmp_path / "lab/run/config.toml").read_text()
     sys.modules.pop("terms_nets")
 
 

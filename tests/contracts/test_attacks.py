@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from veracausa.attacks import attacks, column_attacks, label_attacks
+from veracausa.attacks import attacks, blind_attacks, column_attacks, label_attacks
 from veracausa.attacks.base import AdversaryView, Attack, Exchange, FeatureAttack, Grant, LiveAttack, NotGranted, View
+from veracausa.attacks.blind import BlindAttack, BlindReading, BlindView
 from veracausa.attacks.columns import ColumnAttack, ColumnGuess, ColumnView
 from veracausa.attacks.labels import LabelAttack, LabelGuess, PassiveView
 from veracausa.errors import InputError
@@ -20,7 +21,7 @@ from veracausa.testing import check_attack
 
 SMALL: dict[str, Any] = {"epochs": 1, "channels": 4, "blocks": 0, "main": 2, "input_steps": 2, "clone_steps": 2}
 SMALL |= {"iterations": 4, "reader_epochs": 1, "reader_blocks": 0, "reader_channels": 4, "batch": 8}
-SMALL |= {"rounds": 2, "steps": 5, "restarts": 1, "turns": 2}
+SMALL |= {"rounds": 2, "steps": 5, "restarts": 1, "turns": 2, "fourier": 8, "repeats": 2}
 TOYS = {"colour_prior": ("colour pictures",)}
 
 
@@ -41,6 +42,11 @@ def test_an_attack_on_labels_keeps_to_its_contract(name: str) -> None:
 @pytest.mark.parametrize("name", column_attacks.names())
 def test_an_attack_on_columns_keeps_to_its_contract(name: str) -> None:
     check_attack(column_attacks.get(name), small(column_attacks.options(name)))
+
+
+@pytest.mark.parametrize("name", blind_attacks.names())
+def test_an_attack_on_blind_training_keeps_to_its_contract(name: str) -> None:
+    check_attack(blind_attacks.get(name), small(blind_attacks.options(name)))
 
 
 class Grey(FeatureAttack):
@@ -98,7 +104,17 @@ class Own(ColumnAttack):
         return ColumnGuess(view.own.copy())
 
 
-@pytest.mark.parametrize("attack", [Grey, Sitting, Common, Own])
+class Mean(BlindAttack):
+    """Guesses the mean."""
+
+    needs = Grant.AUXILIARY
+    about = "takes the mean for every row"
+
+    def guess(self, view: BlindView) -> BlindReading:
+        return BlindReading(rows=view.auxiliary.mean(0).expand(len(view.scores), *view.row_shape).clone())
+
+
+@pytest.mark.parametrize("attack", [Grey, Sitting, Common, Own, Mean])
 def test_an_attack_may_be_as_small_as_this(attack: type[Attack[Any]]) -> None:
     check_attack(attack)
 
@@ -141,7 +157,7 @@ def guessed(values: Any, **about: Any) -> Callable[..., ColumnGuess]:
 
 BROKEN = {
     "it needs a docstring": broken(Grey, __doc__=""),
-    "must be a FeatureAttack, a LabelAttack or a ColumnAttack": broken(Attack),
+    "must be a FeatureAttack, a LabelAttack, a ColumnAttack or a BlindAttack": broken(Attack),
     "must define `reconstruct`": broken(FeatureAttack),
     "must define `infer`": broken(LabelAttack),
     "must define `guess`": broken(ColumnAttack),
@@ -175,6 +191,18 @@ BROKEN = {
     "`about` must say": broken(Own, about=""),
     "values of shape": broken(Own, guess=guessed(np.zeros(3))),
     "one column an attribute": broken(Own, guess=guessed(np.zeros((24, 1)), ordered=True)),
+    "no BlindAttack can be granted first weights": broken(Mean, needs=Grant.FIRST_WEIGHTS),
+    "say in one sentence who does what": broken(Mean, about=""),
+    "does not declare: the attack reads `features`": broken(
+        Mean, guess=lambda self, view: BlindReading(rows=view.features)
+    ),
+    "an attack on rows must give rows": broken(Mean, guess=lambda self, view: BlindReading()),
+    "must give a statistic": broken(Mean, surface="membership"),
+    "must give classes": broken(Mean, surface="labels"),
+    "it gives rows of shape": broken(Mean, guess=lambda self, view: BlindReading(rows=view.scores)),
+    "give another reading": broken(
+        Mean, guess=lambda self, view: BlindReading(rows=torch.full((24, *view.row_shape), 1 / (1 + next(calls))))
+    ),
     "give other columns": broken(Own, guess=lambda self, view: ColumnGuess(np.full((24, 2), float(next(calls))))),
 }
 

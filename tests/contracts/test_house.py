@@ -24,7 +24,7 @@ LEVELS = (
     ("",),  # the modules at the root
     ("wire", "crypto", "metrics", "data", "models"),
     ("runs", "alignment"),
-    ("defenses", "attacks"),
+    ("defenses", "attacks", "features"),
     ("training", "discovery"),
     ("audit", "experiments", "federation"),
     ("report", "testing", "cli"),
@@ -36,6 +36,7 @@ ALLOWED = {
     ("config", "data"): "a job holds the options of its data set",
     ("config", "models"): "a job holds the options of its model",
     ("config", "defenses"): "a job holds the options of its defenses",
+    ("config", "features"): "a job holds the options of its feature maps",
     ("runs.folder", "training.predict"): "`Run.predict` is a method for users; it is imported when it is called",
     ("runs.folder", "report.run_page"): "`Run.report` is a method for users; it is imported when it is called",
     ("audit.discovery_record", "report.audit_discovery"): "an audit ends by writing its page; imported when called",

@@ -15,6 +15,8 @@ from forking import Forks
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = {
+    "blind_product.py": r"blind: test AUC 0\.[45]\d\nsplit: test AUC (0\.9\d|1\.00)",
+    "blind_tables.py": r"sums over 1200 rows crossed, 1 number a predicted row\nAUC 0\.9\d+.*\nq1: yes, q2: no",
     "causshield_own_loop.py": r"M = 0: accuracy 0\.\d{3}, drift 0\.000\nM = 10: accuracy 0\.\d{3}, drift 0\.\d{3}",
     "discover.py": r"found \d+ edges, SHD \d+ to the true graph \(an empty graph: 7\)\n(\w+ -> \w+ +\d\.\d\d\n)+page: ",
     "federation_tables.py": r"clinic\.csv: 520 patients, lab\.csv: 550 patients",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from veracausa.config import Job, load_job
+from veracausa.config import Job, PartyOwn, load_job
 from veracausa.data.sources import datasets
 from veracausa.data.tables import OwnTable
 from veracausa.defenses.causshield.options import CausShieldOptions
@@ -45,7 +45,7 @@ def _written(value: Any) -> str:
 
 def _expected() -> Iterator[tuple[str, str]]:
     for name, default in _settings(Job, ""):
-        if name not in ("party", "data", "model", "defense") and not name.startswith(("data.", "model.", "defense.")):
+        if name.split(".")[0] not in ("party", "data", "model", "defense", "features"):
             yield name, default
     for source in datasets.names():
         if datasets.options(source).__module__.startswith("veracausa."):
@@ -54,7 +54,9 @@ def _expected() -> Iterator[tuple[str, str]]:
         if options.__module__.startswith("veracausa."):
             yield from _settings(options, "model.")
     yield from _settings(OwnTable, "party.NAME.data.")
-    yield from (("defense.name", '`"none"`'), ("party.NAME.defense", "–"))
+    yield "defense.name", '`"none"`'
+    yield "features.name", '`"auto"`'
+    yield from ((name, default) for name, default in _settings(PartyOwn, "party.NAME.") if not name.endswith(".data"))
 
 
 def test_every_setting_is_described_with_its_default() -> None:

@@ -1,7 +1,8 @@
 """Attacks: what a curious partner reads out of what it receives.
 
-There are three surfaces: the rows behind payloads, the labels behind gradients, and the columns behind the features
-of a discovery. `methods/` has one file an attack or a family of attacks; what they share lies here, beside it.
+There are four surfaces: the rows behind payloads, the labels behind gradients, the columns behind the features of a
+discovery, and what is opened in blind training (sums over rows, scores of predicted rows). `methods/` has one file an
+attack or a family of attacks; what they share lies here, beside it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from veracausa.registry import Registry
 
 if TYPE_CHECKING:
     from veracausa.attacks.base import FeatureAttack
+    from veracausa.attacks.blind import BlindAttack
     from veracausa.attacks.columns import ColumnAttack
     from veracausa.attacks.labels import LabelAttack
 
@@ -25,8 +27,11 @@ column_attacks: Registry[type[ColumnAttack]] = Registry(
     "veracausa.attacks.methods.columns",
     old_groups=("veracausa.discovery.audit.attacks",),
 )
+blind_attacks: Registry[type[BlindAttack]] = Registry(
+    "attack on blind training", "veracausa.blind_attacks", "veracausa.attacks.methods.blind"
+)
 
-__all__ = ["attack_title", "attacks", "column_attacks", "label_attacks"]
+__all__ = ["attack_title", "attacks", "blind_attacks", "column_attacks", "label_attacks"]
 
 
 def attack_title(name: str) -> str:

@@ -43,6 +43,10 @@ class Grant(Flag):
     """Of a discovery: what the validator was sent."""
     OTHER_PARTIES = auto()
     """Of a discovery: what other parties opened, who are in league with the attacker."""
+    SECOND_HEAD = auto()
+    """Of blind training: answers under another head for the same rows, which takes a second consent."""
+    SECOND_RELEASE = auto()
+    """Of blind training: the moments of the same rows but one, which takes a second consent."""
 
     @property
     def words(self) -> tuple[str, ...]:

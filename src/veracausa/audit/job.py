@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from veracausa.attacks import attacks as registered
+from veracausa.attacks import blind_attacks
 from veracausa.audit.baseline import FOLDER, baseline_of, check_baseline, defended_by, point_at_baseline, undefended
+from veracausa.audit.blind import BlindAuditSettings
+from veracausa.audit.blind_record import audit_blind_run, is_blind
 from veracausa.audit.evaluation import AttackEvaluation, AttackOutcome, choose
 from veracausa.audit.labels import attack_labels
 from veracausa.audit.live import attacked_live
@@ -28,7 +31,7 @@ from veracausa.errors import InputError
 from veracausa.events import Event, Observer
 from veracausa.models import require_allowed
 from veracausa.models.runner import choose_device
-from veracausa.registry import Options
+from veracausa.registry import Options, Registry
 from veracausa.runs.folder import Run, how_it_ended, locked, set_status
 from veracausa.runs.store import Store
 from veracausa.training.recorders import GradientsReturned
@@ -82,8 +85,13 @@ def audit_job(
     settings = {RENAMED.get(name, name): value for name, value in settings.items()}
     baseline = settings.pop("baseline", baseline)
     of_attacks = [override for override in overrides if _of_attack(override)]
+    of_attacks += [override for override in overrides if _of_attack(override, blind_attacks)]
     trained = load_job(job, [override for override in overrides if override not in of_attacks], allow_model)
     require_allowed(trained.model)
+    if is_blind(trained):
+        return _audit_blind_job(
+            trained, blind_settings(attacks or (), of_attacks, baseline, settings), out, resume, observer
+        )
     quick = bool(settings.get("quick"))
     names = list(attacks) if attacks else default_attacks(quick or on_gpu(trained), of_attacks)
     asked = AuditSettings(names, of_attacks, **settings)
@@ -123,6 +131,8 @@ def audit_run(
     are never repeated. An undefended run is its own baseline. Of a run across organisations a passive party can audit
     its own half at home; its attacker then knows no labels.
     """
+    if is_blind(run.job):
+        raise InputError(f"{run.path}: a blind run is audited by `veracausa audit`, or by `audit_blind_run`")
     settings = settings or AuditSettings()
     options = settings.options()
     if run.status.get("state") != "done" or not run.summary:
@@ -141,6 +151,28 @@ def audit_run(
             plan.attack_baseline(beside, resume or baseline is not None, lambda e: observer({**e, "baseline": True}))
         plan.attack(run, resume, lambda event: observer({**event, "baseline": False}))
         return gather(run)
+
+
+def _audit_blind_job(
+    job: Job, asked: BlindAuditSettings, out: str | Path | None, resume: bool, observer: Observer
+) -> Run:
+    """Train blindly, then attack; protections are switched off by the audit itself, so there is no baseline."""
+    asked.options()
+    run = _trained(job, out, resume, observer, None, baseline=False)
+    run.report()
+    audit_blind_run(run, asked, resume=resume, observer=lambda event: observer({**event, "baseline": False}))
+    run.report()
+    return run
+
+
+def blind_settings(
+    names: Sequence[str], overrides: Sequence[str], baseline: Any, settings: Mapping[str, Any]
+) -> BlindAuditSettings:
+    """The settings of an audit of blind training; what is for split training alone is refused."""
+    given = {name: value for name, value in settings.items() if value is not None}
+    if baseline is not None or given.pop("until_converged", False):
+        raise InputError("--baseline and --until-converged are for split training; a blind run is its own baseline")
+    return BlindAuditSettings(tuple(names), tuple(overrides), **given)
 
 
 def strength_check(run: Run, attack: str = "inverse", **settings: Any) -> dict[str, list[dict[str, float]]]:
@@ -217,8 +249,8 @@ def on_gpu(job: Job) -> bool:
     return choose_device(job.runtime.device).type == "cuda"
 
 
-def _of_attack(override: str) -> bool:
-    return override.partition("=")[0].partition(".")[0].strip() in registered.names()
+def _of_attack(override: str, registry: Registry[Any] = registered) -> bool:
+    return override.partition("=")[0].partition(".")[0].strip() in registry.names()
 
 
 def _recorded(job: Job, names: Sequence[str]) -> Job:

@@ -31,8 +31,13 @@ def audit(
         ),
     ] = None,
     auxiliary: Annotated[
-        int, typer.Option(min=4, help="Rows the attacker learns from: test rows, at most half of them.")
-    ] = 4000,
+        int | None,
+        typer.Option(
+            min=4,
+            help="Rows the attacker learns from, of the test rows; default: 4000, of a blind run 10000.",
+            show_default=False,
+        ),
+    ] = None,
     victims: Annotated[int, typer.Option(min=1, help="Rows to reconstruct: of training, and as many of test.")] = 2000,
     parties: Annotated[
         str | None, typer.Option("--parties", metavar="A,B", help="Whose payloads to attack; default: all passive.")
@@ -72,7 +77,8 @@ def audit(
     A job is trained first, and beside it the same job without any defense: an attack that fails there, too, says
     nothing about the defense. The headline is the most that is read of any party at any snapshot of the training. A
     finished run is attacked as it is: of one that kept no snapshots the last model only. A low figure says that these
-    attacks failed, not that every attack must. Of a discovery, each party's view of the others' columns is attacked,
+    attacks failed, not that every attack must. Of a blind training, what was opened of sums and scores is attacked,
+    with and without its protections. Of a discovery, each party's view of the others' columns is attacked,
     with and without counter-measures.
     """
     from veracausa.cli import console
@@ -92,8 +98,9 @@ def audit(
         return
     go_on = GoOn(what if what.is_dir() else None, names_folder=not what.is_dir())
     with resumable(go_on), ProgressDisplay() as progress:
-        common: dict[str, Any] = {"auxiliary": auxiliary, "victims": victims, "parties": chosen, "labels": labels}
+        common: dict[str, Any] = {"victims": victims, "parties": chosen, "labels": labels}
         common |= {"until_converged": until_converged, "quick": quick}
+        common |= {} if auxiliary is None else {"auxiliary": auxiliary}
         heard = go_on.heard(progress)
         if what.is_dir():
             if out is not None:
@@ -113,7 +120,12 @@ def audit(
     if as_json:
         console.print_json_line({"run": str(run.path), "report": str(page), **found})
         return
-    print_audit(run, found)
+    if "blind_audit" in found:
+        from veracausa.cli.audit_blind import print_blind_audit
+
+        print_blind_audit(run, found)
+    else:
+        print_audit(run, found)
     console.out.print(f"Report: {page}", markup=False, soft_wrap=True)
 
 
@@ -127,11 +139,16 @@ def _audit_run(
     observer: Observer,
     allow_model: str | None,
 ) -> Run:
-    from veracausa.audit.job import audit_run, on_gpu
+    from veracausa.audit.blind_record import audit_blind_run, is_blind
+    from veracausa.audit.job import audit_run, blind_settings, on_gpu
     from veracausa.audit.settings import AuditSettings, default_attacks
     from veracausa.runs.folder import Run
 
     run = Run(path, allow_model)
+    if is_blind(run.job):
+        audit_blind_run(run, blind_settings(names, given, baseline, common), resume=resume, observer=observer)
+        run.report()
+        return run
     names = names or default_attacks(common["quick"] or on_gpu(run.job))
     beside = None if baseline is None else Run(baseline, allow_model)
     audit_run(run, AuditSettings(names, given, **common), baseline=beside, resume=resume, observer=observer)

@@ -30,7 +30,7 @@ def doctor(
         typer.Option("--wire", metavar="FOLDER", help="Prove TLS at every live port of this federation instead."),
     ] = None,
 ) -> None:
-    """Check Python, torch, memory, disk and the data folder; say how to mend what is wrong.
+    """Check Python, torch, memory, disk, data folder and encryption; say how to mend what is wrong.
 
     With --wire: try what must not get in at the federation's ports, with the identity of this folder.
     """
@@ -131,6 +131,22 @@ def check_shared_memory() -> Check:
     return Check("shared memory", "ok", found)
 
 
+def check_encryption() -> Check:
+    """Whether blind training and an encrypted discovery can run: both need the library of BFV."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        import seal  # noqa: F401
+    except Exception as error:  # a library built for another machine fails to load in many ways
+        fix = 'blind training and encrypted discovery need it: pip install "veracausa[he]"'
+        return Check("encryption", "warn", f"SEAL does not import: {error}", fix)
+    try:
+        found = f"SEAL {version('seal-python')}"
+    except PackageNotFoundError:
+        found = "SEAL, of an unknown version"
+    return Check("encryption", "ok", f"{found}: blind training and discovery can be encrypted")
+
+
 def check_wire(folder: Path) -> list[Check]:
     """Whether the federation's ports keep out whoever is not a member, and accept nobody under another's name."""
     from veracausa.federation import tls_check
@@ -167,6 +183,7 @@ CHECKS: tuple[Callable[[], Check], ...] = (
     check_disk,
     check_data_folder,
     check_shared_memory,
+    check_encryption,
 )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -49,25 +51,29 @@ cut = 2                             # the last unit of the bottom model, counted
 # payload = 16                      # numbers a row that a party sends at most; default: as many as it has columns
 """
 
-JOB = """\
+HEAD = """\
 # A job for veracausa. Train it with `veracausa train {file}`.
-# Every setting can also be laid over from outside: `veracausa train {file} --set training.epochs=3`.
+# Every setting can also be laid over from outside: `veracausa train {file} --set {example}`.
 
 name = "{name}"
 seed = 0                            # the same seed on the same machine gives the same run
 
 {data}
 [parties]
-active = "active"                   # holds the labels and the top model
+active = "active"                   # holds the labels and {leads}
 passive = ["passive_1", "passive_2"]
 
 [overlap]                           # when a party lacks some of the people
 fraction = 1.0                      # 0.6: it holds only 60 % of the training rows
 # parties = ["passive_2"]           # who lacks them; default: the last passive party
+"""
+
+SPLIT = """\
 # missing = "gwd"                   # gwd | drop | zero_fill: what to do with rows that someone lacks
 
 {model}
 [training]
+protocol = "split"                  # every training row's payload crosses in every epoch | blind: only sums over rows
 epochs = 10
 batch_size = 64
 evaluate_every = 1                  # test every so many epochs
@@ -87,7 +93,46 @@ every = 1                           # after every so many epochs, of small rows;
 
 [transcript]                        # what the active party receives, kept so that attacks can look at it later
 record = false
+{runtime}
+[defense]                           # what every passive party does before a representation leaves it
+name = "none"                       # none: it leaves as it is, and can leak | causshield | greyscale: only a control
 
+# [party.passive_2.defense]         # one party's own choice
+# name = "none"
+"""
+
+BLIND = """\
+
+[training]
+protocol = "blind"                  # only sums over rows cross, no training row is opened | split: payloads cross
+class_weights = "none"              # none | balanced: weigh rare classes more
+baselines = [{baselines}]               # active_only | joint: what the federation is measured against
+
+[blind]                             # what leaves a party, and how; docs/blind.md says what that is worth
+labels = "none"                     # none: labels stay at home | private: randomised | shared: sent as they are
+label_epsilon = 4.0                 # private: how much a told label may say; smaller says less
+encryption = "bfv"                  # bfv: needs `pip install "veracausa[he]"` | none: in clear, only to try it
+# epsilon = 4.0                     # differential privacy of the sums: noise; not set: exact sums
+# delta = 1e-5
+ridge = "gcv"                       # how strongly the head is held back; gcv: found from the sums | a number
+step = 0.01                         # scores of a predicted row are blurred by this width
+min_rows = 20                       # a feature or a class that fewer rows have is merged or refused
+# allow_small_n = true              # also where rows are so few that sums could tell rows
+
+[features]                          # what each party makes of its own rows, at home; `veracausa list features`
+name = "auto"                       # {maps}
+
+# [party.passive_2.features]        # one party's own choice
+# name = "{other}"
+
+{network}{runtime}"""
+
+NETWORK = """\
+[model]                             # the network of a feature map that has one, such as simclr
+name = "convnet"                    # `veracausa list models`
+"""
+
+RUNTIME = """
 [checkpoints]                       # where a run that was stopped goes on: `veracausa train {file} --resume --out RUN`
 keep = 3                            # the last so many
 # every_steps = 100                 # default: once an epoch
@@ -97,18 +142,35 @@ link = "threads"                    # threads: fastest | processes: one process 
 device = "auto"                     # auto | cpu | cuda
 precision = "fp32"                  # fp32 | bf16
 timeout = 120.0                     # seconds without a word after which a party counts as lost
-
-[defense]                           # what every passive party does before a representation leaves it
-name = "none"                       # none: it leaves as it is, and can leak | causshield | greyscale: only a control
-
-# [party.passive_2.defense]         # one party's own choice
-# name = "none"
 """
+
+WHY = {
+    "blind": "blind training, because no training row is opened and its head adds up what each party knows; "
+    "take --protocol split where only products of two parties' columns tell the label",
+    "split": "split training, because its top model can multiply one party's columns by another's; "
+    "it sends a payload of every training row, which partners can read",
+}
+"""What `auto` says of its choice."""
+
+
+class Protocol(StrEnum):
+    """What `--protocol` may say."""
+
+    AUTO = "auto"
+    BLIND = "blind"
+    SPLIT = "split"
 
 
 def init(
     path: Annotated[Path, typer.Argument(metavar="[PATH]", help="The job file to write.")] = Path("job.toml"),
     data: Annotated[str, typer.Option("--data", help="The data set; `csv` for tables of your own.")] = "digits",
+    protocol: Annotated[
+        Protocol,
+        typer.Option(
+            "--protocol",
+            help="blind: only sums over rows cross. split: payloads of every row cross. auto: asks, or recommends one.",
+        ),
+    ] = Protocol.AUTO,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:
     """Write a commented job to start from."""
@@ -119,7 +181,13 @@ def init(
         raise InputError(f"{path}: is a folder; name the job file to write, such as {path / 'job.toml'}")
     if path.exists() and not force:
         raise InputError(f"{path}: is already there; --force writes over it")
-    text = job_text(data, path)
+    text = job_text(
+        data, path, "split" if protocol is Protocol.SPLIT else "blind"
+    )  # a wrong name comes before a question
+    if protocol is Protocol.AUTO:
+        chosen = _chosen()
+        text = job_text(data, path, chosen)
+        console.out.print(f"It takes {WHY[chosen]}.", markup=False, soft_wrap=True)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -131,8 +199,21 @@ def init(
         console.out.print("Put the path of your own data into its [data] section first.", markup=False)
 
 
-def job_text(dataset: str, path: Path = Path("job.toml")) -> str:
-    """A job for this data set, as commented TOML that loads."""
+def _chosen() -> str:
+    """What `auto` comes to: asked on a terminal; elsewhere blind, which is safe for rows whatever the data are."""
+    if not _terminal():
+        return "blind"
+    question = "Does the label hang on products of two parties' columns, which neither of them shows alone?"
+    return "split" if typer.confirm(question, default=False, err=True) else "blind"
+
+
+def _terminal() -> bool:
+    """Whether somebody can be asked."""
+    return sys.stdin.isatty()
+
+
+def job_text(dataset: str, path: Path = Path("job.toml"), protocol: str = "split") -> str:
+    """A job for this data set and protocol, as commented TOML that loads."""
     import tomllib
 
     from veracausa.config import load_job
@@ -160,12 +241,20 @@ def job_text(dataset: str, path: Path = Path("job.toml")) -> str:
     if "decimal" in options.model_fields:
         test += '# separator = ";"\n# decimal = ","'.ljust(54) + "# 20,5 in place of 20.5\n"
         test += '# encoding = "cp1252"'.ljust(36) + "# of files that are not UTF-8\n"
-    text = JOB.format(
+    head = HEAD.format(
         file=path.name,
         name=dataset,
+        example="training.epochs=3" if protocol == "split" else "blind.labels=private",
+        leads="the top model" if protocol == "split" else "computes the head",
         data=(IMAGE_DATA if of_pictures else TABLE_DATA).format(name=dataset, path=own, test=test),
+    )
+    text = head + (SPLIT if protocol == "split" else BLIND).format(
         model=IMAGE_MODEL if of_pictures else TABLE_MODEL,
         baselines='"joint"' if of_pictures else '"active_only"',
+        runtime=RUNTIME.format(file=path.name),
+        network=NETWORK if of_pictures else "",
+        maps="auto: simclr on a GPU, patches on a CPU" if of_pictures else "auto: splines and one-hot columns",
+        other="patches" if of_pictures else "splines",
     )
     load_job(tomllib.loads(text))
     return text

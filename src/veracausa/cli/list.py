@@ -25,10 +25,12 @@ class What(StrEnum):
     datasets = "datasets"
     models = "models"
     defenses = "defenses"
+    features = "features"
     surrogates = "surrogates"
     attacks = "attacks"
     label_attacks = "label_attacks"
     column_attacks = "column_attacks"
+    blind_attacks = "blind_attacks"
     methods = "methods"
     causal_data = "causal_data"
     encryptions = "encryptions"
@@ -41,10 +43,12 @@ _REGISTRIES = {
     What.datasets: ("veracausa.data.sources", "datasets"),
     What.models: ("veracausa.models", "models"),
     What.defenses: ("veracausa.defenses", "defenses"),
+    What.features: ("veracausa.features", "feature_maps"),
     What.surrogates: ("veracausa.defenses.causshield.surrogates", "surrogates"),
     What.attacks: ("veracausa.attacks", "attacks"),
     What.label_attacks: ("veracausa.attacks", "label_attacks"),
     What.column_attacks: ("veracausa.attacks", "column_attacks"),
+    What.blind_attacks: ("veracausa.attacks", "blind_attacks"),
     What.methods: ("veracausa.discovery.methods", "methods"),
     What.causal_data: ("veracausa.data.causal", "causal_data"),
 }
@@ -213,6 +217,8 @@ def _show_matrix(as_json: bool) -> None:
     _print_matrix("", attacks, ["needs"], notes)
     # Each says in its own words that it is for other rows: one look at the table says as much.
     _print_matrix("surrogates of CausShield", surrogates, list(next(iter(surrogates.values()))), None)
+    maps = found["features"]
+    _print_matrix("feature maps of blind training", maps, list(next(iter(maps.values()))), None)
     for number, why in enumerate(notes.reasons, 1):
         console.out.print(f"{number}  {why}", markup=False, soft_wrap=True)
 

@@ -18,6 +18,13 @@ PACE_SECONDS = 3.0
 """After this time the pace is known well enough to say how long the rest takes."""
 _PARTS = {"graph": "learning the graph", "resamples": "resamples"}
 """What the parts of a discovery are called on the screen."""
+_PHASES = {
+    "features": "features, at home",
+    "moments": "encrypted sums over rows",
+    "head": "the head, from sums",
+    "scores": "scores of rows to predict",
+}
+"""What the phases of a blind training are called on the screen."""
 
 
 class ProgressDisplay:
@@ -91,6 +98,9 @@ class ProgressDisplay:
                 self._epoch(event)
             case "preparing":
                 self._together("preparing the defense", event, quiet=False)
+            case "phase":
+                what = str(event.get("what"))
+                self._together(_PHASES.get(what, what), event, quiet=False)
             case "aligning":
                 self._together("masking ids", event, quiet=True)
             case "baseline":
@@ -125,6 +135,8 @@ class ProgressDisplay:
         self._update(description=self._epoch_name(following), result=result.split("  ")[-1])
 
     def _epoch_name(self, epoch: Any) -> str:
+        if self._task in _PHASES.values():  # a blind training has phases, and is scored once
+            return "trained"
         return f"epoch {epoch}/{self._epochs}" if self._epochs else f"epoch {epoch}"
 
     def _together(self, what: str, event: Event, quiet: bool) -> None:

@@ -46,6 +46,7 @@ def _print_one(path: Path) -> None:
     from rich.table import Table
 
     from veracausa.cli import console
+    from veracausa.report.blind_section import crossed_sentence
     from veracausa.report.defense_figures import defense_warnings
     from veracausa.report.run_page import headline, key_numbers, sent_rows
     from veracausa.runs.record import read_run
@@ -60,6 +61,8 @@ def _print_one(path: Path) -> None:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for name, value in key_numbers(run):
         table.add_row(name, escape(value))
+    if run.protocol == "blind":
+        console.out.print(crossed_sentence(run), markup=False, soft_wrap=True)
     console.out.print(headline(run), markup=False, soft_wrap=True)
     console.out.print(table)
     for line in (*sent_rows(run), *(f"note: {note}" for note in run.summary.get("notes") or ())):
@@ -76,7 +79,7 @@ def _print_several(rows: list[dict[str, Any]]) -> None:
     from veracausa.report.page import SCORES, format_bytes, format_score, format_seconds
 
     # A terminal is narrow: only what differs, and the two scores that say most. The page has the rest.
-    choices = [name for name in ("data", "model", "cut", "defense") if len({row[name] for row in rows}) > 1]
+    choices = [name for name in ("data", "protocol", "model", "cut", "defense") if len({row[name] for row in rows}) > 1]
     scores = [score for score in ("accuracy", "auc", "rmse", "mae") if any(score in row["test"] for row in rows)][:2]
     table = Table("run", "state", *choices, box=None, pad_edge=False)
     for name in (*(SCORES[score] for score in scores), "time", "bytes"):

@@ -31,15 +31,19 @@ def numbers_of(words: pl.Series) -> pl.Series:
 
 def share_of_numbers(words: pl.Series) -> float:
     """How many of the words that are there are numbers, in any writing."""
+    known = len(words) - words.null_count()
+    return count_of_numbers(words) / known if known else 0.0
+
+
+def count_of_numbers(words: pl.Series) -> int:
+    """How many words are numbers, in any writing."""
     import polars as pl
 
     known = words.cast(pl.String).drop_nulls().str.strip_chars()
-    if not len(known):
-        return 0.0
     numbers = known.cast(pl.Float64, strict=False).is_not_null()
     for pattern in (_COMMA, _THOUSANDS, _SIGNED):
         numbers = numbers | known.str.contains(pattern)
-    return float(numbers.sum()) / len(known)
+    return int(numbers.sum())
 
 
 def numbers_or_words(words: pl.Series, where: str, rows: Sequence[int] | None, declare: str) -> pl.Series | None:
@@ -122,10 +126,13 @@ def profile(
 ) -> tuple[dict[str, Any], ...]:
     """One entry a column, plain JSON; `frame` are the training rows, `aside` the columns that are no features."""
     rows = [_column(frame[column["name"]], column) for column in (fitted or {"columns": ()})["columns"]]
-    for name, what in (aside or {}).items():
-        missing, distinct = _counts(frame[name])
-        rows.append({"name": name, "type": what, "missing": missing, "distinct": distinct, "done": _ASIDE[what]})
+    rows += [set_aside(name, what, *_counts(frame[name])) for name, what in (aside or {}).items()]
     return tuple(rows)
+
+
+def set_aside(name: str, what: str, missing: int, distinct: int) -> dict[str, Any]:
+    """The entry of a column that is no feature."""
+    return {"name": name, "type": what, "missing": missing, "distinct": distinct, "done": _ASIDE[what]}
 
 
 _ASIDE = {"id": "names the rows", "label": "what is predicted", "left out": "left out"}
@@ -156,17 +163,28 @@ def _named(names: Sequence[str]) -> str:
 
 def _column(series: pl.Series, column: Mapping[str, Any]) -> dict[str, Any]:
     missing, distinct = _counts(series)
+    share = share_of_numbers(series) if _is_text(series) else 0.0
+    word = _first_word(series) if share >= _MIXED else ""
+    return described(column, missing, distinct, series.dtype.is_temporal(), share, word)
+
+
+def described(
+    column: Mapping[str, Any], missing: int, distinct: int, dates: bool = False, numbers: float = 0.0, word: str = ""
+) -> dict[str, Any]:
+    """One entry of a profile: what a fitted column is and what was done to it, by what was counted in it.
+
+    `numbers` is the share of numbers in undeclared text, and `word` the first that is none.
+    """
     entry: dict[str, Any] = {"name": column["name"], "type": "number", "missing": missing, "distinct": distinct}
     if column["kind"] == "constant":
         return {**entry, "type": "constant", "done": "left out: it has one value" if distinct else "left out: empty"}
     marked = ", a missing value counts as the mean and is marked in a 0/1 column" if column["missing"] else ""
     if column["kind"] == "numeric":
-        kind = "date" if series.dtype.is_temporal() else "binary" if distinct == 2 else "number"
+        kind = "date" if dates else "binary" if distinct == 2 else "number"
         return {**entry, "type": kind, "done": f"standardised{marked}"}
     entry |= {"type": "binary" if distinct == 2 and not missing else "category", "done": _one_hot(column)}
-    share = share_of_numbers(series)
-    if share >= _MIXED and _is_text(series):
-        entry |= {"numbers": share, "word": _first_word(series)}
+    if numbers >= _MIXED:
+        entry |= {"numbers": numbers, "word": word}
     return entry
 
 

@@ -93,6 +93,14 @@ class TableFile:
         if self.id is not None:
             self.require(self.id, "the id")
 
+    @property
+    def columns(self) -> list[str]:
+        return self.frame.columns
+
+    @property
+    def rows(self) -> int:
+        return self.frame.height
+
     def require(self, column: str, what: str) -> None:
         if column not in self.frame.columns:
             raise InputError(f"{self.path}: no column {column!r} for {what}{did_you_mean(column, self.frame.columns)}")

@@ -19,7 +19,8 @@ from veracausa.data.images import ImageOptions, Images, split_images, split_new_
 from veracausa.data.picture_files import class_folders, in_turn, pictures_below, read_pictures
 from veracausa.data.sources import datasets
 from veracausa.data.split_tables import Task, encode, split_tables
-from veracausa.data.tables import TableOptions, own_table
+from veracausa.data.streamed import stream_tables
+from veracausa.data.tables import TableFileOptions, TableOptions, own_table
 from veracausa.data.vertical import SPLITS, Part, PartyData, VerticalDataset
 from veracausa.errors import InputError
 from veracausa.registry import did_you_mean
@@ -38,7 +39,10 @@ def load(job: Job) -> VerticalDataset:
         data = split_images(whole, job)
     else:
         assert isinstance(job.data, TableOptions)
-        data = split_tables(whole, job.data, job)
+        if isinstance(job.data, TableFileOptions) and job.data.stream:
+            data = stream_tables(whole, job.data, job)
+        else:
+            data = split_tables(whole, job.data, job)
     check(data)
     return data
 

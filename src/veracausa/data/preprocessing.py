@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # More values than this are put together as `other`, the rarest first: a column of free text must not become thousands.
 MAX_VALUES = 64
-_DECLARE = "or, if the column holds words, name it in data.categorical"
+DECLARE = "or, if the column holds words, name it in data.categorical"
 
 
 def fit(
@@ -93,41 +93,59 @@ def column_count(preprocessing: Mapping[str, Any] | None) -> int | None:
 def _fit_column(series: pl.Series, where: str, rows: Sequence[int] | None) -> dict[str, Any]:
     import polars as pl
 
-    if series.dtype == pl.String and (numbers := numbers_or_words(series, where, rows, _DECLARE)) is not None:
+    if series.dtype == pl.String and (numbers := numbers_or_words(series, where, rows, DECLARE)) is not None:
         series = numbers
     if series.dtype.is_numeric() or series.dtype.is_temporal():
-        values = _numbers(series, where, rows)
+        values = numbers_in(series, where, rows)
         known = values[~np.isnan(values)]
         missing = bool(len(known) < len(values))
         if not len(known) or (not missing and bool((known == known[0]).all())):
-            return {"name": series.name, "kind": "constant", "missing": False}
-        mean = float(known.mean()) if len(known) else 0.0
-        std = float(known.std()) if len(known) else 1.0
-        # A constant column has a spread of rounding errors only; dividing by it would blow them up.
-        if std <= 1e-9 * max(abs(mean), 1e-300):
-            std = 1.0
-        if not (np.isfinite(mean) and np.isfinite(std)):
-            raise InputError(f"{where}: column {series.name!r} holds numbers too large to standardise; rescale it")
-        return {"name": series.name, "kind": "numeric", "mean": mean, "std": std, "missing": missing}
-    if series.dtype.base_type() not in (pl.String, pl.Boolean, pl.Categorical, pl.Enum, pl.Null):
-        raise InputError(
-            f"{where}: column {series.name!r} is of type {series.dtype}; "
-            "only numbers, text, dates and true/false can be used"
-        )
+            return constant_column(series.name)
+        return numeric_column(series.name, float(known.mean()), float(known.std()), missing, where)
+    check_words(series.name, series.dtype, where)
     counts = series.cast(pl.String).drop_nulls().value_counts(sort=False)
-    by_count = sorted(counts.iter_rows(), key=lambda row: (-row[1], row[0]))
-    other = len(by_count) > MAX_VALUES
-    kept = sorted(value for value, _ in by_count[: MAX_VALUES - 1 if other else MAX_VALUES])
-    missing = series.null_count() > 0
+    return word_column(series.name, dict(counts.iter_rows()), series.null_count() > 0)
+
+
+def constant_column(name: str) -> dict[str, Any]:
+    """A column that had one value in all training rows, or none in any."""
+    return {"name": name, "kind": "constant", "missing": False}
+
+
+def numeric_column(name: str, mean: float, std: float, missing: bool, where: str) -> dict[str, Any]:
+    """A column of numbers with this mean and spread."""
+    # A constant column has a spread of rounding errors only; dividing by it would blow them up.
+    if std <= 1e-9 * max(abs(mean), 1e-300):
+        std = 1.0
+    if not (np.isfinite(mean) and np.isfinite(std)):
+        raise InputError(f"{where}: column {name!r} holds numbers too large to standardise; rescale it")
+    return {"name": name, "kind": "numeric", "mean": mean, "std": std, "missing": missing}
+
+
+def word_column(name: str, counts: Mapping[str, int], missing: bool) -> dict[str, Any]:
+    """A column of words that stood so often in the training rows; the rarest of many are put together."""
+    by_count = sorted(counts, key=lambda word: (-counts[word], word))
     if not by_count or (len(by_count) == 1 and not missing):
-        return {"name": series.name, "kind": "constant", "missing": False}
-    return {"name": series.name, "kind": "categorical", "values": kept, "other": other, "missing": missing}
+        return constant_column(name)
+    other = len(by_count) > MAX_VALUES
+    kept = sorted(by_count[: MAX_VALUES - 1 if other else MAX_VALUES])
+    return {"name": name, "kind": "categorical", "values": kept, "other": other, "missing": missing}
+
+
+def check_words(name: str, dtype: pl.DataType, where: str) -> None:
+    """Refuse a type that is neither a number nor words."""
+    import polars as pl
+
+    if dtype.base_type() not in (pl.String, pl.Boolean, pl.Categorical, pl.Enum, pl.Null):
+        raise InputError(
+            f"{where}: column {name!r} is of type {dtype}; only numbers, text, dates and true/false can be used"
+        )
 
 
 def _numeric(
     column: Mapping[str, Any], series: pl.Series, where: str, rows: Sequence[int] | None
 ) -> list[np.ndarray[Any, Any]]:
-    values = (_numbers(series, where, rows) - column["mean"]) / column["std"]
+    values = (numbers_in(series, where, rows) - column["mean"]) / column["std"]
     absent = np.isnan(values)
     with np.errstate(over="ignore"):
         standardised = np.where(absent, 0.0, values).astype(np.float32)
@@ -158,7 +176,7 @@ def _categorical(
     return blocks
 
 
-def _numbers(series: pl.Series, where: str, rows: Sequence[int] | None) -> np.ndarray[Any, Any]:
+def numbers_in(series: pl.Series, where: str, rows: Sequence[int] | None) -> np.ndarray[Any, Any]:
     """float64, NaN where missing; what is no finite number is refused with its row."""
     import polars as pl
 
@@ -171,11 +189,15 @@ def _numbers(series: pl.Series, where: str, rows: Sequence[int] | None) -> np.nd
     values = numbers.to_numpy().astype(np.float64)
     infinite = np.flatnonzero(np.isinf(values))
     if len(infinite):
-        raise InputError(
-            f"{where}: column {series.name!r}, row {_row(int(infinite[0]), rows)}: infinity is no value; "
-            "correct it, or leave it empty to mean missing"
-        )
+        raise InputError(infinity(series.name, _row(int(infinite[0]), rows) - 1, where))
     return values
+
+
+def infinity(name: str, row: int, where: str) -> str:
+    """What is said of an infinite value; rows are counted from 0 here."""
+    return (
+        f"{where}: column {name!r}, row {row + 1}: infinity is no value; correct it, or leave it empty to mean missing"
+    )
 
 
 def _row(at: int, rows: Sequence[int] | None) -> int:

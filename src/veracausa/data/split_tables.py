@@ -14,6 +14,7 @@ from veracausa import seeding
 from veracausa.data import overlap, preprocessing
 from veracausa.data.columns import numbers_or_words, profile, remarks
 from veracausa.data.ids import TableFile, held_by_all
+from veracausa.data.options import DataOptions
 from veracausa.data.overlap import hold_out, limit_notes
 from veracausa.data.tables import Holding, TableOptions, Tables, columns_held
 from veracausa.data.vertical import SPLITS, Part, PartyData, Split, VerticalDataset
@@ -32,7 +33,7 @@ Everywhere = Callable[[Split, Tensor], Tensor]
 """Which of these rows of the active party's file every party with features holds."""
 
 
-def split_tables(tables: Tables, options: TableOptions, job: Job) -> VerticalDataset:
+def split_tables(tables: Tables[TableFile], options: TableOptions, job: Job) -> VerticalDataset:
     """The tables split between parties, positions agreed; preprocessing fitted on each party's own training rows."""
     active = tables.holdings[job.parties.active]
     labels = Labels.of(active, options)
@@ -57,7 +58,7 @@ def split_tables(tables: Tables, options: TableOptions, job: Job) -> VerticalDat
     return VerticalDataset(options.name, job.parties.active, parties, labels.task, labels.classes, "features", notes)
 
 
-def file_of(holding: Holding, split: Split) -> TableFile:
+def file_of(holding: Holding[TableFile], split: Split) -> TableFile:
     """Where the rows of a split lie."""
     return holding.test if split == "test" and holding.test is not None else holding.train
 
@@ -71,7 +72,7 @@ class Labels:
     values: Mapping[Split, Tensor]
 
     @classmethod
-    def of(cls, active: Holding, options: TableOptions) -> Labels:
+    def of(cls, active: Holding[TableFile], options: TableOptions) -> Labels:
         active.train.require(options.label, "the label")
         column = active.train.frame[options.label]
         if active.train.frame.height < 2:
@@ -99,7 +100,7 @@ class Drawn:
     """Training rows before a limit."""
 
 
-def draw_splits(sizes: tuple[int, int | None], options: TableOptions, holdout: float, seed: int) -> Drawn:
+def draw_splits(sizes: tuple[int, int | None], options: DataOptions, holdout: float, seed: int) -> Drawn:
     """The splits of an active party whose file has so many rows, and its test file where there is one."""
     train, test = torch.arange(sizes[0]), torch.arange(sizes[1] or 0)
     if sizes[1] is None:
@@ -129,9 +130,9 @@ def keep_common(
     return agreed, tuple(notes)
 
 
-def unused_columns(active: Holding, name: str, label: str, columns: Mapping[str, Any]) -> tuple[str, ...]:
+def unused_columns(active: Holding[Any], name: str, label: str, columns: Mapping[str, Any]) -> tuple[str, ...]:
     """What is to be said where the active party has features and the job does not use them."""
-    spare = [column for column in active.train.frame.columns if column not in (active.train.id, label)]
+    spare = [column for column in active.train.columns if column not in (active.train.id, label)]
     if not active.own or name in columns or not spare:
         return ()
     return (f"party {name}: {len(spare)} columns of its own are not used (partition.active_has_features is false)",)
@@ -142,7 +143,7 @@ class PartyRows:
     """One party's way from the rows of its own file at each position to its parts."""
 
     name: str
-    holding: Holding
+    holding: Holding[TableFile]
     found: Rows
     job: Job
     label: str = ""
@@ -231,42 +232,55 @@ def check_amounts(labels: pl.Series, where: str) -> None:
 
 def classes_of(labels: pl.Series, where: str) -> tuple[str, ...]:
     """The class names in order: of size for numbers, else of the alphabet."""
-    names = set(_names(labels, where))
+    return ordered_classes(set(_names(labels, where).unique()), labels.dtype.is_numeric(), labels.name, where)
+
+
+def ordered_classes(names: set[str], numeric: bool, label: str, where: str) -> tuple[str, ...]:
+    """The class names in order, at least two."""
     if len(names) < 2:
         only = f"the one value {names.pop()!r}" if names else "no value"
-        raise InputError(f"{where}: label column {labels.name!r} has {only}; a class label needs at least 2")
-    return tuple(sorted(names, key=float) if labels.dtype.is_numeric() else sorted(names))
+        raise InputError(f"{where}: label column {label!r} has {only}; a class label needs at least 2")
+    return tuple(sorted(names, key=float) if numeric else sorted(names))
 
 
-def encode(labels: pl.Series, task: Task, classes: Sequence[str], where: str) -> Tensor:
-    """(rows,) int64 class numbers, or float32 targets."""
-    if task == "regression":
-        return torch.from_numpy(_targets(labels, where))
-    number = {name: label for label, name in enumerate(classes)}
-    names = _names(labels, where)
-    for row, name in enumerate(names):
-        if name not in number:
-            raise InputError(
-                f"{where}: label column {labels.name!r}, row {row + 1}: "
-                f"{name!r} is no known class{did_you_mean(name, classes)}"
-            )
-    return torch.tensor([number[name] for name in names], dtype=torch.int64)
-
-
-def _names(labels: pl.Series, where: str) -> list[str]:
+def encode(
+    labels: pl.Series, task: Task, classes: Sequence[str], where: str, rows: Sequence[int] | None = None
+) -> Tensor:
+    """(rows,) int64 class numbers, or float32 targets; `rows` are the file's own row numbers, for messages."""
     import polars as pl
 
-    _check_present(labels, where)
+    if task == "regression":
+        return torch.from_numpy(_targets(labels, where, rows))
+    names = _names(labels, where, rows)
+    numbers = names.replace_strict(list(classes), range(len(classes)), default=-1, return_dtype=pl.Int64).to_numpy()
+    unknown = np.flatnonzero(numbers < 0)
+    if len(unknown):
+        at = int(unknown[0])
+        raise InputError(
+            f"{where}: label column {labels.name!r}, row {_row(at, rows)}: "
+            f"{names[at]!r} is no known class{did_you_mean(names[at], classes)}"
+        )
+    return torch.tensor(numbers, dtype=torch.int64)
+
+
+def _row(at: int, rows: Sequence[int] | None) -> int:
+    return int(at if rows is None else rows[at]) + 1
+
+
+def _names(labels: pl.Series, where: str, rows: Sequence[int] | None = None) -> pl.Series:
+    import polars as pl
+
+    check_present(labels, where, rows)
     # 1.0 and 1 are the same class: a file with a gap elsewhere may have had its integers turned into fractions.
     if labels.dtype.is_float() and bool((labels == labels.round(0)).all()):
         labels = labels.cast(pl.Int64)
-    return labels.cast(pl.String).to_list()
+    return labels.cast(pl.String)
 
 
-def _targets(labels: pl.Series, where: str) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+def _targets(labels: pl.Series, where: str, rows: Sequence[int] | None) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
     import polars as pl
 
-    _check_present(labels, where)
+    check_present(labels, where, rows)
     numbers = labels.cast(pl.Float64, strict=False)
     with np.errstate(over="ignore"):
         values = numbers.fill_null(float("inf")).to_numpy().astype(np.float32)
@@ -274,19 +288,20 @@ def _targets(labels: pl.Series, where: str) -> np.ndarray[tuple[int], np.dtype[n
     if len(wrong):
         at = int(wrong[0])
         raise InputError(
-            f"{where}: label column {labels.name!r}, row {at + 1}: {labels[at]!r} is no number to predict; "
+            f"{where}: label column {labels.name!r}, row {_row(at, rows)}: {labels[at]!r} is no number to predict; "
             "correct it, or set data.task = 'classification'"
         )
     return values
 
 
-def _check_present(labels: pl.Series, where: str) -> None:
+def check_present(labels: pl.Series, where: str, rows: Sequence[int] | None = None) -> None:
+    """Refuse a missing label, with its row."""
     absent = labels.is_null()
     if labels.dtype.is_float():
         absent = absent | labels.is_nan().fill_null(True)
     missing = absent.arg_true()
     if len(missing):
         raise InputError(
-            f"{where}: label column {labels.name!r}, row {int(missing[0]) + 1}: "
+            f"{where}: label column {labels.name!r}, row {_row(int(missing[0]), rows)}: "
             "the label is missing; fill it in or remove the row"
         )

@@ -8,7 +8,7 @@ import gzip
 import io
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -147,7 +147,7 @@ def header_of(path: Path, separator: str = ",", encoding: str = "utf-8") -> list
     if is_parquet(path):
         return []
     content = _content(path, head, encoding)
-    return _header(io.BytesIO(content) if content is not None else path.open("rb"), separator)
+    return header_names(io.BytesIO(content) if content is not None else path.open("rb"), separator)
 
 
 def _parquet(path: Path, head: bytes) -> pl.DataFrame:
@@ -185,8 +185,8 @@ def _csv(
     def opened() -> IO[bytes]:
         return io.BytesIO(content) if content is not None else path.open("rb")
 
-    names = _header(opened(), separator)
-    _check_header(path, names, separator)
+    names = header_names(opened(), separator)
+    check_header(path, names, separator, opened)
     plain = decimal == "." and not thousands
     # Numbers in another writing are read as they stand, and only then made numbers.
     kept = {name: pl.String for name in names if not plain or name in text}
@@ -200,15 +200,10 @@ def _csv(
             infer_schema_length=None,
         )
     except pl.exceptions.PolarsError as error:
-        reason = _first_wrong_line(opened(), separator) or str(error).split("\n")[0]
-        if "utf-8" in reason:
-            raise InputError(_not_utf8(path, opened())) from None
-        raise InputError(f"{path}: cannot be read as a table: {reason}; repair the file") from None
+        raise csv_fault(path, opened, separator, error) from None
     if len(names) == len(frame.columns):
         frame.columns = names
-    if any("\ufffd" in name for name in names):
-        raise InputError(_not_utf8(path, opened()))
-    _check_last_line(path, opened(), separator, len(frame.columns))
+    check_last_line(path, opened(), separator, len(frame.columns))
     if not plain:
         given = [name for name in frame.columns if name not in text]
         frame = frame.with_columns(in_plain_form(frame[name], decimal, thousands, str(path)) for name in given)
@@ -239,7 +234,8 @@ def _content(path: Path, head: bytes, encoding: str) -> bytes | None:
         raise InputError(f"{path}: is not {encoding} text; correct data.encoding") from None
 
 
-def _header(file: IO[bytes], separator: str) -> list[str]:
+def header_names(file: IO[bytes], separator: str) -> list[str]:
+    """The names in the first line that is not empty."""
     with io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="") as lines:
         try:
             return next((record for record in csv.reader(lines, delimiter=separator) if record), [])
@@ -247,7 +243,8 @@ def _header(file: IO[bytes], separator: str) -> list[str]:
             return []
 
 
-def _check_header(path: Path, names: Sequence[str], separator: str) -> None:
+def check_header(path: Path, names: Sequence[str], separator: str, opened: Callable[[], IO[bytes]]) -> None:
+    """Refuse a header with a name twice, of one column that was not separated, or that is no text."""
     for at, name in enumerate(names):
         if name in names[:at]:
             raise InputError(f"{path}: two columns are named {name!r}; rename one")
@@ -255,9 +252,11 @@ def _check_header(path: Path, names: Sequence[str], separator: str) -> None:
         for other in ",;\t|":
             if other != separator and other in names[0]:
                 raise InputError(f"{path}: one column only, {names[0]!r}; set data.separator = {other!r}")
+    if any("\ufffd" in name for name in names):
+        raise InputError(_not_utf8(path, opened()))
 
 
-def _check_last_line(path: Path, file: IO[bytes], separator: str, columns: int) -> None:
+def check_last_line(path: Path, file: IO[bytes], separator: str, columns: int) -> None:
     """A file cut short ends in a line with too few fields, which a CSV reader would take for missing values."""
     with file:
         file.seek(max(0, file.seek(0, io.SEEK_END) - (1 << 16)))
@@ -271,6 +270,14 @@ def _check_last_line(path: Path, file: IO[bytes], separator: str, columns: int) 
     raise InputError(
         f"{path}: line {number} has {fields} of {columns} fields: the file is cut short; get it whole again"
     )
+
+
+def csv_fault(path: Path, opened: Callable[[], IO[bytes]], separator: str, error: Exception) -> InputError:
+    """Why a reader gave a file up, with the line where it can be found."""
+    reason = _first_wrong_line(opened(), separator) or str(error).split("\n")[0]
+    if "utf-8" in reason:
+        return InputError(_not_utf8(path, opened()))
+    return InputError(f"{path}: cannot be read as a table: {reason}; repair the file")
 
 
 def _first_wrong_line(file: IO[bytes], separator: str) -> str:

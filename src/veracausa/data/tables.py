@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from veracausa import seeding
 from veracausa.data import partition
+from veracausa.data.blocks import StreamedTable, open_rows
 from veracausa.data.files import given_path
 from veracausa.data.ids import TableFile
 from veracausa.data.options import DataOptions
@@ -35,17 +36,19 @@ class TableOptions(DataOptions):
 
     def read(self, path: Path, id: str | None = None, own: OwnTable | None = None) -> pl.DataFrame:
         """The rows of one file in this source's format, as the party says of its `own`."""
-        own = own or OwnTable()
-        return read_table(
-            path,
-            own.separator or ",",
-            MISSING if own.missing is None else own.missing,
-            (id,) if id else (),
-            categorical=own.categorical or (),
-            decimal=own.decimal or ".",
-            thousands=own.thousands or "",
-            encoding=own.encoding or "utf-8",
-        )
+        return read_table(path, **self.writing(id, own or OwnTable()))
+
+    def writing(self, id: str | None, own: OwnTable) -> dict[str, Any]:
+        """How a file is written, by what the job and the party say: what `read_table` takes."""
+        return {
+            "separator": own.separator or ",",
+            "missing": MISSING if own.missing is None else own.missing,
+            "text": (id,) if id else (),
+            "categorical": own.categorical or (),
+            "decimal": own.decimal or ".",
+            "thousands": own.thousands or "",
+            "encoding": own.encoding or "utf-8",
+        }
 
 
 class TableFileOptions(TableOptions):
@@ -63,10 +66,18 @@ class TableFileOptions(TableOptions):
     categorical: tuple[str, ...] = ()
     """Columns of words, also where the words are numbers, such as codes."""
 
-    def read(self, path: Path, id: str | None = None, own: OwnTable | None = None) -> pl.DataFrame:
-        own = own or OwnTable()
+    stream: bool = False
+    """Blind training: read the rows block by block each time they are wanted, and never hold the table in memory."""
+
+    def open(self, path: Path, id: str | None, own: OwnTable) -> TableFile | StreamedTable:
+        """One file, its rows in memory or opened to be streamed."""
+        if self.stream:
+            return StreamedTable(open_rows(path, **self.writing(id, own)), id)
+        return TableFile(path, self.read(path, id, own), id)
+
+    def writing(self, id: str | None, own: OwnTable) -> dict[str, Any]:
         both = (*self.categorical, *(own.categorical or ()))
-        return super().read(path, id, own.model_copy(update={"categorical": both}))
+        return super().writing(id, own.model_copy(update={"categorical": both}))
 
 
 class OwnTable(BaseModel):
@@ -86,12 +97,15 @@ class OwnTable(BaseModel):
     categorical: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True)
-class Holding:
-    """Where one party's rows lie, and which columns it names as its own."""
+TableKind = TypeVar("TableKind", TableFile, StreamedTable)
 
-    train: TableFile
-    test: TableFile | None = None
+
+@dataclass(frozen=True)
+class Holding(Generic[TableKind]):
+    """Where one party's rows lie, in memory or to be streamed, and which columns it names as its own."""
+
+    train: TableKind
+    test: TableKind | None = None
     """None: the test rows are in the same file."""
     columns: tuple[str, ...] | None = None
     own: bool = False
@@ -99,10 +113,10 @@ class Holding:
 
 
 @dataclass(frozen=True)
-class Tables:
+class Tables(Generic[TableKind]):
     """A whole data set of tables, before its rows are aligned."""
 
-    holdings: Mapping[str, Holding]
+    holdings: Mapping[str, Holding[TableKind]]
     holdout: float = 0.2
     notes: tuple[str, ...] = field(default_factory=tuple)
 
@@ -121,8 +135,8 @@ def own_table(job: Job, party: str) -> OwnTable:
         raise InputError(f"party.{party}.data.{place}: {problem['msg']}") from None
 
 
-def open_tables(options: TableFileOptions, job: Job) -> Tables:
-    """Every party's files, each read once."""
+def open_tables(options: TableFileOptions, job: Job) -> Tables[Any]:
+    """Every party's files, each read once, or opened to be streamed."""
     names = (job.parties.active, *job.parties.passive)
     owned = {name: own_table(job, name) for name in names}
     for name, own in owned.items():
@@ -131,15 +145,15 @@ def open_tables(options: TableFileOptions, job: Job) -> Tables:
             raise InputError(
                 f"party.{name}.data.path: is missing; say which file holds {why}, or set data.path for all"
             )
-    opened: dict[tuple[Path, str | None], TableFile] = {}
+    opened: dict[tuple[Path, str | None], TableFile | StreamedTable] = {}
 
-    def open_file(path: str, setting: str, own: OwnTable) -> TableFile:
+    def open_file(path: str, setting: str, own: OwnTable) -> TableFile | StreamedTable:
         place, id = given_path(path, setting), own.id or options.id
         if (place, id) not in opened:
-            opened[place, id] = TableFile(place, options.read(place, id, own), id)
+            opened[place, id] = options.open(place, id, own)
         return opened[place, id]
 
-    holdings = {}
+    holdings: dict[str, Holding[Any]] = {}
     for name, own in owned.items():
         # One of the two is there: checked above.
         train = open_file(own.path or str(options.path), f"party.{name}.data.path" if own.path else "data.path", own)
@@ -150,7 +164,7 @@ def open_tables(options: TableFileOptions, job: Job) -> Tables:
         if test_path is not None:
             test = open_file(test_path, f"party.{name}.data.test_path" if own.test_path else "data.test_path", own)
         holdings[name] = Holding(train, test, own.columns, own.path is not None)
-    if len({holding.train.path for holding in holdings.values()}) > 1:
+    if len({holding.train.path for holding in holdings.values()}) > 1 and not options.stream:
         for name, holding in holdings.items():
             if holding.train.id is None:
                 raise InputError(f"party.{name}.data.id: is missing; rows of several files are matched by an id column")
@@ -163,18 +177,18 @@ def open_tables(options: TableFileOptions, job: Job) -> Tables:
 
 
 def _check_categorical(
-    options: TableFileOptions, owned: Mapping[str, OwnTable], holdings: Mapping[str, Holding]
+    options: TableFileOptions, owned: Mapping[str, OwnTable], holdings: Mapping[str, Holding[Any]]
 ) -> None:
     for name, own in owned.items():
         for column in own.categorical or ():
             holdings[name].train.require(column, f"party.{name}.data.categorical")
-    known = list(dict.fromkeys(column for holding in holdings.values() for column in holding.train.frame.columns))
+    known = list(dict.fromkeys(column for holding in holdings.values() for column in holding.train.columns))
     for column in options.categorical:
         if column not in known:
             raise InputError(f"data.categorical: no file has a column {column!r}{did_you_mean(column, known)}")
 
 
-def columns_held(tables: Tables, label: str, job: Job) -> dict[str, tuple[str, ...]]:
+def columns_held(tables: Tables[Any], label: str, job: Job) -> dict[str, tuple[str, ...]]:
     """Party -> the columns it holds as features; parties without any are left out."""
     active, parties = job.parties.active, (job.parties.active, *job.parties.passive)
     kind, by_job = job.partition.kind, job.partition.columns
@@ -198,14 +212,14 @@ def columns_held(tables: Tables, label: str, job: Job) -> dict[str, tuple[str, .
         elif name == active and not job.partition.active_has_features:
             continue
         elif holding.own:
-            held[name] = tuple(c for c in holding.train.frame.columns if c not in (holding.train.id, label))
+            held[name] = tuple(c for c in holding.train.columns if c not in (holding.train.id, label))
         else:
             unnamed.append(name)
     if unnamed and (named or kind == "columns"):
         raise InputError(f"partition.columns.{unnamed[0]}: is missing; name the columns of party {unnamed[0]!r}")
     if unnamed:
         file = tables.holdings[unnamed[0]].train
-        free = [column for column in file.frame.columns if column not in (file.id, label)]
+        free = [column for column in file.columns if column not in (file.id, label)]
         rng = seeding.generator(job.seed, "partition")
         groups = partition.random_groups(len(free), len(unnamed), job.partition.parts, rng)
         held |= {name: tuple(free[at] for at in group.tolist()) for name, group in zip(unnamed, groups, strict=True)}
@@ -213,7 +227,7 @@ def columns_held(tables: Tables, label: str, job: Job) -> dict[str, tuple[str, .
     return {name: held[name] for name in parties if name in held}
 
 
-def _check(tables: Tables, held: Mapping[str, tuple[str, ...]], label: str) -> None:
+def _check(tables: Tables[Any], held: Mapping[str, tuple[str, ...]], label: str) -> None:
     for name, columns in held.items():
         if not columns:
             raise InputError(
@@ -223,4 +237,4 @@ def _check(tables: Tables, held: Mapping[str, tuple[str, ...]], label: str) -> N
     for file in files.values():
         claims = {name: columns for name, columns in held.items() if tables.holdings[name].train is file}
         reserved = {label: "label"} | ({file.id: "id"} if file.id else {})
-        partition.check_claims(claims, file.frame.columns, reserved, str(file.path))
+        partition.check_claims(claims, file.columns, reserved, str(file.path))

@@ -1,10 +1,10 @@
-"""Vertical data in memory: per party its features, ids, and labels only at the active party."""
+"""Vertical data: per party its features, ids, and labels only at the active party; in memory, or read in blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -13,6 +13,37 @@ from veracausa.data.preprocessing import column_count
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class RowBlock:
+    """One party's rows at consecutive positions, from `start` on."""
+
+    start: int
+    length: int
+    features: Tensor | None = None
+    """(n, *shape) float32 of the n rows that it holds, pixels in [0, 1]; None for a party without features."""
+    present: Tensor | None = None
+    """(length,) bool: which of the positions it holds. None: all."""
+    labels: Tensor | None = None
+    ids: tuple[str, ...] | None = None
+
+    def __len__(self) -> int:
+        return self.length
+
+
+class RowStream(Protocol):
+    """Rows that are read from a file each time they are wanted, and never lie in memory as a whole.
+
+    A stream holds paths and settings, so a process of the party can be handed one.
+    """
+
+    @property
+    def has_features(self) -> bool:
+        """Whether the party holds features."""
+
+    def blocks(self, rows: int, start: int = 0) -> Iterator[RowBlock]:
+        """The rows from position `start` on, so many at a time; the last block may be shorter."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +66,34 @@ class Part:
     """The raw identifiers by position, where the data has them. They never leave the party."""
     groups: tuple[int, ...] | None = None
     """For each feature of a table, the number of the original column it came from."""
+    stream: RowStream | None = None
+    """Where the rows come from if they are not in memory: then `features`, `labels` and `ids` are None."""
 
     def __len__(self) -> int:
         return self.length
+
+    @property
+    def has_features(self) -> bool:
+        """Whether the party holds features, in memory or not."""
+        return self.features is not None if self.stream is None else self.stream.has_features
+
+    def blocks(self, rows: int, start: int = 0) -> Iterator[RowBlock]:
+        """The rows from position `start` on, so many at a time, in memory or not; the last block may be shorter."""
+        if self.stream is not None:
+            yield from self.stream.blocks(rows, start)
+            return
+        for first in range(start, self.length, rows):
+            positions = torch.arange(first, min(first + rows, self.length))
+            present = None if self.index is None else self.present(positions)
+            held = positions if present is None else positions[present]
+            yield RowBlock(
+                first,
+                len(positions),
+                None if self.features is None else self.take(held),
+                present,
+                None if self.labels is None else self.labels[positions],
+                None if self.ids is None else self.ids[first : first + rows],
+            )
 
     def present(self, positions: Tensor) -> Tensor:
         """Which of the positions this party really holds."""
@@ -51,6 +107,8 @@ class Part:
 
     def take(self, positions: Tensor) -> Tensor:
         """The features at these positions, float32; pixels come as [0, 1]."""
+        if self.stream is not None:
+            raise ValueError("these rows are streamed: they come in blocks, not at any position")
         if self.features is None:
             raise ValueError("this party holds no features")
         rows = positions if self.index is None else self.index[positions]
@@ -77,6 +135,7 @@ class Part:
             None if self.labels is None else self.labels.to(device),
             self.ids,
             self.groups,
+            self.stream,
         )
 
 

@@ -299,8 +299,14 @@ _MATCHED = {
 _NOT_MATCHED = "none: every site has the same data set"
 
 
-def describe_training(job: Job, me: str) -> tuple[Row, ...]:
-    """The rows of a split training; `job` is the agreed one with this party's own part."""
+def describe_training(job: Job, me: str, rows: int | None = None, numbers: int | None = None) -> tuple[Row, ...]:
+    """The rows of a training; `job` is the agreed one with this party's own part.
+
+    rows: how many training rows there are at most. numbers: how many numbers are opened of a predicted row. Both are
+    said of a blind training, where this site knows them.
+    """
+    if job.training.protocol == "blind":
+        return _describe_blind(job, me, rows, numbers)
     active = job.parties.active
     schedule = f"{job.training.epochs}, in batches of {job.training.batch_size}"
     match = _MATCHED[job.data.match] if isinstance(job.data, TableFileOptions) else _NOT_MATCHED
@@ -312,6 +318,69 @@ def describe_training(job: Job, me: str) -> tuple[Row, ...]:
         ("encryption", f"of the connection only; {active} reads the payloads, defended or not"),
         ("matching", match),
     )
+
+
+def _describe_blind(job: Job, me: str, rows: int | None, numbers: int | None) -> tuple[Row, ...]:
+    active = job.parties.active
+    match = _MATCHED[job.data.match] if isinstance(job.data, TableFileOptions) else _NOT_MATCHED
+    return (
+        ("job", f"{job.name}: blind training; {active} has the labels and gets the predictions"),
+        ("crosses", f"{_sums(job, rows)}; at prediction {_opened(job, numbers)}"),
+        ("labels", _labels(job, me)),
+        ("features", _features(job, me)),
+        ("encryption", _blind_encryption(job)),
+        ("second heads", _second_heads(job, me)),
+        ("matching", match),
+    )
+
+
+def _sums(job: Job, rows: int | None) -> str:
+    over = "all training rows" if rows is None else f"up to {rows:,} rows"
+    if job.blind.epsilon is None:
+        return f"sums over {over}, exact: no differential privacy"
+    return f"sums over {over}, epsilon = {job.blind.epsilon:g} (delta = {job.blind.delta:g})"
+
+
+def _opened(job: Job, numbers: int | None) -> str:
+    """What the active party opens of a predicted row."""
+    each = "as many numbers a row as there are classes, less one (of a quantity: one)"
+    if numbers is not None:
+        each = f"{numbers} number{'s' if numbers != 1 else ''} a row"
+    if len(job.parties.passive) > 1:
+        return f"{each}, summed over all passive parties"
+    return f"{each}, of {job.parties.passive[0]} alone: no other passive party hides its part"
+
+
+def _labels(job: Job, me: str) -> str:
+    whose = "yours" if me == job.parties.active else f"{job.parties.active}'s"
+    if job.blind.labels == "none":
+        return f"none: {whose} stay at home, in sums and ciphertexts alone"
+    if job.blind.labels == "shared":
+        return f"SHARED: {whose} leave as they are, to every passive party"
+    prior = ", drawn by a prior" if job.blind.label_prior else ""
+    return (
+        f"private: {whose} leave once, randomised{prior}, epsilon = {job.blind.label_epsilon:g} a label; "
+        "the same draw for all parties and for later jobs"
+    )
+
+
+def _features(job: Job, me: str) -> str:
+    own = job.party.get(me)
+    whose = "by your party.toml" if own is not None and own.features is not None else "by the job"
+    return f"{_with_settings(job.features_of(me))}, {whose}: learnt at home, nothing of it leaves"
+
+
+def _second_heads(job: Job, me: str) -> str:
+    own = job.party.get(me)
+    if own is not None and own.second_head:
+        return "ALLOWED by your party.toml: rows that were scored for one head may be scored for another"
+    return "refused: rows that were scored for one head are not scored for another"
+
+
+def _blind_encryption(job: Job) -> str:
+    if job.blind.encryption == "none":
+        return UNENCRYPTED
+    return f"{job.blind.encryption}: features, sums and head cross as ciphertexts; {job.parties.active} opens the sums"
 
 
 def described_discovery(job: DiscoveryJob, method: VFedCD, aligned: bool) -> tuple[Row, ...]:

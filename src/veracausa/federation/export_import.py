@@ -16,12 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
-import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from veracausa.atomic import atomic_write
 from veracausa.config import Job, load_job
-from veracausa.data.preprocessing import column_count
 from veracausa.errors import InputError, RunError
 from veracausa.federation.members import first_problem
 from veracausa.federation.party_file import allowed_model
@@ -31,7 +29,7 @@ from veracausa.runs import folder as folders
 from veracausa.runs.folder import Run
 from veracausa.runs.store import Store, deserialize_state
 from veracausa.training.checkpoints import saved_model
-from veracausa.training.split.halves import build_defended
+from veracausa.training.protocols import protocol_of
 
 FORMAT = "veracausa part"
 MAX_TEXT = 1 << 20
@@ -96,6 +94,7 @@ def export(folder: Path, me: str, out: Path) -> Manifest:
         contents[PREPARED] = (own / PREPARED).read_bytes()
     job = run.job
     own_part = job.party[me].model_dump(mode="json", exclude_none=True) if me in job.party else {}
+    own_part.pop("book", None)  # a folder of this machine
     kept = ("id", "columns", "separator")
     own_part["data"] = {name: value for name, value in own_part.get("data", {}).items() if name in kept}
     manifest = Manifest(
@@ -148,7 +147,7 @@ def import_part(file: Path, folder: Path, allow_model: str | None = None) -> Man
     if PREPARED in contents:
         atomic_write(store.prepared_path, contents[PREPARED])
     atomic_write(store.folder / MODEL, contents[MODEL])
-    folders.set_status(run, state="done", epochs=job.training.epochs, imported=_digest(contents[MODEL]))
+    folders.set_status(run, state="done", epochs=protocol_of(job).epochs(job), imported=_digest(contents[MODEL]))
     for path in (folder / JOB, folder / "party.toml", *run.rglob("*")):
         path.chmod(0o700 if path.is_dir() else 0o600)
     return manifest
@@ -203,16 +202,8 @@ def _checked(file: Path, manifest: Manifest, contents: Mapping[str, bytes], allo
     if manifest.party not in (job.parties.active, *job.parties.passive) or manifest.role != expected:
         raise InputError(f"{file}: {manifest.party!r} is not the {manifest.role} party of its job")
     try:
-        if manifest.role == "passive":
-            outputs = len(model["classes"]) or 1
-            shape = tuple(int(size) for size in model["shape"])
-            columns = column_count(model["preprocessing"])
-            built = build_defended(job, manifest.party, shape, outputs, torch.Generator(), columns=columns)
-            bottom = built.module
-            bottom.load_state_dict(model["bottom"])
-        else:
-            _ = model["top"], model["classes"], model["preprocessing"]
-    except (KeyError, TypeError, ValueError, RuntimeError, InputError):
+        protocol_of(job).check_model(job, manifest.party, model)
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, InputError):
         raise InputError(f"{file}: {MODEL} holds no model of this job") from None
     return job
 

@@ -121,7 +121,8 @@ def read_file(path: Path) -> bytes:
 def own_settings(folder: Path) -> bytes:
     """All of `party.toml` that a run's results depend on: a party may change its limits, and remain who it was."""
     tree = party_tree(folder)
-    return json.dumps({name: tree[name] for name in tree if name != ALIGNMENT}, sort_keys=True, default=str).encode()
+    kept = {name: tree[name] for name in tree if name not in (ALIGNMENT, "second_head")}
+    return json.dumps(kept, sort_keys=True, default=str).encode()
 
 
 def check_own_data(folder: Path, me: str) -> None:

@@ -199,7 +199,7 @@ class SiteTable:
         return {split: answer[split].cpu() for split in own}
 
 
-def open_own(job: Job, options: TableFileOptions, me: str, folder: Path) -> Holding:
+def open_own(job: Job, options: TableFileOptions, me: str, folder: Path) -> Holding[TableFile]:
     """The files that `party.toml` names; a path is taken from the folder that it lies in."""
     own = own_table(job, me)
     id = own.id or options.id
@@ -218,7 +218,7 @@ def open_own(job: Job, options: TableFileOptions, me: str, folder: Path) -> Hold
     return Holding(opened(own.path, "data.path"), test, own.columns, own=True)
 
 
-def own_columns(job: Job, holding: Holding, me: str) -> tuple[str, ...] | None:
+def own_columns(job: Job, holding: Holding[TableFile], me: str) -> tuple[str, ...] | None:
     """The columns that this party holds as features; None for an active party that uses none."""
     by_job, file = job.partition.columns, holding.train
     partition.check_named_parties(job.partition, (job.parties.active, *job.parties.passive))

@@ -1,15 +1,13 @@
-"""Split training at one party's own site."""
+"""A training at one party's own site."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import prod
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from veracausa import seeding
 from veracausa.config import Job, load_job
 from veracausa.data import preprocessing
 from veracausa.data.load import load
@@ -18,32 +16,38 @@ from veracausa.data.tables import TableFileOptions
 from veracausa.data.vertical import SPLITS, PartyData, VerticalDataset
 from veracausa.errors import InputError, VeracausaError
 from veracausa.events import Event, Observer
-from veracausa.federation.consent import describe_training
+from veracausa.federation.consent import UNENCRYPTED, describe_training
 from veracausa.federation.party_file import ALIGNMENT, own_options, party_tree
 from veracausa.federation.row_matching import agree_on_kept
 from veracausa.federation.row_matching import declared as declared_alignment
 from veracausa.federation.rows import FoundRows, SiteTable
 from veracausa.federation.site_program import OPEN_ORDER, SEED, SEED_BYTES, SiteProgram, order_key, own_secret
+from veracausa.federation.training_messages import OwnPart, declared_training
 from veracausa.models import require_allowed
-from veracausa.models.runner import wire_dtype
 from veracausa.runs import folder as folders
 from veracausa.runs.folder import Run
 from veracausa.training.checkpoints import other_settings, rewind_to
-from veracausa.training.split.halves import build_defended, make_defense
+from veracausa.training.protocols import protocol_of
 from veracausa.training.split.program import PartyProgram, Schema
 from veracausa.training.train import summarise
 from veracausa.wire.link import Link
-from veracausa.wire.message import MESSAGE, Declared
+from veracausa.wire.message import Declared
 
-_PUBLIC_SEED = (
-    "the job's seed is known to all, and this party's first weights and the noise of its defense follow from it: a "
-    "partner can draw them again, and take the noise off; a secret seed prevents that"
-)
+_PUBLIC_SEED = {
+    "split": (
+        "the job's seed is known to all, and this party's first weights and the noise of its defense follow from it: a "
+        "partner can draw them again, and take the noise off; a secret seed prevents that"
+    ),
+    "blind": (
+        "the job's seed is known to all, and this party's noise on the sums and the dither of its scores follow from "
+        "it: a partner can draw them again, and take them off; a secret seed prevents that"
+    ),
+}
 _EVERYWHERE = "every site loads the whole data set and takes its own part: this is an exercise, and hides no row"
 
 
 class SplitSite(SiteProgram):
-    """An active or a passive party with its own files, or with its own part of a data set that every site has.
+    """A party of split or blind training with its own files, or with its own part of a data set that every site has.
 
     With `secret`, what this party draws for itself (first weights, the noise of its defense, the active party's order
     of rows) follows from what only it knows; without, from the job's seed and its file, as in a run in one place. A
@@ -54,6 +58,7 @@ class SplitSite(SiteProgram):
 
     def __init__(self, folder: Path, me: str, secret: bool, allow_model: str | None = None) -> None:
         super().__init__(folder, me)
+        self.secret = secret
         self.job = job = own_job(folder, me, allow_model)
         require_allowed(job.model)
         self.role = "active" if me == job.parties.active else "passive"
@@ -65,7 +70,8 @@ class SplitSite(SiteProgram):
         self.ids = self.table.ids if self.table is not None else None
         self.dataset: VerticalDataset | None = None if self.table else load(job)
         self.declared = tuple(self._declared())
-        self.described = describe_training(job, me)
+        part = self._own_part()
+        self.described = describe_training(job, me, part.rows, part.scores)
         if not (self.path / "config.toml").is_file():
             folders.create(self.path, job, {me: self.role})
         elif difference := other_settings(self.path, job):
@@ -80,7 +86,9 @@ class SplitSite(SiteProgram):
             seed = int.from_bytes(own_secret(self.store.folder / SEED, SEED_BYTES), "big")
             self.job = job.model_copy(update={"seed": seed})
         elif self.role == "passive":
-            self.warnings += (_PUBLIC_SEED,)
+            self.warnings += (_PUBLIC_SEED[job.training.protocol],)
+        if job.training.protocol == "blind" and job.blind.encryption == "none":
+            self.warnings += (f"{UNENCRYPTED}: a partner reads your features; say no if any of them is real",)
         if self.table is None:
             self.warnings += (_EVERYWHERE,)
         self.data: PartyData | None = None
@@ -127,13 +135,13 @@ class SplitSite(SiteProgram):
                 folders.set_status(self.path, epoch=event["epoch"], step=event["step"])
             notify(event)
 
-        epochs = job.training.epochs
+        epochs = protocol_of(job).epochs(job)
         folders.set_status(self.path, state="running", epoch=0, epochs=epochs, step=start_step or 0, error=None)
         threads = torch.get_num_threads()
         try:
             if job.runtime.cpu_threads:
                 torch.set_num_threads(job.runtime.cpu_threads)
-            PartyProgram(job, self.data, self.schema, self.path, start_step)(link, hear)
+            PartyProgram(job, self.data, self.schema, self.path, start_step, secret=self.secret)(link, hear)
             folders.write_json(self.path / "summary.json", summarise(Run(self.path), job, self._seen(), finished))
             folders.set_status(self.path, state="done", epoch=epochs)
         except BaseException as error:
@@ -172,29 +180,19 @@ class SplitSite(SiteProgram):
                     yield tensor.contiguous().numpy().tobytes()
 
     def _declared(self) -> Iterator[Declared]:
-        job, active = self.job, self.job.parties.active
-        rows, shape, columns = self._rows_and_shape()
+        rows = self._rows_and_shape()[0]
         if self.table is not None:
             ids = max(rows, *self.table.ids.announced)
             yield from declared_alignment(self.me, self.table.parties, ids, self.table.options.match)
             yield from self.table.declared(rows)
-        size = wire_dtype(job.runtime).itemsize
-        messages = MESSAGE * (rows // job.training.batch_size + 1)
-        if self.role == "passive":
-            defense = make_defense(job, self.me)
-            outputs = 2 if self.dataset is None else Schema.of(self.dataset).outputs
-            rng = seeding.generator(job.seed, self.me)
-            built = build_defended(job, self.me, shape, outputs, rng, defense, columns=columns)
-            each = " × ".join(map(str, built.payload))
-            yield Declared("hello", (active,), f"which of {rows} training rows it has", "run", MESSAGE + rows)
-            payloads = rows * prod(built.payload) * size + messages
-            yield Declared("representation", (active,), f"rows × {each}", "epoch", payloads)
-            yield Declared("ready", (active,), "how far it is prepared", "run", MESSAGE)
-            return
-        yield Declared("request", self.peers, "rows, their positions", "epoch", (8 * rows + messages) * len(self.peers))
-        each = "of the shape that the peer sends"
-        yield Declared("gradient", self.peers, f"training rows × a payload {each}", "epoch", None)
-        yield Declared("ready", self.peers, "how far all are prepared", "run", MESSAGE * len(self.peers))
+        yield from declared_training(self._own_part())
+
+    def _own_part(self) -> OwnPart:
+        rows, shape, columns = self._rows_and_shape()
+        outputs = None if self.dataset is None else Schema.of(self.dataset).outputs
+        if self.table is not None and self.table.labels is not None:
+            outputs = max(1, len(self.table.labels.classes))
+        return OwnPart(self.job, self.me, rows, shape, columns, outputs)
 
     def _rows_and_shape(self) -> tuple[int, tuple[int, ...], int | None]:
         """How many rows there are at most, the shape of one, and a table's columns, as if all were trained on."""

@@ -42,7 +42,7 @@ def audit_section(run: RunRecord) -> dict[str, Any] | None:
         "defended": defended,
         "verdict": str(run.summary.get("verdict") or leakage_sentence(run)),
         "coverage": coverage_sentence(run.coverage) if entries else "",
-        "broken": _broken(told),
+        "broken": broken_off(told),
         "rows": attack_rows(run),
         "failing": [name for name, entry in entries.items() if mapping(entry).get("works") is False],
         "trivial": trivial_rows(entries),
@@ -188,7 +188,7 @@ def _unavailable(entries: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(str(told["lpips_unavailable"]) for told in splits if "lpips_unavailable" in told))
 
 
-def _broken(told: Mapping[str, Any]) -> str:
+def broken_off(told: Mapping[str, Any]) -> str:
     """Why the audit is not whole, if it is not."""
     state = told.get("state")
     if state == "failed":

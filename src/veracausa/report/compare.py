@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +10,15 @@ from markupsafe import Markup
 
 from veracausa.errors import InputError
 from veracausa.report.audit_figures import AuditPoint, frontier_svg, point_of
+from veracausa.report.audit_section import audit_section
+from veracausa.report.blind_section import feature_rows
 from veracausa.report.figures import Chart, Curve, chart_svg
 from veracausa.report.page import SCORES, SHARES, format_bytes, format_score, format_seconds, render, write_page
 from veracausa.runs.record import RunRecord, numbers, read_run
 
 
 def compare(run_dirs: Iterable[Path]) -> list[dict[str, Any]]:
-    """One row a run: name, state, data, model, cut, defense, test scores, leakage, coverage, drift, seconds, …"""
+    """One row a run: name, state, data, protocol, model, cut, defense, test scores, leakage, coverage, drift, …"""
     return [_row(run, name) for name, run in _named(run_dirs).items()]
 
 
@@ -28,17 +30,29 @@ def differences(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     return {setting: found for setting, found in values.items() if any(value != found[0] for value in found)}
 
 
-def write_comparison(run_dirs: Iterable[Path], out: Path) -> Path:
-    """Write one self-contained page that compares the runs, and return its path."""
+def write_comparison(run_dirs: Iterable[Path], out: Path, headline: str | None = None) -> Path:
+    """Write one self-contained page that compares the runs, and return its path.
+
+    headline: what the page begins with. Default: which run has the best score.
+    """
     runs = _named(run_dirs)
     if len(runs) < 2:
         raise InputError("a comparison needs at least two run folders")
     rows = [_row(run, name) for name, run in runs.items()]
     scores = [score for score in SCORES if any(score in row["test"] for row in rows)]
+    choices = ["data", "model", "cut", "defense"]
+    if mixed := any(row["protocol"] != "split" for row in rows):
+        # One more column, so what all have in common gives way, and so do scores that say little beside the others.
+        alike = [name for name in choices if len({row[name] for row in rows if row[name] not in (None, "")}) < 2]
+        choices = ["protocol", *(name for name in choices if name not in alike or name == "model")]
+        scores = [score for score in scores if score not in ("loss", "commonest_class")] or scores
     page = render(
         "comparison.html.j2",
-        headline=_headline(rows),
+        headline=headline or _headline(rows),
+        walls=list(_walls(runs)),
         rows=rows,
+        protocols=mixed,
+        choices=choices,
         scores=[(score, SCORES[score]) for score in scores],
         audited=[(name, name) for name in ("leakage", "drift") if any(row[name] is not None for row in rows)],
         shown=[_shown(row, scores) for row in rows],
@@ -59,17 +73,20 @@ def _named(run_dirs: Iterable[Path]) -> dict[str, RunRecord]:
 def _row(run: RunRecord, name: str) -> dict[str, Any]:
     model = run.config.get("model")
     used = {str(party["defense"]) for party in run.parties.values() if party["role"] != "active"}
+    blind = run.protocol == "blind"  # it has no cut and sends nothing that a defense could change
+    maps = dict.fromkeys(row["map"] for row in feature_rows(run) if row["map"] != "none") if blind else {}
     return {
         "name": name,
         "path": str(run.path),
         "state": run.state,
         "data": run.data,
-        "model": run.model,
-        "cut": model.get("cut") if isinstance(model, dict) else None,
-        "defense": ", ".join(sorted(used)),
+        "protocol": run.protocol,
+        "model": (", ".join(maps) or "features at home") if blind else run.model,
+        "cut": model.get("cut") if isinstance(model, dict) and not blind else None,
+        "defense": "" if blind else ", ".join(sorted(used)),
         "test": dict(run.scores),
         "leakage": run.leakage,
-        "coverage": run.coverage if run.leakage is not None else None,
+        "coverage": None if run.leakage is None else "predicted rows" if blind else run.coverage,
         "drift": run.drift,
         "seconds": run.seconds,
         "rounds": run.rounds,
@@ -103,6 +120,15 @@ def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
 def _points(runs: Mapping[str, RunRecord]) -> list[AuditPoint]:
     """The audited runs as accuracy and leakage."""
     return [point for name, run in runs.items() if (point := point_of(run, name)) is not None]
+
+
+def _walls(runs: Mapping[str, RunRecord]) -> Iterator[dict[str, Any]]:
+    """What was read of the first party's pictures in each audited run."""
+    for name, run in runs.items():
+        section = audit_section(run)
+        if section is not None and section["walls"]:
+            of = "predicted" if run.protocol == "blind" else "training"
+            yield {"run": name, "of": of, "wall": section["walls"][0]}
 
 
 def _charts(runs: Mapping[str, RunRecord]) -> list[Chart]:

@@ -10,6 +10,8 @@ from typing import Any
 from markupsafe import Markup
 
 from veracausa.report.audit_section import audit_section
+from veracausa.report.blind_audit import blind_audit_section
+from veracausa.report.blind_section import blind_section, kind_in_a_figure
 from veracausa.report.defense_figures import defense_figures, defense_warnings, example_strip, gate_rows, risk_notes
 from veracausa.report.figures import bytes_png, bytes_svg, chart_svg, charts_png, training_charts
 from veracausa.report.page import (
@@ -27,7 +29,7 @@ from veracausa.runs.record import RunRecord, mapping, numbers, read_run
 
 BASELINES = {
     "active_only": "the active party alone, on its own features",
-    "joint": "the same bottom and top models in one process, nothing sent",
+    "joint": "the same models in one process, nothing sent",
     "unsplit": "one undivided model, all features in one place",
 }
 
@@ -54,7 +56,8 @@ def write_report(run_dir: Path) -> Path:
         charts=[Markup(chart_svg(chart)) for chart in charts],
         bytes_figure=Markup(bytes_svg(by_kind)) if by_kind else None,
         baselines=_baselines(run),
-        audit=audit_section(run),
+        audit=blind_audit_section(run) if run.protocol == "blind" else audit_section(run),
+        blind=blind_section(run),
         defense=_defense(run),
     )
     return write_page(run.path / "report.html", page)
@@ -72,7 +75,7 @@ def headline(run: RunRecord) -> str:
     count = len(run.parties)
     words = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
     who = f"{words[count] if count < len(words) else count} part{'y' if count == 1 else 'ies'}"
-    sentence = f"{who} trained {run.model} on {run.data}"
+    sentence = f"{who} trained {'a blind head' if run.protocol == 'blind' else run.model} on {run.data}"
     if (score := run.main_score) is None:
         return f"{sentence}; no test score was taken."
     sentence += f": test {_scored(run, run.scores, beside=' (commonest class {})')}"
@@ -120,10 +123,11 @@ def key_numbers(run: RunRecord) -> list[tuple[str, str]]:
     test = {name: SCORES[name] if name == "commonest_class" else f"test {SCORES[name]}" for name in names}
     shown = [(test[name], format_score(name, run.scores[name])) for name in names]
     if run.leakage is not None:
-        shown.append((f"leakage, {run.coverage}", f"{100 * run.leakage:.0f} %"))
+        of = "predicted rows" if run.protocol == "blind" else run.coverage
+        shown.append((f"leakage, {of}", f"{100 * run.leakage:.0f} %"))
     if run.seconds is not None:
         shown.append(("time", format_seconds(run.seconds)))
-    if run.rounds is not None:
+    if run.rounds is not None and run.protocol != "blind":  # it has phases, no rounds of batches
         shown.append(("rounds", f"{run.rounds:,}"))
     if run.bytes_sent:
         shown.append(("sent, all parties", format_bytes(run.bytes_sent)))
@@ -136,7 +140,8 @@ def bytes_by_kind(run: RunRecord) -> dict[str, dict[str, int]]:
     for name, party in run.parties.items():
         for line in run.sent.get(name, ()):
             kinds = by_kind.setdefault(name, {})
-            kinds[line.kind] = kinds.get(line.kind, 0) + line.bytes
+            kind = kind_in_a_figure(line.kind) if run.protocol == "blind" else line.kind
+            kinds[kind] = kinds.get(kind, 0) + line.bytes
         if name not in by_kind and party["bytes_sent"]:
             by_kind[name] = {"all kinds": party["bytes_sent"]}
     return by_kind

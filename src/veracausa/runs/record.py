@@ -61,6 +61,12 @@ class RunRecord:
         return str(self.status.get("state") or ("done" if self.summary else "unknown"))
 
     @property
+    def protocol(self) -> str:
+        """How the parties trained: `split` or `blind`; runs of before the choice are split."""
+        agreed = mapping(self.config.get("training")).get("protocol")
+        return str(self.summary.get("protocol") or agreed or "split")
+
+    @property
     def data(self) -> str:
         return str(self.summary.get("data") or mapping(self.config.get("data")).get("name") or "unknown data")
 

@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from veracausa import seeding
-from veracausa.attacks import attacks, column_attacks, label_attacks
+from veracausa.attacks import attacks, blind_attacks, column_attacks, label_attacks
 from veracausa.attacks.base import (
     AdversaryView,
     Attack,
@@ -36,6 +36,7 @@ from veracausa.attacks.base import (
     NotGranted,
     View,
 )
+from veracausa.attacks.blind import BlindAttack, BlindReading, BlindView
 from veracausa.attacks.columns import Candidates, ColumnAttack, ColumnGuess, ColumnView, Opened
 from veracausa.attacks.gradient_record import GradientRecorder
 from veracausa.attacks.labels import LabelAttack, LabelGuess, PassiveView
@@ -45,11 +46,13 @@ from veracausa.defenses.base import Defense
 from veracausa.errors import InputError
 from veracausa.registry import Options
 from veracausa.runs.store import deserialize_state, serialize_state
+from veracausa.testing.blind_attacks import OF_BLIND, ToyBlindTraining
 
 ROWS, BATCH, CLASSES, STEPS = 24, 8, 2, 4
 Make = Callable[[], Attack[Any]]
 
 OF_ROWS = ~Grant.NONE & ~(Grant.KNOWN_ROWS | Grant.FIRST_WEIGHTS | Grant.VALIDATOR | Grant.OTHER_PARTIES)
+OF_ROWS &= ~(Grant.SECOND_HEAD | Grant.SECOND_RELEASE)
 OF_LABELS = Grant.LABELLED_AUXILIARY
 OF_COLUMNS = Grant.KNOWN_ROWS | Grant.FIRST_WEIGHTS | Grant.VALIDATOR | Grant.OTHER_PARTIES
 
@@ -64,11 +67,12 @@ def check_attack(
     Parameters
     ----------
     attack
-        A class, or the name of a registered attack on rows; an attack on labels or columns is given as its class.
+        A class, or the name of a registered attack on rows; every other attack is given as its class.
     options
         Settings of its `Options`; choose small ones, every attack is run several times.
     toys
-        Of an attack on rows: the rows it suits, of `tables`, `pictures` and `colour pictures`.
+        Of an attack on rows or on blind training: the rows it suits, of `tables`, `pictures` and, of the first, `colour
+        pictures`.
 
     Examples
     --------
@@ -85,6 +89,9 @@ def check_attack(
                     raise AssertionError(f"{name}: {error}") from error
         elif issubclass(cls, LabelAttack):
             _check_labels(cast(Callable[[], LabelAttack], make), Path(folder))
+        elif issubclass(cls, BlindAttack):
+            for name in toys:
+                _check_blind(cast(Callable[[], BlindAttack], make), ToyBlindTraining(name != "tables"))
         else:
             _check_columns(cast(Callable[[], ColumnAttack], make))
 
@@ -101,7 +108,7 @@ def _maker(attack: str | type[Attack[Any]], options: Mapping[str, Any] | Options
 
 
 def _registered(cls: type[Attack[Any]]) -> type[Options]:
-    for registry in (attacks, label_attacks, column_attacks):
+    for registry in (attacks, label_attacks, column_attacks, blind_attacks):
         for name in registry.names():
             if registry.get(name) is cls:
                 return registry.options(name)
@@ -110,9 +117,9 @@ def _registered(cls: type[Attack[Any]]) -> type[Options]:
 
 def _check_declarations(cls: type[Attack[Any]], options: Options) -> None:
     surfaces = {FeatureAttack: (OF_ROWS, "reconstruct"), LabelAttack: (OF_LABELS, "infer")}
-    surfaces |= {ColumnAttack: (OF_COLUMNS, "guess")}
+    surfaces |= {ColumnAttack: (OF_COLUMNS, "guess"), BlindAttack: (OF_BLIND, "guess")}
     found = [(base, *about) for base, about in surfaces.items() if issubclass(cls, base)]
-    assert found, "an attack must be a FeatureAttack, a LabelAttack or a ColumnAttack"
+    assert found, "an attack must be a FeatureAttack, a LabelAttack, a ColumnAttack or a BlindAttack"
     base, possible, verb = found[0]
     assert (cls.__doc__ or "").strip(), "it needs a docstring: lists print its first line"
     assert getattr(cls, verb) is not getattr(base, verb), f"it must define `{verb}`"
@@ -141,7 +148,10 @@ def _check_grants(make: Make, view: View) -> None:
     for grant in make().needs:
         try:
             attack, less = make(), view.limited_to(~grant)
-            attack.read(cast(ColumnView, less)) if isinstance(attack, ColumnAttack) else attack.begin(less)
+            if isinstance(attack, ColumnAttack | BlindAttack):
+                attack.read(cast(Any, less))
+            else:
+                attack.begin(less)
         except InputError:
             continue
         raise AssertionError(f"it begins without {' and '.join(grant.words)}, which it needs")
@@ -392,3 +402,45 @@ def _check_columns(make: Callable[[], ColumnAttack]) -> None:
     )
     assert not first.ordered or count == source.columns, "an ordered guess must have one column an attribute"
     assert np.array_equal(first.values, second.values, equal_nan=True), "the same view and generator give other columns"
+
+
+def _check_blind(make: Callable[[], BlindAttack], toy: ToyBlindTraining) -> None:
+    _check_grants(make, toy.view())
+    first, second = (_read_blind(make(), toy.view()) for _ in range(2))
+    for one, other in zip(first, second, strict=True):
+        assert torch.equal(one, other), "the same view and the same generator give another reading"
+
+
+def _read_blind(attack: BlindAttack, view: BlindView) -> list[Tensor]:
+    """What it reads, as tensors; the view is limited to what the attack declares."""
+    assert attack.about, "`about` must say in one sentence who does what: a report prints it"
+    count = len(view.positions) if attack.surface == "training rows" else len(view.labels)
+    if attack.surface == "training rows":
+        few = {name: getattr(view, name)[:count] for name in ("labels", "own", "own_moments", "features", "small")}
+        view = view.replaced(**few)
+    with _watched(view):
+        reading = attack.read(view)
+    _check_notes(attack)
+    return _blind_values(attack, reading, view, count)
+
+
+def _blind_values(attack: BlindAttack, reading: BlindReading, view: BlindView, count: int) -> list[Tensor]:
+    if attack.surface == "membership":
+        assert reading.membership, "an attack on membership must give a statistic"
+        values = list(reading.membership.values())
+        assert all(tuple(value.shape) == (count,) for value in values), "a statistic has one number a target"
+        assert all(bool(value.isfinite().all()) for value in values), "a statistic is not finite"
+        return values
+    if attack.surface == "labels":
+        assert reading.labels is not None, "an attack on labels must give classes"
+        found = reading.labels.classes
+        assert tuple(found.shape) == (count,), f"it gives classes of shape {tuple(found.shape)}, not {(count,)}"
+        assert 0 <= int(found.min()) <= int(found.max()) < view.classes, "it gives a class that does not exist"
+        return [found]
+    assert reading.rows is not None, "an attack on rows must give rows"
+    wanted = (count, *view.row_shape)
+    assert tuple(reading.rows.shape) == wanted, f"it gives rows of shape {tuple(reading.rows.shape)}, not {wanted}"
+    assert reading.rows.isfinite().all(), "it gives rows that are not finite"
+    if view.pixels:
+        assert bool((reading.rows >= 0).all() & (reading.rows <= 1).all()), "it gives pixels outside [0, 1]"
+    return [reading.rows]

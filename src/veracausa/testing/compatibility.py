@@ -23,6 +23,7 @@ from veracausa.defenses import defenses
 from veracausa.defenses.causshield.surrogates import surrogates
 from veracausa.defenses.protocols import Prepares
 from veracausa.errors import InputError, VeracausaError
+from veracausa.features import feature_maps
 from veracausa.runs.store import deserialize_state, serialize_state
 from veracausa.testing.synthetic import BATCH, CLASSES, KINDS, SHAPES, Kind, toy_data, toy_job
 from veracausa.training.split.active import ActiveParty
@@ -328,9 +329,9 @@ def support_matrix(progress: Progress = lambda name: None) -> dict[str, dict[str
     """Kind of thing -> name -> column -> what was found.
 
     A column that asks whether something runs holds the reason why not, and nothing where it does; the other columns of
-    an attack hold what it declares.
+    an attack, and those of a feature map, hold what it declares.
     """
-    found: dict[str, dict[str, dict[str, Any]]] = {"defenses": {}, "attacks": {}, "surrogates": {}}
+    found: dict[str, dict[str, dict[str, Any]]] = {"defenses": {}, "attacks": {}, "surrogates": {}, "features": {}}
     for name in defenses.names():
         progress(name)
         found["defenses"][name] = dict(defense_row(name))
@@ -339,7 +340,21 @@ def support_matrix(progress: Progress = lambda name: None) -> dict[str, dict[str
         found["attacks"][name] = {**attack_row(name), **facts_of(name)}
     for name in surrogates.names():
         found["surrogates"][name] = dict(surrogate_row(name))
+    for name in feature_maps.names():
+        found["features"][name] = dict(feature_map_row(name))
     return found
+
+
+def feature_map_row(name: str) -> dict[str, bool]:
+    """What the feature map declares: which rows it takes, what it does with labels, whether it reads row by row."""
+    made = feature_maps.get(name)
+    return {
+        "tables": made.tables,
+        "pictures": made.pictures,
+        "uses labels": made.labelled,
+        "needs labels": made.needs_labels,
+        "streams": made.streams,
+    }
 
 
 def surrogate_row(name: str) -> dict[str, str]:

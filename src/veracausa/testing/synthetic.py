@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -85,6 +86,33 @@ def toy_data(
     join: Literal["width", "features"] = "features" if kind == "tables" else "width"
     task: Literal["classification", "regression"] = "classification" if classes else "regression"
     return VerticalDataset("toy", "active", data, task, tuple(map(str, range(classes))), join)
+
+
+def product_job(folder: Path, rows: int = 4000, seed: int = 0, **changes: Any) -> Job:
+    """A job whose label is the sign of a product of two parties' columns, with its table written into `folder`.
+
+    Neither column says anything about the label alone, nor does a sum of functions of them. Blind training adds up
+    parties' features, so it can learn nothing here. Split training can.
+    """
+    draw = np.random.default_rng(seed).normal(size=(rows, 4))
+    label = np.where(draw[:, 0] * draw[:, 1] > 0, "same", "different")
+    path = folder / "product.csv"
+    lines = [f"{a:.4f},{b:.4f},{c:.4f},{d:.4f},{word}" for (a, b, c, d), word in zip(draw, label, strict=True)]
+    path.write_text("\n".join(["first,second,third,fourth,label", *lines, ""]), encoding="utf-8")
+    tree: dict[str, Any] = {
+        "data": {"name": "csv", "path": str(path), "label": "label"},
+        "partition": {
+            "kind": "columns",
+            "columns": {"passive_1": ["first", "third"], "passive_2": ["second", "fourth"]},
+        },
+        "model": {"name": "mlp", "hidden": [32, 32], "cut": 2},
+        "training": {"epochs": 20, "batch_size": 128},
+        "risk": {"every": 0},
+        "runtime": {"device": "cpu", "cpu_threads": 1},
+    }
+    for section, settings in changes.items():
+        tree[section] = {**tree.get(section, {}), **settings}
+    return load_job(tree)
 
 
 def _rows(kind: Kind, shape: tuple[int, ...], level: Tensor, rng: torch.Generator) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,19 @@ def restore_passive(run: Run, name: str, data: PartyData, schema: Schema, moment
     job = run.job
     if name not in job.parties.passive:
         raise InputError(f"{run.path}: {name!r} is no passive party there (they are: {', '.join(job.parties.passive)})")
+    if job.training.protocol != "split":
+        raise InputError(f"{run.path}: a {job.training.protocol} run has no bottom model and no defense to restore")
     store = Store(run.path, name, job.checkpoints.keep)
     model = saved_model(run, name) if moment is None else store.moment(moment)
     check_shape(name, data, model)
+    return passive_of(run.path, job, data, schema, model)
+
+
+def passive_of(run: Path, job: Job, data: PartyData, schema: Schema, model: Mapping[str, Any]) -> PassiveParty:
+    """A passive party of split training with the model that it saved, over the rows of `data`."""
     party = PassiveParty(job, data, schema.outputs)
     party.bottom.load_state_dict(model["bottom"])
-    party.take_prepared(store, model.get("prepared", ""))
+    party.take_prepared(Store(run, data.name, job.checkpoints.keep), model.get("prepared", ""))
     party.defense.load_state(model["defense"])
     return party
 

@@ -21,9 +21,9 @@ from veracausa.events import Observer
 from veracausa.models import require_allowed
 from veracausa.models.runner import choose_device
 from veracausa.runs.folder import Run
-from veracausa.training.checkpoints import check_shape, restore_passive, saved_model
+from veracausa.training.checkpoints import check_shape, saved_model
 from veracausa.training.evaluate import evaluate
-from veracausa.training.split.active import ActiveParty
+from veracausa.training.protocols import protocol_of
 from veracausa.training.split.program import Schema
 from veracausa.wire.launch import Launch, Program
 from veracausa.wire.link import Link
@@ -76,14 +76,9 @@ class Serving:
 
     def __call__(self, link: Link, notify: Observer) -> None:
         data = replace(self.data, train=self.data.train.none())  # it answers as it was trained: they are of no use
-        if data.name != self.job.parties.active:
-            restore_passive(self.run, data.name, data, self.schema).run(link)
-            return
-        party = ActiveParty(self.job, data, self.schema.task, self.schema.outputs, self.schema.join)
-        party.meet(link)
-        party.load_weights(self.model)
-        self.results["outputs"] = party.outputs_of(link, "test").cpu()
-        party.finish(link)
+        served = protocol_of(self.job).serve(self.run.path, self.job, data, self.schema, self.model, link)
+        if served is not None:
+            self.results["outputs"] = served
 
 
 def predict(

@@ -7,22 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
-
-from veracausa import seeding
 from veracausa.config import Job, load_job
 from veracausa.data.load import load
 from veracausa.data.vertical import PartyData, VerticalDataset
 from veracausa.errors import InputError, RunError, of_system
 from veracausa.events import Event, Observer
 from veracausa.models import require_allowed
-from veracausa.models.cut import build_adapter, build_bottom, build_top, payload_shape
 from veracausa.models.runner import choose_device
 from veracausa.runs import folder
 from veracausa.runs.folder import Run
 from veracausa.training.checkpoints import other_settings, rewind
-from veracausa.training.split.halves import build_defended, make_defense
+from veracausa.training.protocols import protocol_of
 from veracausa.training.split.program import MakeWatcher, PartyProgram, Schema, share, unshare
 from veracausa.wire.launch import Launch
 
@@ -62,7 +57,7 @@ def train(
         folder.check_free(path)
     choose_device(settings.runtime.device)  # refused before anything is written
     dataset = load(settings)
-    top = check_models(settings, dataset)
+    threads = check_models(settings, dataset)
     parties = dict(dataset.parties)
     if settings.runtime.link == "processes":
         # From here on the shared copy is the only one: each process sees its own party's rows in it.
@@ -73,7 +68,7 @@ def train(
         run = Run(path, settings.model.allowed) if resume else folder.create(path, settings, roles)
         observer({"event": "folder", "path": str(path)})
         with folder.locked(path):
-            _train(run, settings, dataset, parties, top, observer, [*recorders(settings, dataset), *watchers])
+            _train(run, settings, dataset, parties, threads, observer, [*recorders(settings, dataset), *watchers])
     except OSError as error:
         said = of_system(error, path)
         if isinstance(said, InputError):
@@ -87,7 +82,7 @@ def _train(
     job: Job,
     dataset: VerticalDataset,
     parties: Mapping[str, PartyData],
-    top: nn.Module,
+    threads: Mapping[str, int],
     observer: Observer,
     watchers: Sequence[MakeWatcher],
 ) -> None:
@@ -101,7 +96,8 @@ def _train(
             folder.set_status(run.path, epoch=event["epoch"], step=event["step"])
         observer(event)
 
-    folder.set_status(run.path, state="running", epoch=0, epochs=job.training.epochs, step=start_step or 0, error=None)
+    epochs = protocol_of(job).epochs(job)
+    folder.set_status(run.path, state="running", epoch=0, epochs=epochs, step=start_step or 0, error=None)
     schema = Schema.of(dataset)
     # The passive parties are started first: the active one's thread count must be the process's last word.
     order = sorted(dataset.parties, key=lambda name: name == dataset.active)
@@ -113,17 +109,15 @@ def _train(
         job.runtime.timeout,
         job.runtime.max_message_mib << 20,
         str(device),
-        cpu_threads(job, top),
+        threads,
     )
     try:
         launch.run(programs, hear)
         summary = summarise(run, job, dataset, finished)
         if job.training.baselines:
-            from veracausa.training.baselines import run_baselines
-
-            summary["baselines"] = run_baselines(job, dataset, observer)
+            summary["baselines"] = protocol_of(job).run_baselines(job, dataset, observer)
         folder.write_json(run.path / "summary.json", summary)
-        folder.set_status(run.path, state="done", epoch=job.training.epochs)
+        folder.set_status(run.path, state="done", epoch=epochs)
     except BaseException as error:
         try:
             folder.set_ended(run.path, error)
@@ -151,8 +145,8 @@ def summarise(run: Run, job: Job, dataset: VerticalDataset, parties: Mapping[str
     return {
         "name": job.name,
         "data": dataset.name,
-        "model": job.model.name,
-        "cut": job.model.cut,
+        "protocol": job.training.protocol,
+        **protocol_of(job).described(job, parties),
         **({"accuracy": scores["accuracy"]} if "accuracy" in scores else {}),
         "seconds": last.get("seconds", 0.0),
         "rounds": next(iter(parties.values()))["rounds"],
@@ -163,27 +157,16 @@ def summarise(run: Run, job: Job, dataset: VerticalDataset, parties: Mapping[str
         "test": last.get("test", {}),
         **({"classes": len(dataset.classes)} if dataset.classes else {}),
         "parties": {name: parties[name] for name in dataset.parties},
-        "notes": list(dataset.notes),
+        "notes": [*dataset.notes, *job.notes(), *(note for one in parties.values() for note in one.get("notes", ()))],
     }
 
 
-def check_models(job: Job, dataset: VerticalDataset) -> nn.Module:
-    """The top model, after every part was built once: what does not fit is known before anything is written."""
-    schema = Schema.of(dataset)
+def check_models(job: Job, dataset: VerticalDataset) -> dict[str, int]:
+    """How many cores each party computes with. What does not fit is refused here, before anything is written."""
+    protocol = protocol_of(job)
     if job.training.baselines:
-        from veracausa.training.baselines import check_baselines
-
-        check_baselines(job, dataset)
-    shapes = []
-    for name, data in dataset.parties.items():
-        if data.shape:
-            rng = seeding.generator(job.seed, name)
-            if name == dataset.active:
-                bottom = build_bottom(job.model, data.shape, schema.outputs, rng)
-                shapes.append(payload_shape(bottom, data.shape))
-            else:
-                shapes.append(_check_passive(job, data, schema.outputs, rng))
-    return build_top(job.model, shapes, dataset.join, schema.outputs, seeding.generator(job.seed))
+        protocol.check_baselines(job, dataset)
+    return protocol.check(job, dataset)
 
 
 def why_not(job: Job, dataset: VerticalDataset) -> str:
@@ -193,36 +176,6 @@ def why_not(job: Job, dataset: VerticalDataset) -> str:
     except InputError as error:
         return str(error)
     return ""
-
-
-def _check_passive(job: Job, data: PartyData, outputs: int, rng: torch.Generator) -> tuple[int, ...]:
-    """The shape that the top expects of this party, after its bottom, its defense and an adapter were built once."""
-    party = data.name
-    defense = make_defense(job, party)
-    try:
-        defense.check(data.shape)
-        built = build_defended(job, party, data.shape, outputs, rng, defense, columns=data.columns)
-        if built.payload != built.expected:
-            build_adapter(built.payload, built.expected, rng)
-    except InputError as error:
-        raise InputError(f"party {party!r}: {error}") from None
-    return built.expected
-
-
-def cpu_threads(job: Job, top: nn.Module) -> dict[str, int]:
-    """How many cores each party computes with, unless the job says so.
-
-    Passive parties work at the same time and share the cores. The active party works while they wait and takes all of
-    them, unless its top model is so small that waking the others would cost more than they bring.
-    """
-    cores = torch.get_num_threads()
-    share = max(1, cores // len(job.parties.passive))
-    convolutional = any(isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) for module in top.modules())
-    fixed = job.runtime.cpu_threads
-    return {
-        **dict.fromkeys(job.parties.passive, fixed or share),
-        job.parties.active: fixed or (cores if convolutional else share),
-    }
 
 
 def _default_folder(job: Job, resume: bool) -> Path:

@@ -1,15 +1,21 @@
-"""An append-only record, per party, of everything that left it: step, to, kind, shape, bytes. Never payloads."""
+"""An append-only record, per party, of everything that left it: step, to, kind, shape, bytes. Never payloads.
+
+A message that releases something of rows, and says what that spends of their privacy budget, has that in its line too.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from veracausa.errors import RunError
 from veracausa.wire.message import Message
+
+SPENT = ("release", "rows_digest", "rho")
+"""Meta of a message that spends privacy: the release's name, whose rows, and how much."""
 
 
 class Ledger:
@@ -33,6 +39,7 @@ class Ledger:
             "shape": message.shapes(),
             "bytes": nbytes,
         }
+        line |= {name: message.meta[name] for name in SPENT if name in message.meta}
         self._lines.append(json.dumps(line, separators=(",", ":")))
         if len(self._lines) >= 256:
             self.flush()
@@ -67,3 +74,8 @@ def read_ledger(path: Path) -> Iterator[dict[str, Any]]:
                 yield json.loads(line)
             except (ValueError, RecursionError):
                 raise RunError(f"{path}: line {number} is damaged") from None
+
+
+def releases(lines: Iterable[Mapping[str, Any]], rows_digest: str) -> dict[str, float]:
+    """What each release of these rows has spent, by its name; one that was sent again counts once."""
+    return {line["release"]: line["rho"] for line in lines if line.get("rows_digest") == rows_digest and "rho" in line}

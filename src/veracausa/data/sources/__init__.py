@@ -7,7 +7,7 @@ parties: `veracausa.data.load` splits what it returns.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from veracausa.registry import Registry
 
@@ -15,4 +15,4 @@ if TYPE_CHECKING:
     from veracausa.data.images import Images
     from veracausa.data.tables import Tables
 
-datasets: Registry[Callable[..., Images | Tables]] = Registry("data set", "veracausa.data.sources")
+datasets: Registry[Callable[..., Images | Tables[Any]]] = Registry("data set", "veracausa.data.sources")

@@ -39,7 +39,7 @@ _MD5_SUFFIXES = tuple(Path(name).suffix for name in _MD5)
 
 
 @datasets.register("adult", AdultOptions)
-def adult(options: AdultOptions, job: Job) -> Tables:
+def adult(options: AdultOptions, job: Job) -> Tables[TableFile]:
     """32,561 and 16,281 people; whether one earns more than 50,000 dollars a year."""
     files = []
     for name in _MD5:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -12,8 +11,6 @@ from veracausa.data.table_files import MISSING
 from veracausa.data.tables import OwnTable, TableFileOptions, Tables, open_tables
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from veracausa.config import Job
 
 
@@ -28,14 +25,14 @@ class CsvOptions(TableFileOptions):
     """What stands between the thousands of a number; mostly nothing."""
     encoding: str = "utf-8"
 
-    def read(self, path: Path, id: str | None = None, own: OwnTable | None = None) -> pl.DataFrame:
-        said = {} if own is None else {name: value for name, value in own if value is not None}
+    def writing(self, id: str | None, own: OwnTable) -> dict[str, Any]:
+        said = {name: value for name, value in own if value is not None}
         job = {name: getattr(self, name) for name in ("separator", "missing", "decimal", "thousands", "encoding")}
-        return super().read(path, id, OwnTable.model_validate(job | said))
+        return super().writing(id, OwnTable.model_validate(job | said))
 
 
 @datasets.register("parquet", TableFileOptions)
 @datasets.register("csv", CsvOptions)
-def table_files(options: TableFileOptions, job: Job) -> Tables:
+def table_files(options: TableFileOptions, job: Job) -> Tables[Any]:
     """The tables that the job and its parties name; each file is CSV or Parquet by its suffix."""
     return open_tables(options, job)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from scipy.special import log_ndtr
 
+from veracausa.crypto.zcdp import concentrated_epsilon
 from veracausa.defenses.noise import accounted_deviation
 
 REPLACED = 2.0
@@ -25,11 +26,6 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
         return 0.0
     gone, left = mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu
     return max(0.0, math.exp(log_ndtr(gone)) - math.exp(epsilon + log_ndtr(left)))
-
-
-def concentrated_epsilon(rho: float, delta: float) -> float:
-    """ρ + 2√(ρ ln 1/δ): an ε that ρ-concentrated privacy gives at δ; not the least."""
-    return rho + 2 * math.sqrt(rho * math.log(1 / delta))
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:

@@ -1,4 +1,4 @@
-"""A party of split training as a program that can be started anywhere: its data, its store, its part of the job."""
+"""A party of a training as a program that can be started anywhere: its data, its store, its part of the job."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from veracausa.events import Observer, event_of
 from veracausa.models.cut import JoinAxis
 from veracausa.runs.store import Store, serialize_state
 from veracausa.training.hooks import ActivePartyHook, Watchers
+from veracausa.training.protocols import protocol_of
 from veracausa.training.split.active import ActiveParty
 from veracausa.training.split.passive import PassiveParty
 from veracausa.wire.link import Link
@@ -44,12 +45,12 @@ class Schema:
 
 
 class Party(Protocol):
-    """What every party of split training is to the program that runs it."""
+    """What every party of a training is to the program that runs it."""
 
     role: str
     data: PartyData
     step: int
-    """How many exchanges it has trained."""
+    """How many exchanges it has trained, or phases it has finished."""
 
     @property
     def defense_name(self) -> str:
@@ -75,7 +76,7 @@ def make_party(
     notify: Observer = lambda event: None,
     watcher: ActivePartyHook | None = None,
 ) -> Party:
-    """The party that holds `data`; `watcher` sits with the active one."""
+    """The party of split training that holds `data`; `watcher` sits with the active one."""
     if data.name == job.parties.active:
         return ActiveParty(job, data, schema.task, schema.outputs, schema.join, notify, watcher)
     return PassiveParty(job, data, schema.outputs)
@@ -92,6 +93,8 @@ class PartyProgram:
     start_step: int | None = None
     watchers: Sequence[MakeWatcher] = ()
     """What sits with the active party, made where it runs."""
+    secret: bool = False
+    """Whether what hides its numbers is drawn from the system, as between organisations, and not from the seed."""
 
     def __call__(self, link: Link, notify: Observer) -> None:
         try:
@@ -107,7 +110,8 @@ class PartyProgram:
         store.announce_to(link)
         link.ledger = store.ledger
         watcher = Watchers([make(store) for make in self.watchers]) if self.watchers else None
-        party = make_party(self.job, unshare(self.data), self.schema, notify, watcher)
+        protocol = protocol_of(self.job)
+        party = protocol.make_party(self.job, unshare(self.data), self.schema, notify, watcher, self.secret)
         party.run(link, store)
         store.ledger.flush()
         model = {**party.model(), "classes": list(self.schema.classes)}

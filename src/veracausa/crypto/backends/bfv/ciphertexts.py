@@ -29,6 +29,8 @@ UNUSED_PRIME = 163841
 """SEAL keeps its last prime for evaluation keys. There are none, so it is as small as it can be."""
 ALL, SENT = 4, 2
 """How many primes products have, and a reply."""
+SUMMED = 3
+"""How many primes products with small factors have: their noise is small enough once one prime is dropped."""
 NOISE_BITS = 21
 """Noise is the difference of the weights of two words of so many bits, as SEAL's is: its deviation is 3.24."""
 MOST_TERMS = 1024
@@ -191,10 +193,18 @@ def encode(slots: Ring) -> seal.Plaintext:
     return scheme().encoder.encode(filled)
 
 
-def factor(plain: seal.Plaintext) -> seal.Plaintext:
-    """Ready to be multiplied with transformed ciphertexts."""
-    scheme().evaluator.transform_to_ntt_inplace(plain, context().first_parms_id())
+def factor(plain: seal.Plaintext, primes: int = ALL) -> seal.Plaintext:
+    """Ready to be multiplied with transformed ciphertexts of so many primes."""
+    scheme().evaluator.transform_to_ntt_inplace(plain, _level(primes))
     return plain
+
+
+@cache
+def _level(primes: int) -> list[int]:
+    """What SEAL calls ciphertexts of so many primes."""
+    nothing = np.zeros((primes, DEGREE), dtype=np.uint64)
+    found: list[int] = load(nothing, nothing, transformed=True).parms_id()
+    return found
 
 
 def packed_size(primes: int) -> int:
@@ -227,6 +237,24 @@ def decode(plain: seal.Plaintext) -> Ring:
     return slots
 
 
+def coefficients(plain: seal.Plaintext) -> Ring:
+    """Its coefficients, between 0 and P."""
+    out = np.zeros(DEGREE, dtype=np.int64)
+    found = np.frombuffer(plain.to_bytes(), dtype=np.uint64, offset=len(scheme().plain_head))
+    out[: found.size] = found
+    return out
+
+
+def nearest(polynomial: Residues) -> seal.Plaintext:
+    """The message nearest to a polynomial, as who opens a ciphertext rounds it."""
+    return scheme().rounder.decrypt(load(polynomial, np.zeros_like(polynomial), transformed=False))
+
+
 def rounded(polynomial: Residues) -> Ring:
-    """The slots of the message nearest to a polynomial, as who opens a ciphertext rounds it."""
-    return decode(scheme().rounder.decrypt(load(polynomial, np.zeros_like(polynomial), transformed=False)))
+    """The slots of the message nearest to a polynomial."""
+    return decode(nearest(polynomial))
+
+
+def rounded_coefficients(polynomial: Residues) -> Ring:
+    """The coefficients of the message nearest to a polynomial."""
+    return coefficients(nearest(polynomial))

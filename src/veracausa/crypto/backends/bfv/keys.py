@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NoReturn
 
 import numpy as np
@@ -18,7 +18,9 @@ from veracausa.crypto.backends.bfv.ciphertexts import (
     NOISE_BITS,
     PRIMES,
     SENT,
+    SUMMED,
     Residues,
+    coefficients,
     context,
     decode,
     encode,
@@ -30,6 +32,7 @@ from veracausa.crypto.backends.bfv.ciphertexts import (
     plaintext,
     residues_of,
     rounded,
+    rounded_coefficients,
     scheme,
     unpack,
     unwrap,
@@ -68,9 +71,9 @@ SEED = 32
 """Bytes that stand for the first polynomials of a reply."""
 
 
-def second_half(toss: Toss, *purpose: str | int) -> Residues:
+def second_half(toss: Toss, *purpose: str | int, primes: int = ALL) -> Residues:
     """Of one ciphertext, transformed: neither its owner nor anyone else can choose it."""
-    return np.stack([toss.uniform(PRIMES[at], DEGREE, "second half", *purpose, at) for at in range(ALL)])
+    return np.stack([toss.uniform(PRIMES[at], DEGREE, "second half", *purpose, at) for at in range(primes)])
 
 
 def first_half(seed: bytes, number: int) -> Residues:
@@ -99,7 +102,7 @@ class BfvSecretKey:
     def __init__(self, toss: Toss, owner: str) -> None:
         secret = seal.KeyGenerator(context()).secret_key()
         self._decryptor = seal.Decryptor(context(), secret)
-        self._secret = factor(plaintext(_ternary_of(secret)))
+        self._secret = {primes: factor(plaintext(_ternary_of(secret)), primes) for primes in (ALL, SUMMED)}
         self._toss, self.owner, self._used = toss, owner, set[tuple[str | int, ...]]()
         zeros = b"".join(self.encrypt(None, "key", number) for number in range(ZEROS))
         self.public = fingerprint(owner.encode(), toss.seed, zeros)
@@ -107,16 +110,27 @@ class BfvSecretKey:
 
     def encrypt(self, slots: Ring | None, *purpose: str | int) -> bytes:
         """The first half of a ciphertext, transformed, of all primes; None: of 0. Its second half is the purpose's."""
+        self._use(purpose)
+        return self._first_half(second_half(self._toss, self.owner, *purpose), None if slots is None else encode(slots))
+
+    def encrypt_coefficients(self, polynomial: Residues, *purpose: str | int) -> bytes:
+        """The same of a message by its coefficients, between 0 and P, and of `SUMMED` primes."""
+        self._use(purpose)
+        second = second_half(self._toss, self.owner, *purpose, primes=SUMMED)
+        return self._first_half(second, plaintext(polynomial))
+
+    def _use(self, purpose: tuple[str | int, ...]) -> None:
         if purpose in self._used:
             raise RunError(f"two ciphertexts for {purpose}: with one second half they would show their difference")
         self._used.add(purpose)
-        second = second_half(self._toss, self.owner, *purpose)
-        evaluator = scheme().evaluator
-        product = evaluator.multiply_plain(load(second, second, transformed=True), self._secret)
-        noise = fresh_noise()
+
+    def _first_half(self, second: Residues, message: seal.Plaintext | None) -> bytes:
+        primes, evaluator = len(second), scheme().evaluator
+        product = evaluator.multiply_plain(load(second, second, transformed=True), self._secret[primes])
+        noise = fresh_noise()[:primes]
         made = load(noise, noise, transformed=False)  # of its two halves only the first one is used
-        if slots is not None:
-            evaluator.add_plain_inplace(made, encode(slots))
+        if message is not None:
+            evaluator.add_plain_inplace(made, message)
         evaluator.transform_to_ntt_inplace(made)
         evaluator.sub_inplace(made, product)
         return pack(residues_of(made)[0])
@@ -124,6 +138,10 @@ class BfvSecretKey:
     def decrypt(self, purpose: str, first: Residues, second: memoryview) -> Ring:
         """The slots of a reply."""
         return decode(self._decryptor.decrypt(load(first, unpack(purpose, second, SENT), transformed=False)))
+
+    def decrypt_coefficients(self, purpose: str, first: Residues, second: memoryview) -> Ring:
+        """The coefficients of a reply."""
+        return coefficients(self._decryptor.decrypt(load(first, unpack(purpose, second, SENT), transformed=False)))
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a secret key has no serializer")
@@ -167,6 +185,27 @@ class BfvPublicKey:
             kept.append(share)
         return parts, kept
 
+    def coefficient_replies(self, totals: Iterable[Residues]) -> tuple[list[bytes], list[Ring]]:
+        """The same for sums of `SUMMED` primes that are made already; one's own shares are by coefficients.
+
+        All coefficients are masked, because the first half is random in all of them. Residues are taken modulo fewer
+        primes than the key has: what is left of an encryption of 0 is one.
+        """
+        evaluator, seed = scheme().evaluator, fresh_seed()
+        halves = [residues_of(zero)[:, :SUMMED] for zero in self._zeros]
+        zeros = [load(first, second, transformed=True) for first, second in halves]
+        parts, kept = [seed], []
+        for number, total in enumerate(totals):
+            if number % ZEROS == 0:
+                hider = factor(plaintext(ternary()), SUMMED)
+            hidden = evaluator.multiply_plain(zeros[number % ZEROS], hider)
+            if total.any():
+                evaluator.add_inplace(hidden, load(total[0], total[1], transformed=True))
+            reply, share = answered(hidden, first_half(seed, number), rounded_coefficients)
+            parts.append(pack(reply))
+            kept.append(share)
+        return parts, kept
+
     def hidden(self, zero: int, hider: seal.Plaintext, products: Products) -> seal.Ciphertext:
         """A sum of products and an encryption of 0, still transformed."""
         evaluator = scheme().evaluator
@@ -176,21 +215,23 @@ class BfvPublicKey:
         return total
 
 
-def answered(total: seal.Ciphertext, first: Residues) -> tuple[Residues, Ring]:
+def answered(
+    total: seal.Ciphertext, first: Residues, read: Callable[[Residues], Ring] = rounded
+) -> tuple[Residues, Ring]:
     """The second half of a reply whose first half is given, and the share that is left for who replies.
 
     The owner reads message + mask, where the mask is what lies between the sum's own first half and the given one.
     """
     evaluator = scheme().evaluator
     evaluator.transform_from_ntt_inplace(total)
-    noise = fresh_noise()  # for the second half: the first is not sent
+    noise = fresh_noise()[: total.coeff_modulus_size()]  # for the second half: the first is not sent
     evaluator.add_inplace(total, load(np.zeros_like(noise), noise, transformed=False))
-    for _ in range(ALL - SENT):
+    while total.coeff_modulus_size() > SENT:
         evaluator.mod_switch_to_next_inplace(total)
     own, second = residues_of(total)
     moduli = _MODULI[:SENT]
     # The share is minus the mask, so the difference is taken the other way round.
-    return second, rounded(np.where(own >= first, own - first, own + (moduli - first)))
+    return second, read(np.where(own >= first, own - first, own + (moduli - first)))
 
 
 def chunks(payload: memoryview, size: int) -> list[memoryview]:

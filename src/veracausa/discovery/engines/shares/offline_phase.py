@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import numpy as np
 
+from veracausa.crypto.agreement import AGREEMENT, agree, exchange_keys, tensor, toss_together
 from veracausa.crypto.backends.base import Bytes
-from veracausa.crypto.randomness import TossedNonce
 from veracausa.crypto.ring import Ring
 from veracausa.crypto.triples import Needs, OneTimePool, Parts
 from veracausa.discovery.engines.shares import protocol
 from veracausa.discovery.engines.shares.plan import Plan, SearchPlan
-from veracausa.discovery.engines.shares.protocol import OFFLINE, tensor
+from veracausa.discovery.engines.shares.protocol import OFFLINE
 from veracausa.discovery.engines.shares.triples import (
     GeneratorRound,
     TripleBatch,
@@ -23,7 +21,7 @@ from veracausa.discovery.engines.shares.triples import (
     TripleGeneratorProcess,
     TripleSpec,
 )
-from veracausa.errors import RunError, WireError
+from veracausa.errors import RunError
 from veracausa.wire.ledger import Ledger, read_ledger
 from veracausa.wire.link import Link
 from veracausa.wire.message import Message
@@ -111,15 +109,16 @@ class OfflinePhase:
         exchange encrypted columns."""
         columns_kind = protocol.columns(self.plan)
         for peer in self.peers:
-            link.declare(protocol.TOSS, protocol.TOSS_SHOWN, protocol.KEY, protocol.AGREED, peer=peer)
+            link.declare(*AGREEMENT, peer=peer)
             link.declare(columns_kind, self.kind, peer=peer)
         step = self._step(0)
-        seed = self._toss(link)
+        # At every start anew: what was tossed before a restart goes with the keys that it was for.
+        seed = toss_together(link, self.peers, step, self.order.restart_index).seed
         own = self.generator.public_key(seed)
-        for peer in self.peers:
-            link.send(peer, protocol.KEY, step, {"key": tensor(own)})
-        keys = {peer: link.receive(peer, protocol.KEY, step).tensors["key"].numpy() for peer in self.peers}
-        self._agree(link, seed, {**keys, self.name: own})
+        keys = exchange_keys(link, self.peers, step, own)
+        said = [self.plan.describe(), self.plan.order_seed, self.order.restart_index, seed.hex()]
+        every = {party: own if party == self.name else keys[party] for party in self.plan.parties}
+        self.used_keys.extend(agree(link, self.peers, step, said, every, self.used_keys))
         for peer, parts in self.generator.columns().items():
             link.send(peer, columns_kind, step, {name: tensor(part) for name, part in parts.items()})
         columns = {}
@@ -127,37 +126,6 @@ class OfflinePhase:
             received = link.receive(peer, columns_kind, step).tensors
             columns[peer] = {name: part.numpy() for name, part in received.items()}
         self.generator.accept(keys, columns)
-
-    def _toss(self, link: Link) -> bytes:
-        """At every start anew: what was tossed before a restart goes with the keys that it was for."""
-        step, own = self._step(0), TossedNonce(self.name, self.order.restart_index)
-        for peer in self.peers:
-            link.send(peer, protocol.TOSS, step, {"commitment": protocol.word(own.commitment())})
-        committed = {peer: link.receive(peer, protocol.TOSS, step).tensors["commitment"] for peer in self.peers}
-        for peer in self.peers:  # only now that nobody can choose by it
-            link.send(peer, protocol.TOSS_SHOWN, step, {"nonce": protocol.word(own.nonce)})
-        shown = {peer: link.receive(peer, protocol.TOSS_SHOWN, step).tensors["nonce"] for peer in self.peers}
-        return own.joined(
-            {peer: part.numpy().tobytes() for peer, part in committed.items()},
-            {peer: part.numpy().tobytes() for peer, part in shown.items()},
-        ).seed
-
-    def _agree(self, link: Link, seed: bytes, keys: Mapping[str, Bytes]) -> None:
-        prints = {party: hashlib.sha256(keys[party].tobytes()).hexdigest() for party in self.plan.parties}
-        for party, fingerprint in prints.items():
-            # A secret key is never written down, so after a resume every party has a new one.
-            if keys[party].size and fingerprint in self.used_keys:
-                raise WireError("key.key", f"is one that was used before (of {party!r}); a resumed run draws new ones")
-        said = [self.plan.describe(), self.plan.order_seed, self.order.restart_index, seed.hex(), prints]
-        words = json.dumps(said, sort_keys=True)
-        whole = np.frombuffer(hashlib.sha256(words.encode()).digest(), dtype=np.uint8).copy()
-        for peer in self.peers:
-            link.send(peer, protocol.AGREED, self._step(0), {"fingerprint": tensor(whole)})
-        for peer in self.peers:
-            theirs = link.receive(peer, protocol.AGREED, self._step(0)).tensors["fingerprint"].numpy()
-            if not np.array_equal(whole, theirs):
-                raise WireError("agreed.fingerprint", f"{peer!r} has another plan, or other keys than this party")
-        self.used_keys.extend(prints.values())
 
     def begin(self, search: SearchPlan) -> None:
         """Turn to a search; the triples of the one before are used up."""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
-from veracausa.crypto.randomness import NONCE
+from veracausa.crypto.agreement import tensor as tensor
 from veracausa.crypto.ring import P, Ring
 from veracausa.discovery.engines.shares.plan import HELD_OUT_ROWS, Plan
 from veracausa.discovery.privacy.countermeasures import SECRET
@@ -21,17 +18,10 @@ RESTART_BITS = 32
 """An exchange's number has as many: messages of a run before it was resumed have other numbers, and are refused."""
 SEARCH_BITS = 29
 """Of these, an exchange's number within its search."""
-KEY_BYTES = 1 << 23
 BYTES_A_VALUE = 1024
 """No encryption needs more for a number: a Paillier ciphertext of its own has 768."""
 CIPHERTEXT = 1 << 20
 
-TOSS = Kind("toss", {"commitment": TensorSpec(torch.uint8, (NONCE,))})
-"""A party's commitment to its nonce."""
-TOSS_SHOWN = Kind("toss shown", {"nonce": TensorSpec(torch.uint8, (NONCE,))})
-KEY = Kind("key", {"key": TensorSpec(torch.uint8, (None,), max_free=KEY_BYTES)})
-AGREED = Kind("agreed", {"fingerprint": TensorSpec(torch.uint8, (32,))})
-"""Of the plan and of everybody's keys."""
 OFFLINE = ("toss", "toss shown", "key", "agreed", "columns", "pad secret", "triples")
 """Kinds that do not depend on what is learnt: they are sent ahead of the steps, or once. All others are online."""
 
@@ -178,13 +168,3 @@ def _concerned(plan: Plan, party: str) -> tuple[tuple[int, int], tuple[int, int]
 
 LOSSES = Kind("losses", {"losses": TensorSpec(torch.float64, (None,))}, {"empty": float})
 """A party's held-out loss of each candidate, summed over its attributes and rows, and that without any causes."""
-
-
-def word(value: bytes) -> Tensor:
-    """Bytes of a fixed length."""
-    return torch.tensor(list(value), dtype=torch.uint8)
-
-
-def tensor(array: NDArray[Any]) -> Tensor:
-    whole = np.ascontiguousarray(array)
-    return torch.from_numpy(whole if whole.flags.writeable else whole.copy())  # torch has no read-only tensors

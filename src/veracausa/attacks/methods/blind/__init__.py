@@ -1,0 +1,1 @@
+"""Attacks on blind training: one file an attack."""

@@ -1,0 +1,239 @@
+"""The active party of blind training: it opens sums over all training rows, solves the head, and reads scores."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from veracausa.arrays import Array
+from veracausa.config import Job
+from veracausa.crypto.moments import Moments
+from veracausa.data.vertical import PartyData, Split
+from veracausa.errors import WireError
+from veracausa.events import Event, Observer
+from veracausa.features.base import FitLabels
+from veracausa.runs.store import Store
+from veracausa.training.blind.head import BlindHead, fit_head
+from veracausa.training.blind.label_columns import LabelColumns
+from veracausa.training.blind.party import PHASES, BlindParty
+from veracausa.training.blind.predict import SCORED, ScoreReader, head_fingerprint
+from veracausa.training.blind.protocol import BLIND_HELLO, PhaseProgress, ReadyRounds, declare_all, labels_kind
+from veracausa.training.blind.rows import shortened
+from veracausa.training.evaluate import evaluate
+from veracausa.training.split.program import Schema
+from veracausa.wire.link import Link
+
+
+class BlindActive(BlindParty):
+    """A straight program: tell labels if that was agreed, fit, open the sums, solve, and score held-out rows."""
+
+    role = "active"
+    serving_keys = ("head",)
+
+    def __init__(
+        self, job: Job, data: PartyData, schema: Schema, notify: Observer = lambda event: None, secret: bool = False
+    ) -> None:
+        super().__init__(job, data, schema, notify, secret)
+        self.targets: LabelColumns | None = None
+        self.head: BlindHead | None = None
+        self.moments: Moments | None = None
+        self.label_account: dict[str, Any] | None = None
+        self.before = 0.0
+        """Seconds of the starts before this one."""
+
+    @property
+    def nonce(self) -> bytes:
+        """What hides the weights in the head's fingerprint."""
+        return self.lasting_key("head")
+
+    @property
+    def fingerprint(self) -> bytes:
+        assert self.head is not None
+        return head_fingerprint(self.head, self.name, self.nonce)
+
+    def run(self, link: Link, store: Store | None = None) -> None:
+        """Lead the federation from the first message to the last."""
+        begun = time.perf_counter()
+        self.resume(store)
+        self._meet(link)
+        self.notify({"event": "start", "epochs": 1, "steps": len(PHASES), "step": self.step})
+        self.targets = LabelColumns.of(self.job, self.data, self.schema)
+        if self.step < 1:
+            started = time.perf_counter()
+            if self.job.blind.labels != "none":
+                self._tell_labels(link)
+            self.finished(PHASES[0], started, store)
+        if self.step < 2:
+            started = time.perf_counter()
+            rounds = ReadyRounds(link, self.notify)
+            self.fit(self._own_labels(), rounds, store)
+            rounds.done()
+            self.finished(PHASES[1], started, store)
+        if self.step < 3:
+            started = time.perf_counter()
+            self.agree_on_widths(link)
+            self.moments = self.sum_up(link, store)
+            self.finished(PHASES[2], started, store)
+        started = time.perf_counter()
+        if self.step < 4:
+            self._solve()
+        reader = self._reader(link)
+        if self.step < 4:
+            self.finished(PHASES[3], started, store)
+        if self.step < 5:
+            started = time.perf_counter()
+            record = self._record(reader)
+            record["seconds"] = self.before + time.perf_counter() - begun
+            if store is not None:
+                store.log(record)
+            self.notify(record)
+            self.finished(PHASES[4], started, store)
+        reader.close()
+
+    def finished(self, phase: str, started: float, store: Store | None) -> None:
+        super().finished(phase, started, store)
+        self.notify({"event": "step", "step": self.step})
+
+    def outputs(self, link: Link) -> Tensor:
+        """The head's outputs for the test rows, jointly with the passive parties."""
+        self._meet(link)
+        reader = self._reader(link)
+        found = list(reader.outputs("test", self.data.test))
+        reader.close()
+        return torch.cat(found)
+
+    def _meet(self, link: Link) -> None:
+        declare_all(link, self.job)
+        for peer, hello in link.gather(BLIND_HELLO, 0).items():
+            splits: tuple[Split, ...] = ("train", *SCORED)
+            for split in splits:
+                if hello.meta[split] != len(self.data.part(split)):
+                    raise WireError(
+                        f"hello.{split}",
+                        f"{peer!r} knows {hello.meta[split]} rows, {self.name!r} knows {len(self.data.part(split))}",
+                    )
+
+    def _tell_labels(self, link: Link) -> None:
+        """Once for a row, and alike to all parties: drawn anew, they would average out."""
+        blind, rows = self.job.blind, len(self.data.train)
+        assert self.targets is not None
+        told, classes, transition, account = self.targets.told(self.lasting_key("labels"))
+        self.label_account = account
+        kind = labels_kind(rows, blind.labels == "private" and blind.label_prior)
+        sent = {"told": torch.from_numpy(told.astype(np.int32))}
+        if transition is not None:
+            sent["transition"] = torch.from_numpy(np.ascontiguousarray(transition))
+        link.declare(kind)
+        link.broadcast(kind, 0, sent, classes=classes)
+
+    def _own_labels(self) -> FitLabels | None:
+        """Its own map may learn from the true labels: nothing of it leaves."""
+        assert self.targets is not None
+        return self.targets.own_labels(self.lasting_key("labels")) if self.data.train.has_features else None
+
+    def own_width(self) -> int:
+        assert self.targets is not None
+        return super().own_width() + 1 + self.targets.width
+
+    def blocks(self) -> Iterator[Array]:
+        """[own features, the constant 1, labels]."""
+        assert self.targets is not None
+        rows = self.job.blind.block_rows
+        labels = self.targets.blocks(rows)
+        if self.columns is None:
+            own: Iterator[Array] = (np.zeros((0, 0)) for _ in iter(int, 1))
+        else:
+            own = self.columns.training_blocks(self.data.train, rows)
+        for features, label in zip(own, labels, strict=False):
+            block = np.concatenate([features.reshape(len(label), -1), np.ones((len(label), 1)), label], axis=1)
+            yield block if self.clip is None else shortened(block, self.clip, fixed=1 + self.targets.width)
+
+    def _solve(self) -> None:
+        assert self.moments is not None
+        assert self.targets is not None
+        progress = PhaseProgress(self.notify, self.name, "head")
+        start = self.moments.slices[self.name].start
+        own = slice(start, start + super().own_width())
+        label = slice(own.stop + 1, own.stop + 1 + self.targets.width)
+        self.head = fit_head(
+            self.moments,
+            own,
+            label,
+            self.schema.task,  # type: ignore[arg-type]
+            self.schema.outputs,
+            self.job.blind.ridge,
+            self.job.training.class_weights,
+            self.targets.scale,
+        )
+        progress(1.0)
+
+    def _reader(self, link: Link) -> ScoreReader:
+        assert self.head is not None
+        rows = max([1, *(len(self.data.part(split)) for split in SCORED)])
+        return ScoreReader(link, self.job, self.head, self.columns, rows, self.fingerprint)
+
+    def _record(self, reader: ScoreReader) -> Event:
+        """The scores of held-out rows, opened together, and the fit of the training rows as sums tell it."""
+        assert self.head is not None
+        record: Event = {"event": "epoch", "epoch": 1, "step": len(PHASES), "train": dict(self.head.fit)}
+        progress = PhaseProgress(self.notify, self.name, "scores")
+        total, done = sum(len(self.data.part(split)) for split in SCORED), 0
+        for split in SCORED:
+            outputs, labels = [], []
+            part = self.data.part(split)
+            for found, block in zip(reader.outputs(split, part), part.blocks(reader.width), strict=True):
+                outputs.append(found)
+                if block.labels is not None:
+                    labels.append(block.labels)
+                done += len(block)
+                progress(done / total)
+            if labels:
+                record[split] = evaluate(self.schema.task, torch.cat(outputs), torch.cat(labels))
+        return record
+
+    def summary(self) -> dict[str, Any]:
+        """What was opened, and what it cost: for the run's summary as a whole."""
+        assert self.head is not None
+        noise = 0.0 if self.moments is None else float(np.max(self.moments.noise))
+        facts = {
+            "rows": len(self.data.train),
+            "predicted": {split: len(self.data.part(split)) for split in SCORED},
+            "numbers": self.head.scores_width,
+            "rho": self.account.get("rho"),
+            "noise": noise,
+            "clip": self.clip,
+            "label_account": self.label_account,
+            "ridge": self.head.fit["ridge"],
+            "fit": dict(self.head.fit),
+            "fingerprint": self.fingerprint.hex(),
+            "seconds": {name: round(seconds, 3) for name, seconds in self.seconds.items()},
+        }
+        return {**super().summary(), "blind_training": facts}
+
+    def state(self) -> dict[str, Any]:
+        return {
+            **super().state(),
+            "moments": None if self.moments is None else self.moments.state(),
+            "head": None if self.head is None else self.head.state(),
+            "label_account": self.label_account,
+        }
+
+    def load_state(self, state: Mapping[str, Any], store: Store) -> None:
+        super().load_state(state, store)
+        self.moments = None if state["moments"] is None else Moments.of(state["moments"])
+        self.head = None if state["head"] is None else BlindHead.of(state["head"])
+        self.label_account = state["label_account"]
+        self.before = sum(self.seconds.values())
+
+    def model(self) -> dict[str, Any]:
+        assert self.head is not None
+        return {**super().model(), "head": self.head.state(), "fingerprint": self.fingerprint.hex()}
+
+    def load_model(self, model: Mapping[str, Any]) -> None:
+        super().load_model(model)
+        self.head = BlindHead.of(model["head"])

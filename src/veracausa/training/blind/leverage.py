@@ -1,0 +1,77 @@
+"""Rows that the receiver's own columns single out, and which therefore must not be part of the sums it opens.
+
+The receiver opens Zᵀφ, Z its own columns and φ another party's. For any weights a it can compute (Z a)ᵀφ, and if Z a is
+an indicator of one row, that is the row. It need not be a column: a constant less all common words is the rare word
+that was left out. What decides is a row's leverage, h = z (ZᵀZ)⁺ zᵀ. It is the largest share that the row can have in
+a combination of the columns of norm one, squared: 1/m for one of m rows with an indicator of their own.
+
+A row left out has zeros in Z. Features are centred at home, so their sum over all rows is known to be zero, and the
+all-ones column counts as one of Z whether it is sent or not: one row left out would be opened by the difference. So
+rows are left out in groups of no fewer than are asked for, filled up with rows drawn at random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from veracausa.arrays import Array, Mask
+from veracausa.errors import InputError
+
+SMALLEST_EIGENVALUE = 1e-11
+"""Of the largest, with columns of norm one: below it, a combination of columns is zero up to rounding."""
+MOST_LEFT_OUT = 0.05
+ROUNDS = 20
+
+Blocks = Callable[[], Iterator[Array]]
+
+
+def heavy_rows(blocks: Blocks, least_rows: int, rng: np.random.Generator) -> Mask:
+    """(n,): which rows to leave out, so that no leverage is above 1 / `least_rows`.
+
+    `blocks` gives the receiver's columns as they go into the sums, rounding included, as often as it is asked. Memory
+    holds one block and one flag a row. `rng` must be the party's own secret: who knows it can tell who was filled in.
+    """
+    rows = sum(len(block) for block in blocks())
+    left_out = np.zeros(rows, dtype=bool)
+    for _ in range(ROUNDS):
+        found = leverages(blocks, left_out) > (1 + 1e-9) / least_rows
+        found &= ~left_out
+        if not found.any():
+            return left_out
+        left_out |= found
+        missing = least_rows - int(left_out.sum())
+        if missing > 0:
+            others = np.flatnonzero(~left_out)
+            left_out[rng.choice(others, min(missing, len(others)), replace=False)] = True
+        if left_out.sum() > max(MOST_LEFT_OUT * rows, least_rows):
+            break
+    raise InputError(
+        f"blind training: the active party's own columns single out {int(left_out.sum())} of {rows} rows, so that sums "
+        "would tell what others know of them; merge rare values, take fewer features, or lower blind.min_rows"
+    )
+
+
+def leverages(blocks: Blocks, left_out: Mask) -> Array:
+    """(n,): each row's leverage in [ones, columns], with zeros in the columns of rows that are left out."""
+    gram = np.zeros((0, 0))
+    for together in _with_ones(blocks, left_out):
+        gram = together.T @ together if not gram.size else gram + together.T @ together
+    if not gram.size:
+        return np.zeros(0)
+    norms = np.sqrt(np.diag(gram))
+    scale = np.divide(1, norms, out=np.zeros_like(norms), where=norms > 0)
+    values, vectors = np.linalg.eigh(gram * scale[:, None] * scale)
+    kept = values > SMALLEST_EIGENVALUE * values[-1]
+    turn = scale[:, None] * vectors[:, kept] / np.sqrt(values[kept])
+    return np.concatenate([((together @ turn) ** 2).sum(1) for together in _with_ones(blocks, left_out)])
+
+
+def _with_ones(blocks: Blocks, left_out: Mask) -> Iterator[Array]:
+    start = 0
+    for block in blocks():
+        stop = start + len(block)
+        columns = np.where(left_out[start:stop, None], 0.0, block)
+        yield np.concatenate([np.ones((len(block), 1)), columns], axis=1)
+        start = stop

@@ -1,0 +1,293 @@
+"""Blind training from a job to a run folder: what it learns, what it opens, what crosses, and what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import veracausa
+from veracausa.errors import InputError, RunError
+from veracausa.runs.store import read_tree
+from veracausa.wire.ledger import read_ledger
+
+ROWS = 900
+CROSSES = {
+    *("hello", "ready", "width", "toss", "toss shown", "key", "agreed", "head", "ask", "answer", "mask_seed"),
+    *("moment_hello", "moment_turn", "moment_taken", "moment_query", "moment_answer", "moment_share"),
+}
+"""All kinds of a blind run whose labels stay at home. None but `moment_query` grows with training rows."""
+
+
+def table(folder: Path, task: str = "classes", rows: int = ROWS, seed: int = 0, rare: int = 0) -> Path:
+    """Six numbers and a word; the label depends on every third number, so that each party knows a part of it."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(rows, 6))
+    words = rng.choice(["red", "green", "blue"], rows)
+    signal = x[:, 0] + np.sin(2 * x[:, 2]) + x[:, 4] + 0.5 * (words == "red") + 0.2 * rng.normal(size=rows)
+    label: Any = [f"{value:.4f}" for value in 40 + 5 * signal]
+    if task == "classes":
+        label = np.array(["low", "middle", "high"])[np.digitize(signal, [-0.7, 0.9])]
+        label[:rare] = "odd"
+    path = folder / f"{task}-{rows}-{seed}-{rare}.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", *(f"c{i}" for i in range(6)), "word", "label"])
+        for at in range(rows):
+            writer.writerow([f"P{at}", *(f"{v:.5f}" for v in x[at]), words[at], label[at]])
+    return path
+
+
+def job(path: Path, passive: int = 2, own: bool = True, **sections: Any) -> dict[str, Any]:
+    names = [f"p{number}" for number in range(1, passive + 1)]
+    held = {0: ("active", "c0", "c1"), 1: (names[0], "c2", "c3"), 2: (names[-1], "c4", "c5", "word")}
+    columns: dict[str, list[str]] = {}
+    for name, *own_columns in held.values():
+        if own or name != "active":
+            columns.setdefault(name, []).extend(own_columns)
+    tree: dict[str, Any] = {
+        "name": "blind",
+        "seed": 3,
+        "data": {"name": "csv", "path": str(path), "id": "id", "label": "label", "validation": 0.1},
+        "parties": {"passive": names},
+        "partition": {"active_has_features": own, "columns": columns},
+        "training": {"protocol": "blind"},
+        "blind": {"encryption": "none"},
+        "features": {"name": "splines", "functions": 4},
+        "runtime": {"device": "cpu", "cpu_threads": 1, "timeout": 60},
+    }
+    for section, settings in sections.items():
+        tree[section] = {**tree.get(section, {}), **settings}
+    return tree
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A finished run with three parties of which all hold features, and the baselines."""
+    folder = tmp_path_factory.mktemp("blind")
+    tree = job(table(folder), training={"baselines": ["active_only", "joint"]})
+    return veracausa.train(tree, out=folder / "run")
+
+
+def test_it_learns_what_the_same_head_learns_in_one_place(run):
+    summary = run.summary
+    joint, alone = summary["baselines"]["joint"], summary["baselines"]["active_only"]
+    assert summary["accuracy"] > alone["accuracy"] + 0.1
+    # They differ by fixed point and by the dither of a hundredth.
+    assert abs(summary["test"]["auc"] - joint["auc"]) < 0.005
+    assert summary["test"]["loss"] == pytest.approx(joint["loss"], abs=0.01)
+    assert summary["validation"]["accuracy"] > 0.6
+
+
+def test_the_summary_says_what_was_opened(run):
+    summary = run.summary
+    facts = summary["blind_training"]
+    assert summary["protocol"] == "blind"
+    assert facts["rows"] == 648  # of 900: a fifth is held out for the test, then a tenth for validation
+    assert facts["predicted"] == {"validation": 72, "test": 180}
+    assert facts["numbers"] == 2  # three classes
+    assert facts["summed"] is True
+    assert facts["ridge"] > 0
+    assert facts["epsilon"] is None
+    assert {name: entry["name"] for name, entry in facts["features"].items()} == dict.fromkeys(
+        ("active", "p1", "p2"), "splines"
+    )
+    assert summary["parties"]["p1"]["features"] == facts["features"]["p1"]["width"]
+    assert any(note.startswith("simulation") for note in summary["notes"])
+    assert [record["event"] for record in run.metrics] == ["epoch"]
+    assert run.status["state"] == "done"
+
+
+def sent(run, party: str) -> list[dict[str, Any]]:
+    return list(read_ledger(run.path / "parties" / party / "ledger.jsonl"))
+
+
+def elements(line: dict[str, Any]) -> int:
+    return sum(int(np.prod(shape)) for shape in line["shape"].values())
+
+
+def test_no_message_carries_a_training_row(run, tmp_path):
+    """By kinds and shapes: with twice the training rows nothing grows but ciphertexts and scores of held-out rows."""
+    settings = {"data": {"validation": 0.0, "train": 300, "test": 60}, "blind": {"encryption": "none"}}
+    small = veracausa.train(job(table(tmp_path), **settings), out=tmp_path / "small")
+    settings["data"]["train"] = 600
+    large = veracausa.train(job(table(tmp_path), **settings), out=tmp_path / "large")
+    for party in ("active", "p1", "p2"):
+        assert {line["kind"] for line in sent(run, party)} <= CROSSES
+        sizes = []
+        for one in (small, large):
+            lines = [line for line in sent(one, party) if line["kind"] not in ("ready", "moment_turn")]
+            sizes.append(
+                [(line["kind"], line["to"], elements(line)) for line in lines if line["kind"] != "moment_query"]
+            )
+        widths = [one.summary["blind_training"]["features"][party]["width"] for one in (small, large)]
+        assert widths[0] == widths[1]
+        assert sizes[0] == sizes[1]
+    rows = {one: sum(elements(x) for x in sent(one, "p1") if x["kind"] == "moment_query") for one in (small, large)}
+    assert rows[large] == 2 * rows[small]  # so the check above could have failed
+
+
+def test_passive_parties_know_neither_labels_nor_weights(run):
+    active = read_tree(run.path / "parties/active/model.safetensors")
+    assert set(active["head"]["weights"]) == {"active", "p1", "p2"}
+    for party in ("p1", "p2"):
+        model = read_tree(run.path / "parties" / party / "model.safetensors")
+        assert not {"head", "labels", "told"} & set(model)
+        assert model["fingerprint"] == active["fingerprint"]
+    assert not [line for line in sent(run, "active") if line["kind"] == "labels"]
+
+
+def test_predictions_repeat_bit_for_bit(run):
+    first, again = run.predict(), run.predict()
+    assert torch.equal(first.outputs, again.outputs)
+    assert first.scores["accuracy"] == pytest.approx(run.summary["test"]["accuracy"])
+    path = table(run.path.parent, rows=ROWS)
+    new = run.predict(path)
+    at = {name: row for row, name in enumerate(new.ids)}
+    # The same people from a file, in other requests than before: the same answers.
+    assert torch.equal(new.outputs[[at[name] for name in first.ids]], first.outputs)
+
+
+def test_a_score_is_known_up_to_the_dither(tmp_path):
+    """Two steps a thousand times apart: outputs differ by about the larger one, not by less and not by more."""
+    trees = [job(table(tmp_path, "amounts"), blind={"step": step}) for step in (1e-4, 0.1)]
+    fine, coarse = (veracausa.train(tree, out=tmp_path / str(at)) for at, tree in enumerate(trees))
+    apart = (fine.predict().outputs - coarse.predict().outputs).double()
+    spread = 5 * (1 + 0.5 + 1 + 0.06) ** 0.5  # about that of the label, in whose units outputs are
+    expected = spread * 0.1 * (2 / 12) ** 0.5  # of two passive parties
+    assert 0.5 * expected < float(apart.std()) < 2 * expected
+
+
+@pytest.mark.parametrize(
+    ("passive", "own", "sections"),
+    [
+        (1, True, {}),
+        (1, False, {}),
+        (2, False, {"overlap": {"fraction": 0.7}}),
+        (2, True, {"blind": {"labels": "private", "label_epsilon": 3.0}}),
+        (2, False, {"blind": {"labels": "shared"}}),
+        (2, True, {"blind": {"labels": "private", "label_prior": True}}),
+        (2, True, {"training": {"class_weights": "balanced"}}),
+    ],
+)
+@pytest.mark.parametrize("task", ["classes", "amounts"])
+def test_every_shape_of_federation_trains_and_predicts(passive, own, sections, task, tmp_path):
+    made = veracausa.train(job(table(tmp_path, task), passive, own, **sections), out=tmp_path / "run")
+    scores = made.summary["test"]
+    assert scores["r2"] > 0.5 if task == "amounts" else scores["accuracy"] > 0.6
+    assert made.predict().scores == pytest.approx(scores)
+    told = made.summary["blind_training"]["label_account"]
+    if sections.get("blind", {}).get("labels") == "private":
+        assert told["epsilon"] == pytest.approx(sections["blind"].get("label_epsilon", 4.0))
+        labels = [line for line in sent(made, "active") if line["kind"] == "labels"]
+        assert [line["to"] for line in labels] == ["p1", "p2"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param({"runtime": {"link": "processes"}}, marks=pytest.mark.slow, id="processes"),
+        pytest.param({"blind": {"encryption": "bfv"}}, id="bfv"),
+    ],
+)
+def test_processes_and_bfv_give_the_same_bits(other, tmp_path):
+    pytest.importorskip("seal")
+    path = table(tmp_path, rows=600)
+    settings = {"data": {"validation": 0.0, "test": 40}}
+    plain = veracausa.train(job(path, **settings), out=tmp_path / "plain")
+    made = veracausa.train(job(path, **settings, **other), out=tmp_path / "other")
+    assert plain.summary["test"] == made.summary["test"]
+    assert plain.summary["blind_training"]["fingerprint"] == made.summary["blind_training"]["fingerprint"]
+    assert torch.equal(plain.predict().outputs, made.predict().outputs)
+
+
+def test_noise_on_the_sums_is_accounted_and_costs_little_with_enough_rows(tmp_path):
+    path = table(tmp_path, rows=3000)
+    made = veracausa.train(job(path, blind={"epsilon": 8.0}), out=tmp_path / "run")
+    facts = made.summary["blind_training"]
+    assert facts["epsilon"] == 8.0
+    assert facts["rho"] > 0
+    assert facts["noise"] > 0
+    assert facts["clip"] > 1
+    assert made.summary["accuracy"] > 0.5
+    again = veracausa.train(job(path, blind={"epsilon": 8.0}), out=tmp_path / "again")
+    assert torch.equal(made.predict().outputs, again.predict().outputs)  # a simulation repeats
+
+
+def test_small_classes_are_refused_before_anything_is_written(tmp_path):
+    path = table(tmp_path, rare=12)
+    with pytest.raises(InputError, match=r"'odd' has .* training rows.*blind\.min_rows.*blind\.epsilon"):
+        veracausa.train(job(path), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("sections", "match"),
+    [
+        ({"training": {"baselines": ["unsplit"]}}, "unsplit"),
+        ({"features": {"name": "rotation"}}, "no such|named"),
+        ({"party": {"p1": {"features": {"name": "patches"}}}}, "takes pictures"),
+        ({"data": {"train": 100}}, "rows for the"),
+        ({"overlap": {"fraction": 0.99}}, r"holds .* of .* training rows"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_sentence(sections, match, tmp_path):
+    with pytest.raises((InputError, RunError), match=match):
+        veracausa.train(job(table(tmp_path), **sections), out=tmp_path / "run")
+
+
+def test_a_second_head_on_the_same_ids_needs_the_party_to_agree(tmp_path):
+    """With a book that serves several jobs, also across runs."""
+    path = table(tmp_path)
+    tree = job(path, party={"p1": {"book": str(tmp_path / "book")}})
+    first = veracausa.train(tree, out=tmp_path / "first")
+    assert torch.equal(first.predict().outputs, first.predict().outputs)
+    other = job(path, party={"p1": {"book": str(tmp_path / "book")}}, blind={"ridge": 1.0})
+    with pytest.raises(RunError, match=r"'p1' has answered for .* another head"):
+        veracausa.train(other, out=tmp_path / "second")
+    other["party"]["p1"]["second_head"] = True
+    assert veracausa.train(other, out=tmp_path / "third").summary["accuracy"] > 0.6
+    # The other party kept no such book, and its ids are not in the folder in clear.
+    assert not (tmp_path / "second/parties/p1/answered").exists()
+    assert b"P1" not in (tmp_path / "book/answered").read_bytes()
+
+
+def test_a_head_that_was_swapped_under_another_name_is_refused(tmp_path, run):
+    import shutil
+
+    from veracausa.atomic import atomic_write
+    from veracausa.runs.store import serialize_state
+
+    copy = tmp_path / "run"
+    shutil.copytree(run.path, copy)
+    where = copy / "parties/active/model.safetensors"
+    model = read_tree(where)
+    model["head"]["weights"]["p1"][0, 0] += 1
+    atomic_write(where, serialize_state(model))
+    with pytest.raises(RunError, match="another head"):
+        veracausa.Run(copy).predict()
+
+
+def test_progress_is_told_phase_by_phase(tmp_path):
+    heard: list[dict[str, Any]] = []
+    veracausa.train(job(table(tmp_path)), out=tmp_path / "run", observer=lambda event: heard.append(dict(event)))
+    phases = [event for event in heard if event["event"] == "phase"]
+    assert {event["what"] for event in phases} == {"features", "moments", "head", "scores"}
+    assert all(0 <= event["share"] <= 1 for event in phases)
+    assert max(event["share"] for event in phases if event["what"] == "scores") == 1
+    assert [event["event"] for event in heard if event["event"] in ("start", "epoch", "done")] == [
+        "start",
+        "epoch",
+        "done",
+    ]
+
+
+def test_a_resumed_finished_run_changes_nothing(run):
+    before = json.dumps(run.summary)
+    again = veracausa.train(run.job, out=run.path, resume=True)
+    assert json.dumps(again.summary) == before
