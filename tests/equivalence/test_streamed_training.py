@@ -78,6 +78,13 @@ def test_streamed_training_is_training_in_memory(
     streamed = trained(files, tmp_path / "run", stream=True, **runtime)
     assert streamed.summary["test"]["auc"] > 0.85
     assert_same(streamed, in_memory)
+    own, theirs = streamed.predict(), in_memory.predict()
+    assert own.ids == theirs.ids
+    assert own.scores["auc"] == pytest.approx(theirs.scores["auc"], abs=2e-3)
+    new, known = streamed.predict(dict(files)), in_memory.predict(dict(files))
+    assert new.ids == known.ids
+    assert np.abs(new.outputs.numpy() - known.outputs.numpy()).max() < 0.02
+    assert new.scores["auc"] == pytest.approx(known.scores["auc"], abs=2e-3)
     ledger = (tmp_path / "run" / "parties" / "passive_1" / "ledger.jsonl").read_text()
     assert "representation" not in ledger
 

@@ -117,6 +117,8 @@ class BlindView(View):
     """(n,) the labels of the targets as a passive party was told them."""
     transition: Array = recorded("how labels were randomised")
     """(classes, classes): the chance that class i was told as j, which all parties know."""
+    own_chances: Tensor = granted(Grant.LABELLED_AUXILIARY, optional=True)
+    """(n, classes): what a model of the party's own columns says of each target, fitted on true labels of others."""
     known_targets: Tensor = granted(Grant.LABELLED_AUXILIARY, optional=True)
     """(c,) which targets' true labels the party knows anyway."""
     known_labels: Tensor = granted(Grant.LABELLED_AUXILIARY, optional=True)

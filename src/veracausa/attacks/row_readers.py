@@ -57,6 +57,8 @@ class ReaderOptions(FitOptions):
 class RowReader:
     """A fitted mixture of readers: what it makes of a row's numbers, and how well it did on held-out pairs."""
 
+    base: Callable[[Tensor], Tensor]
+    """Rows from what is known alone; readers add what it leaves over."""
     readers: Mapping[str, Reader]
     shares: Mapping[str, float]
     mean: Tensor
@@ -70,8 +72,9 @@ class RowReader:
     def __call__(self, numbers: Tensor, known: Tensor) -> Tensor:
         """(n, *row_shape) rows."""
         x = _whitened(numbers, self.mean, self.scale, self.whitened)
-        total = sum(share * self.readers[name](x, known) for name, share in self.shares.items())
-        assert isinstance(total, Tensor)
+        total = self.base(known)
+        for name, share in self.shares.items():
+            total = total + share * self.readers[name](x, known)
         rows = total.view(len(numbers), *self.row_shape).float()
         return rows.clamp(0, 1) if self.pixels else rows
 
@@ -151,7 +154,9 @@ def fit_reader(numbers: Tensor, known: Tensor, classes: int, view: BlindView, op
     order = torch.randperm(len(rows), generator=view.rng)
     kept = max(2, len(rows) // 10)
     held, learnt = order[:kept], order[kept:]
-    data = _Pairs(x[learnt], known[learnt], rows[learnt], x[held], known[held], rows[held], classes)
+    base = _base(known[learnt], rows[learnt], known[held], rows[held])
+    left, left_held = rows[learnt] - base(known[learnt]), rows[held] - base(known[held])
+    data = _Pairs(x[learnt], known[learnt], left, x[held], known[held], left_held, classes)
     readers: dict[str, Reader] = {"linear": _linear(data), "nearest": _nearest(data)}
     view.progress(0.1)
     if options.fourier:
@@ -161,17 +166,16 @@ def fit_reader(numbers: Tensor, known: Tensor, classes: int, view: BlindView, op
         readers["network"] = _network(data, view, options)
     view.progress(0.9)
     found = {name: reader(data.held_x, data.held_known) for name, reader in readers.items()}
-    errors = {name: float((guess - data.held_rows).square().mean()) for name, guess in found.items()}
-    best = min(errors, key=lambda name: errors[name])
-    shares = {best: 1.0}
-    mixed = _mixture(found, data.held_rows)
-    together = sum(share * found[name] for name, share in mixed.items())
-    assert isinstance(together, Tensor)
-    errors["mixture"] = float((together - data.held_rows).square().mean())
-    if errors["mixture"] < errors[best]:
-        shares = mixed
+    errors = {name: float((guess - left_held).square().mean()) for name, guess in found.items()}
+    errors["known"] = float(left_held.square().mean())
+    # The mixture has every reader alone among its shares, and none of them, where nothing was to be read.
+    shares = _mixture(found, left_held)
+    together = torch.zeros_like(left_held)
+    for name, share in shares.items():
+        together += share * found[name]
+    errors["mixture"] = float((together - left_held).square().mean())
     view.progress(1.0)
-    return RowReader(readers, shares, mean, scale, whitening, errors, view.pixels, view.row_shape)
+    return RowReader(base, readers, shares, mean, scale, whitening, errors, view.pixels, view.row_shape)
 
 
 @dataclass(frozen=True)
@@ -183,6 +187,14 @@ class _Pairs:
     held_known: Tensor
     held_rows: Tensor
     classes: int
+
+
+def _base(known: Tensor, rows: Tensor, held: Tensor, held_rows: Tensor) -> Callable[[Tensor], Tensor]:
+    """Rows from the label and own columns; the mean where nothing is known."""
+    if not known.shape[1]:
+        mean = rows.mean(0)
+        return lambda some: mean.expand(len(some), -1)
+    return _ridge(known, rows, held, held_rows)[1]
 
 
 def _scaling(numbers: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -69,15 +69,18 @@ class LabelSituations:
         return torch.cat(chosen).sort().values
 
     @cached_property
-    def own_columns(self) -> float:
-        """The share of labels that a model of the party's own columns tells, fitted on true labels of other rows.
+    def own_chances(self) -> Tensor:
+        """(n, classes): what a model of the party's own columns says, fitted on true labels of other rows.
 
         That is more than the party could learn alone: it is what the columns have in them for this kind of model.
         """
         rng = seeding.generator(self.system.job.seed, "label inference", "own columns", self.party)
-        chances = own_model_chances(self.features, self.labels, self.system.classes, rng)
-        counted = self._counted
-        return float((chances.argmax(1) == self.labels)[counted].double().mean())
+        return own_model_chances(self.features, self.labels, self.system.classes, rng)
+
+    @cached_property
+    def own_columns(self) -> float:
+        """The share of labels that such a model tells."""
+        return float((self.own_chances.argmax(1) == self.labels)[self._counted].double().mean())
 
     @property
     def _counted(self) -> Tensor:
@@ -119,7 +122,11 @@ class LabelSituations:
             own=self.features,
             known_targets=self.known,
             known_labels=self.labels[self.known],
-            **_some(told=told.told, transition=told.transition),
+            **_some(
+                told=told.told,
+                transition=told.transition,
+                own_chances=None if told.told is None else self.own_chances,
+            ),
         )
         if told.told is None:
             says = "no label was let out; the party knows a few anyway"

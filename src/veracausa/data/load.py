@@ -14,12 +14,13 @@ import torch
 from torch import Tensor
 
 from veracausa.data import preprocessing
+from veracausa.data.blocks import StreamedTable, open_rows
 from veracausa.data.ids import TableFile, held_by_all
 from veracausa.data.images import ImageOptions, Images, split_images, split_new_images
 from veracausa.data.picture_files import class_folders, in_turn, pictures_below, read_pictures
 from veracausa.data.sources import datasets
 from veracausa.data.split_tables import Task, encode, split_tables
-from veracausa.data.streamed import stream_tables
+from veracausa.data.streamed import stream_new, stream_tables
 from veracausa.data.tables import TableFileOptions, TableOptions, own_table
 from veracausa.data.vertical import SPLITS, Part, PartyData, VerticalDataset
 from veracausa.errors import InputError
@@ -83,6 +84,8 @@ def new_tables(
     """The rows that every party holds, in the order of the active party's file, else of the first passive party's."""
     active, names = job.parties.active, (job.parties.active, *job.parties.passive)
     files = _open(job, sources, names, fitted)
+    if isinstance(job.data, TableFileOptions) and job.data.stream:
+        return stream_new(job, files, fitted, classes)
     leader = files.get(active) or next(iter(files.values()))
     everyone = torch.arange(leader.frame.height)
     found = {name: everyone if file is leader else file.find(leader.ids) for name, file in files.items()}
@@ -122,9 +125,8 @@ def new_party(
     return PartyData(name, shape, test.none(), test.none(), test, fitted)
 
 
-def _open(
-    job: Job, sources: Sources, names: Sequence[str], fitted: Mapping[str, Mapping[str, Any]]
-) -> dict[str, TableFile]:
+def _open(job: Job, sources: Sources, names: Sequence[str], fitted: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Each party's file, read or, where the job streams, opened."""
     options = job.data
     if not isinstance(options, TableOptions):
         raise InputError(f"data set {options.name!r} is no table, yet the run has preprocessing; use the run's own job")
@@ -136,17 +138,18 @@ def _open(
         if name not in paths:
             raise InputError(f"party {name!r} holds features, but no file was given for it; give one as {name}=FILE")
     several = len(set(paths.values())) > 1
-    opened: dict[tuple[Path, str | None], TableFile] = {}
+    opened: dict[tuple[Path, str | None], TableFile | StreamedTable] = {}
+    streams = isinstance(options, TableFileOptions) and options.stream
     files = {}
     for name in (name for name in names if name in paths):
         own = own_table(job, name)
         path, id = Path(paths[name]), own.id or options.id
         if (path, id) not in opened:
-            frame = options.read(path, id, own)
-            known = id if several or (id is not None and id in frame.columns) else None
-            if several and id is None:
+            if several and id is None and not streams:
                 raise InputError(f"party.{name}.data.id: is missing; rows of several files are matched by an id column")
-            opened[path, id] = TableFile(path, frame, known)
+            found: Any = open_rows(path, **options.writing(id, own)) if streams else options.read(path, id, own)
+            known = id if several or (id is not None and id in found.columns) else None
+            opened[path, id] = StreamedTable(found, known) if streams else TableFile(path, found, known)
         files[name] = opened[path, id]
     return files
 

@@ -163,6 +163,48 @@ def stream_tables(tables: Tables[StreamedTable], options: TableFileOptions, job:
     )
 
 
+def stream_new(
+    job: Job,
+    tables: Mapping[str, StreamedTable],
+    fitted: Mapping[str, Mapping[str, Any]],
+    classes: Sequence[str],
+) -> VerticalDataset:
+    """New rows to predict, in `test`, as streams; parties' files must hold the same rows in the same order."""
+    assert isinstance(job.data, TableFileOptions)
+    active, names = job.parties.active, (job.parties.active, *job.parties.passive)
+    leader = active if active in tables else next(iter(tables))
+    notes = check_order({name: Holding(table) for name, table in tables.items()}, leader)
+    task: Task = "classification" if classes else "regression"
+    parties = {}
+    for name in names:
+        table, own = tables.get(name), fitted.get(name)
+        # Without a file of its own the active party takes the rows' names from another.
+        stream = TableStream(
+            table or tables[leader],
+            "test",
+            fitted=own if table is not None else None,
+            label=None if table is None or name != active else _new_labels(table, job.data.label, task, classes),
+        )
+        groups = preprocessing.feature_groups(own) if own is not None else None
+        test = Part(stream.length, groups=groups, stream=stream)
+        shape = (len(preprocessing.feature_names(own)),) if own is not None else ()
+        parties[name] = PartyData(name, shape, test.none(), test.none(), test, own)
+    return VerticalDataset(job.data.name, active, parties, task, tuple(classes), "features", notes)
+
+
+def _new_labels(table: StreamedTable, name: str, task: Task, classes: Sequence[str]) -> LabelColumn | None:
+    """The labels where the new rows have them."""
+    if name not in table.columns:
+        return None
+    known, whole = 0, True
+    for _, frame in table.file.pieces([name]):
+        series = frame[name].drop_nulls()
+        known += len(series)
+        if series.dtype.is_float():
+            whole = whole and bool((series == series.round(0)).all())
+    return LabelColumn(name, task, tuple(classes), whole) if known else None
+
+
 def _refuse(job: Job) -> None:
     if job.training.protocol != "blind":
         raise InputError(

@@ -69,6 +69,10 @@ class SiteTable:
     def __init__(self, job: Job, me: str, folder: Path, alignment: OwnOptions | None = None) -> None:
         if not isinstance(job.data, TableFileOptions):
             raise InputError(f"data.name = {job.data.name!r}: only tables in files of one's own are aligned")
+        if job.data.stream:
+            raise InputError(
+                "data.stream: across organisations rows are matched by their ids, which must be in memory; leave it out"
+            )
         self.job, self.me, self.options = job, me, job.data
         self.parties = (job.parties.active, *job.parties.passive)
         self.leads = me == job.parties.active

@@ -102,6 +102,7 @@ class ToyBlindTraining:
             smallest=SMALLEST,
             told=self.labels.clone(),
             transition=np.full((self.classes, self.classes), 0.1) + (1 - 0.1 * self.classes) * np.eye(self.classes),
+            own_chances=torch.full((TARGETS, self.classes), 1 / self.classes, dtype=torch.float64),
             known_targets=torch.arange(4),
             known_labels=self.labels[:4],
         )

@@ -15,7 +15,7 @@ from torch import Tensor
 from veracausa.atomic import atomic_write, safe
 from veracausa.config import Job
 from veracausa.data.load import load, load_new
-from veracausa.data.vertical import PartyData, VerticalDataset
+from veracausa.data.vertical import Part, PartyData, VerticalDataset
 from veracausa.errors import InputError
 from veracausa.events import Observer
 from veracausa.models import require_allowed
@@ -27,6 +27,9 @@ from veracausa.training.protocols import protocol_of
 from veracausa.training.split.program import Schema
 from veracausa.wire.launch import Launch, Program
 from veracausa.wire.link import Link
+
+NAMED_ROWS = 1 << 16
+"""Streamed rows that are read at a time for their ids and labels."""
 
 
 @dataclass(frozen=True)
@@ -118,11 +121,24 @@ def _new_rows(job: Job, data: Any, models: Mapping[str, Mapping[str, Any]]) -> V
     return load_new(job, sources, preprocessing, tuple(models[job.parties.active]["classes"]))
 
 
+def _known(part: Part) -> tuple[tuple[str, ...] | None, Tensor | None]:
+    """Ids and labels of the rows, also where they are streamed."""
+    if part.stream is None:
+        return part.ids, part.labels
+    ids: list[str] = []
+    labels: list[Tensor] = []
+    for block in part.blocks(NAMED_ROWS):
+        ids += block.ids or ()
+        labels += [] if block.labels is None else [block.labels]
+    return tuple(ids), torch.cat(labels) if labels else None
+
+
 def named(dataset: VerticalDataset, outputs: Tensor) -> Predictions:
     """The outputs for the test rows with what the active party calls rows and classes."""
     part = dataset.parties[dataset.active].test
-    ids = part.ids or next((p.test.ids for p in dataset.parties.values() if p.test.ids), None)
+    ids, labels = _known(part)
+    ids = ids or next((p.test.ids for p in dataset.parties.values() if p.test.ids), None)
     ids = ids or tuple(str(i) for i in range(len(part)))
-    scores = {} if part.labels is None else evaluate(dataset.task, outputs, part.labels)
+    scores = {} if labels is None else evaluate(dataset.task, outputs, labels)
     values = outputs.softmax(1) if dataset.task == "classification" else outputs.squeeze(1)
     return Predictions(ids, dataset.classes, torch.as_tensor(values), scores)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+import time
 import tracemalloc
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +20,8 @@ from hypothesis import strategies as st
 
 from moment_runs import Run, plan_of, rows_of
 from veracausa.arrays import Array
-from veracausa.crypto.moments import MomentParty, MomentPlan, Moments, cut, moments_of
+from veracausa.crypto.moments import InPlaceEngine, MomentParty, MomentPlan, Moments, cut, moments_of
+from veracausa.crypto.moments.exchange import AHEAD
 from veracausa.crypto.moments.packing import DEGREE, PairPacking
 from veracausa.crypto.moments.plan import LARGEST_SUM
 from veracausa.crypto.randomness import SecureDraws
@@ -155,6 +158,40 @@ def test_memory_does_not_grow_with_rows() -> None:
         assert opened is not None
         assert np.array_equal(opened.gram, np.full((12, 12), rows / 4))
     assert peaks[1] < 1.2 * peaks[0] + 100_000  # 160,000 rows alone are 7.7 MB
+
+
+@pytest.mark.parametrize("encryption", ENCRYPTIONS)
+def test_few_blocks_and_queries_are_alive(encryption: str) -> None:
+    """An owner that is faster than its answerer waits for it."""
+    plan = plan_of((3, 3), 128 * 12, encryption, block_rows=128)
+    alive: set[int] = set()
+    most, under_way, most_under_way = 0, 0, 0
+
+    def blocks() -> Iterator[Array]:
+        nonlocal most
+        for number, size in enumerate(plan.blocks):
+            block = np.full((size, 3), 0.5)
+            alive.add(key := hash((number, id(block))))
+            weakref.finalize(block, alive.discard, key)
+            most = max(most, len(alive))
+            yield block
+
+    def counted(sender: str, kind: str, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
+        nonlocal under_way, most_under_way
+        under_way += {"moment_query": 1, "moment_taken": -1}.get(kind, 0)
+        most_under_way = max(most_under_way, under_way)
+        return tensors
+
+    class Slow(InPlaceEngine):
+        def map(self, function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
+            for task in tasks:
+                time.sleep(0.01)
+                yield function(task)
+
+    Run(plan, dict.fromkeys(plan.parties, blocks)).start(change=counted, engine=Slow())
+    assert len(plan.blocks) == 12
+    assert most <= 4  # two at each party
+    assert most_under_way <= AHEAD + 1  # a query is counted before its predecessor's receipt is
 
 
 def halves(plan: MomentPlan) -> Iterator[Array]:

@@ -53,11 +53,16 @@ class LabelInference(BlindAttack):
             return model(view.own)
         if not hasattr(view, "transition"):  # these are the true ones
             return F.one_hot(view.told.long(), view.classes).double()
-        transition = torch.from_numpy(view.transition).double()
-        prior = own_model_chances(
-            view.own, view.told, view.classes, view.rng, transition, self.options.folds, self.options.iterations
-        )
-        likely = prior * transition[:, view.told.long()].T
+        transition = torch.tensor(view.transition, dtype=torch.float64)
+        prior = getattr(view, "own_chances", None)
+        if prior is None:
+            prior = own_model_chances(
+                view.own, view.told, view.classes, view.rng, transition, self.options.folds, self.options.iterations
+            )
+        # (n, classes): the chance of what was told, by the true class; the chances may be each row's own.
+        at = view.told.long()
+        heard = transition[:, at].T if transition.ndim == 2 else transition[torch.arange(len(at)), :, at]
+        likely = prior * heard
         return likely / likely.sum(1, keepdim=True).clamp_min(1e-300)
 
     def _fitted(self, features: Tensor, told: Tensor, transition: Tensor) -> SoftmaxModel:

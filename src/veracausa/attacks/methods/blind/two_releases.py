@@ -39,7 +39,7 @@ class TwoReleases(RowReadingAttack):
         learnt = view.auxiliary_features.double()
         if noise:
             # It learns from features as noisy as those it has to read.
-            deviation = noise / float(np.sqrt(np.square(known).sum(1).mean() + learnt.square().sum(1).mean()))
+            deviation = noise / float(np.sqrt(np.square(known).sum(1).mean()))
             learnt = learnt + deviation * torch.randn(learnt.shape, generator=view.rng, dtype=torch.float64)
         self.said = {"noise": noise}
         rows, self.reader = read_rows(view, features, learnt, self.options)
@@ -50,13 +50,16 @@ def difference(one: Release, other: Release, own: Array) -> Array:
     """(width,) the victim's features f of the row: of D = [own, f]ᵀ[own, f] the best f in least squares.
 
     The cross block is linear in f and the victim's own block is f fᵀ; the two are fitted in turns, from the cross
-    block's answer and from the own block's first direction, and the better end is taken.
+    block's answer and from the own block's first direction, and the better end is taken. With noise on the sums the
+    cross block alone is used: its error is known, so that a reader can learn with it.
     """
     gram = one.gram - other.gram
     mine = np.r_[one.own, one.labels]
     cross, block = gram[one.victim][:, mine] @ own, gram[one.victim, one.victim]
     weight = float(own @ own)
     starts = [cross / weight] if weight else []
+    if starts and (one.noise or other.noise):
+        return np.asarray(starts[0])
     level, directions = np.linalg.eigh((block + block.T) / 2)
     first = directions[:, -1] * math.sqrt(max(0.0, float(level[-1])))
     starts.append(first if first @ cross >= 0 else -first)
