@@ -5,30 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from veracausa.experiments.defense_times import TimeRow as Row
 from veracausa.runs.machine import describe_machine
-
-
-@dataclass(frozen=True)
-class Row:
-    """One comparison. A `ratio` below 1 means that we are faster. `extra` is shown beside it."""
-
-    case: str
-    seconds: float
-    against: str
-    against_seconds: float
-    extra: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def ratio(self) -> float:
-        return self.seconds / self.against_seconds
-
-    def as_dict(self) -> dict[str, Any]:
-        named = {name: getattr(self, name) for name in ("case", "seconds", "against", "against_seconds", "ratio")}
-        return {**named, **self.extra}
 
 
 def alternate(sides: Mapping[str, Callable[[], float]], repeats: int, warm_up: bool = True) -> dict[str, list[float]]:

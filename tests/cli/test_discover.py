@@ -36,9 +36,7 @@ TWO = ("--party", "hospital=age,dose", "--party", "lab=bmi,crp")
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
-    if request.node.name != "test_one_command_writes_the_whole_folder":  # curves take longer than all the rest
-        monkeypatch.setattr("veracausa.report.discovery_page.chart_svg", lambda chart: "")
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VERACAUSA_DEBUG", "0")
     monkeypatch.setenv("COLUMNS", "160")
@@ -65,6 +63,7 @@ def refused(said: str, *arguments: str) -> None:
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.draws
 def test_one_command_writes_the_whole_folder(here: Path) -> None:
     printed = call("all.csv", *TWO, "--truth", "truth.csv", "--engine", "floating", "--bootstrap", "2", *QUICK)
     run = here / "runs" / "all"

@@ -74,6 +74,7 @@ def call(*arguments: object) -> str:
     return result.stdout
 
 
+@pytest.mark.draws
 def test_a_sweep_from_the_job_to_the_recommendation_and_again(
     job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,7 +38,6 @@ JOB: dict[str, Any] = {
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VERACAUSA_DEBUG", "0")
-    monkeypatch.setattr("veracausa.report.run_page.chart_svg", lambda chart: "")  # curves take longer than all the rest
     # A suite that was started in the background has Ctrl-C switched off.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     path = tmp_path / "job.toml"

@@ -15,7 +15,10 @@ from veracausa.errors import InputError
 from veracausa.experiments.experiment import known_experiments
 from veracausa.experiments.reproduce import reproduce_all
 
-pytestmark = pytest.mark.xdist_group("reproduce_command")  # what its tests share is made once, not once a worker
+pytestmark = [
+    pytest.mark.xdist_group("reproduce_command"),  # what its tests share is made once, not once a worker
+    pytest.mark.draws,
+]
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "causshield"
 # What is shown, how it is drawn, and by which rows: each of them the file of the paper's figure with fewer rows.

@@ -184,6 +184,7 @@ def test_pages_name_what_exists(page: Path) -> None:
         assert _exists(dotted.lstrip(".")), f"no module or name veracausa{dotted}"
 
 
+@cache
 def _groups() -> set[str]:
     """The entry-point groups that registries name."""
     calls = (node for path in SOURCES for node in ast.walk(tree(path)) if isinstance(node, ast.Call))
@@ -193,12 +194,9 @@ def _groups() -> set[str]:
     }
 
 
-GROUPS = _groups()
-
-
 def _exists(dotted: str) -> bool:
     """A module, an entry-point group, or a name that a module defines or exports."""
-    if dotted in GROUPS:
+    if dotted in _groups():
         return True
     parts = dotted.split(".")
     for count in range(len(parts), -1, -1):

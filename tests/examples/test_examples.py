@@ -7,9 +7,11 @@ import re
 import runpy
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from forking import Forks
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = {
@@ -88,18 +90,35 @@ def test_shown_code_is_an_example(page: Path) -> None:
         assert code == (ROOT / name).read_text(encoding="utf-8"), f"{page.name} shows another {name}"
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in EXTEND if "```python" in page.read_text(encoding="utf-8")], ids=lambda page: page.stem
-)
-@pytest.mark.parametrize("name", ["page", pytest.param("__main__", marks=pytest.mark.slow)])
-def test_what_the_pages_add_can_be_added(page: Path, name: str, tmp_path: Path) -> None:
-    """The first file of a page, under the name that the page gives it: as a module, and as a program."""
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    with Forks(["torch", "pydantic", "sklearn.metrics"]) as made:
+        yield made
+
+
+@pytest.mark.xdist_group("pages")  # what they share is made once, not once a worker
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
+def test_what_the_pages_add_can_be_added(page: Path, tmp_path: Path, forks: Forks) -> None:
+    """The first file of a page, under the name that the page gives it, as a module."""
+    code, said = forks.run(
+        f"import runpy; runpy.run_path({str(_first_file(page, tmp_path))!r}, run_name='page')", tmp_path
+    )
+    assert code == 0, said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
+def test_what_the_pages_add_runs_as_a_program(page: Path, tmp_path: Path) -> None:
+    done = _run([str(_first_file(page, tmp_path))], tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def _first_file(page: Path, where: Path) -> Path:
     before, code, *_ = re.split(r"^```(?:python)?\n", page.read_text(encoding="utf-8"), maxsplit=2, flags=re.MULTILINE)
     named = _FILE.search(before) or _FILE.search(code)
-    file = tmp_path / (next(filter(None, named.groups())) if named else "added.py")
+    file = where / (next(filter(None, named.groups())) if named else "added.py")
     file.write_text(code, encoding="utf-8")
-    done = _run(["-c", f"import runpy; runpy.run_path({str(file)!r}, run_name={name!r})"], tmp_path)
-    assert done.returncode == 0, done.stderr
+    return file
 
 
 @pytest.mark.parametrize("page", [*PAGES, *EXTEND], ids=lambda page: page.name)

@@ -6,8 +6,10 @@ import inspect
 import pydoc
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from forking import Forks
 
 import veracausa
 
@@ -48,10 +50,13 @@ IMPORTS = (
 )
 
 
-@pytest.mark.parametrize("imports", IMPORTS)
-def test_audit_is_a_function_whatever_was_imported(imports: str) -> None:
-    code = f"""
-import inspect, sys, types, veracausa
+def test_audit_is_a_function_whatever_was_imported(tmp_path: Path) -> None:
+    with Forks(["torch", "pydantic"]) as forks:
+        for imports in IMPORTS:
+            code = f"""
+import inspect, sys, types
+assert not [name for name in sys.modules if name.startswith("veracausa")]
+import veracausa
 {imports}
 assert inspect.isfunction(veracausa.audit), veracausa.audit
 assert veracausa.audit is veracausa.audit_job
@@ -60,7 +65,7 @@ assert audit_job is veracausa.audit
 assert isinstance(sys.modules["veracausa.audit"], types.ModuleType)
 assert veracausa.audit.job is sys.modules["veracausa.audit.job"]
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+            assert forks.run(code, tmp_path) == (0, ""), imports
 
 
 def test_modules_of_the_package_can_still_be_patched(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,11 +90,6 @@ def column_count(preprocessing: Mapping[str, Any] | None) -> int | None:
     return sum(1 for column in preprocessing["columns"] if column["kind"] != "constant")
 
 
-def column_names(preprocessing: Mapping[str, Any]) -> tuple[str, ...]:
-    """The table columns that it needs."""
-    return tuple(column["name"] for column in preprocessing["columns"])
-
-
 def _fit_column(series: pl.Series, where: str, rows: Sequence[int] | None) -> dict[str, Any]:
     import polars as pl
 

@@ -21,8 +21,6 @@ MSE_THRESHOLDS = (0.1, 0.025)
 """What the literature calls a success of UnSplit, and of URVFL."""
 SSIM_THRESHOLD = 0.5
 _CLASSIFIED_AT_ONCE = 512
-CANDIDATES = 1000
-"""How many rows a figure is usually drawn among; with fewer it is easier to be found."""
 TOP = (1, 5)
 _ROWS_AT_ONCE = 256
 _TIE = 1e-9

@@ -7,7 +7,7 @@ import selectors
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, Pipe
 from typing import NoReturn, TypeVar
 
@@ -299,8 +299,3 @@ def _last_words(peer: str, words: bytes) -> PeerLost | WireError:
     except (ValueError, TypeError, RecursionError):
         return WireError("doorbell", f"{peer!r} gave up in an unknown way")
     return PeerLost(escaped(str(lost)), escaped(str(reason)))
-
-
-def process_links(wires: Mapping[str, Wires]) -> dict[str, ProcessLink]:
-    """Links over the same wires inside one process, for tests and benchmarks."""
-    return {name: ProcessLink(ends) for name, ends in wires.items()}

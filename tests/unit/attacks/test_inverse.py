@@ -141,10 +141,10 @@ def test_fresh_payloads_are_asked_for_as_often_as_told() -> None:
         asked.append(1)
         return rows[:300].flatten(1) + 0.3 * torch.randn(300, 32, generator=noise)
 
-    InverseNetwork(options(epochs=6)).fit(draw, rows[:300], rng())
+    InverseNetwork(options(epochs=6, channels=4)).fit(draw, rows[:300], rng())
     assert len(asked) == 6 + 2  # two more for the held-out pairs: the network's and the linear reader's
     asked.clear()
-    InverseNetwork(options(epochs=6, redraw_every=3)).fit(draw, rows[:300], rng())
+    InverseNetwork(options(epochs=6, channels=4, redraw_every=3)).fit(draw, rows[:300], rng())
     assert len(asked) == 2 + 2
 
 

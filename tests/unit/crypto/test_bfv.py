@@ -22,7 +22,7 @@ from veracausa.testing.synthetic import OWNER, PEER, GivenMasks, met, tossed_pai
 pytest.importorskip("seal")
 
 from veracausa.crypto.backends.bfv.ciphertexts import DEGREE, MOST_TERMS
-from veracausa.crypto.backends.bfv.keys import BfvSecretKey, key_fingerprint
+from veracausa.crypto.backends.bfv.keys import BfvSecretKey
 from veracausa.crypto.backends.bfv.packing import Packing
 
 DRAWS = SecureDraws()
@@ -182,13 +182,6 @@ def test_secret_keys_have_no_serializer() -> None:
         assert "0x" in repr(secret)
         assert len(repr(secret)) < 120
     assert not hasattr(made._secret, "__dict__")
-
-
-def test_fingerprints_tell_keys_apart() -> None:
-    keys = [tossed_pair("bfv")[0].public_key() for _ in range(2)]
-    assert len(key_fingerprint(keys[0])) == 64
-    assert key_fingerprint(keys[0]) == key_fingerprint(keys[0].copy())
-    assert key_fingerprint(keys[0]) != key_fingerprint(keys[1])
 
 
 @pytest.mark.parametrize(

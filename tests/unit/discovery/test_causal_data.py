@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veracausa.data.causal import CausalData, causal_data, load_causal
-from veracausa.data.causal.bif import read_bif
+from veracausa.data.causal.bnlearn import read_bif
 from veracausa.data.causal.parties import block_sizes, dealt, owners
 from veracausa.data.causal.synthetic import random_dag, simulate
 from veracausa.discovery.graphs import is_acyclic

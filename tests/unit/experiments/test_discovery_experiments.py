@@ -232,6 +232,7 @@ def test_an_edge_in_both_directions_is_never_drawn():
     assert often_found(runs) == {("c", "a"): 1.0}
 
 
+@pytest.mark.draws
 def test_a_tiny_experiment_leaves_tables_a_figure_and_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     rows = 'rows = ["vfedcd", "notears", "sortnregress"]\nshow = ["d10"]\n'

@@ -54,6 +54,7 @@ class Page(HTMLParser):
             assert self.open.pop() == tag
 
 
+@pytest.mark.draws
 def test_a_finished_run(run_dir: Path) -> None:
     page = write_report(run_dir)
     text = page.read_text(encoding="utf-8")
@@ -71,6 +72,7 @@ def test_a_finished_run(run_dir: Path) -> None:
     assert not list(run_dir.rglob("*.partial"))
 
 
+@pytest.mark.draws
 def test_the_page_needs_nothing_but_itself(run_dir: Path) -> None:
     text = write_report(run_dir).read_text(encoding="utf-8")
     page = Page(text)
@@ -117,6 +119,7 @@ def test_what_was_not_recorded_is_not_called_undefended(run_dir: Path) -> None:
     assert "was not recorded" in text
 
 
+@pytest.mark.draws
 def test_names_are_escaped(run_dir: Path) -> None:
     evil = "<script>alert(1)</script>"
     summary = json.loads((run_dir / "summary.json").read_text())

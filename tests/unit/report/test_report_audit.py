@@ -84,6 +84,7 @@ def test_runs_that_were_audited_are_points(tmp_path: Path) -> None:
     assert "further left" not in plain(write_comparison(one, tmp_path / "one.html"))
 
 
+@pytest.mark.draws
 @pytest.mark.parametrize("count", [1, 2, 7])
 def test_a_frontier_names_every_point(count: int) -> None:
     svg = frontier_svg([AuditPoint(f"run {i}", 0.5, 0.9) for i in range(count)])

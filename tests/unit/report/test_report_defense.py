@@ -32,7 +32,7 @@ from veracausa.runs.store import serialize_state
 
 EXAMPLE = Path(__file__).parents[2] / "cli" / "example_run"
 EPOCHS = 5
-pytestmark = pytest.mark.xdist_group("report_defense")
+pytestmark = [pytest.mark.xdist_group("report_defense"), pytest.mark.draws]
 
 
 def defended(tmp_path: Path, name: str = "defended", **gates: bool) -> Path:

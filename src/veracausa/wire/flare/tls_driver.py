@@ -104,12 +104,20 @@ def try_to_bind(host: str, port: int) -> None:
 class ListeningDriver:
     """What both transports have in common: whether the port was opened, and who is let in there no more."""
 
-    settled: threading.Event
     failure: BaseException | None = None
     """Why the port was not opened."""
     deny_list: DenyList | None = None
     revoked_refused = 0
     """How often; who dials again and again must not fill the log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settled = threading.Event()
+
+    @staticmethod
+    def get_urls(scheme: str, resources: dict[str, Any]) -> tuple[str, str]:
+        urls: tuple[str, str] = get_tcp_urls(scheme, resources)
+        return urls
 
     def wait_until_open(self, patience: float) -> BaseException | None:
         """Why the port could not be opened; None: it was."""
@@ -216,18 +224,9 @@ def _watch(driver: Any, connection: Any) -> None:
 class MutualTcpDriver(ListeningDriver, TcpDriver):  # type: ignore[misc, unused-ignore]
     """TLS over TCP; FLARE compares the certificate's name with the claimed one on both sides."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.settled = threading.Event()
-
     @staticmethod
     def supported_transports() -> list[str]:
         return [SCHEMES["tcp"]]
-
-    @staticmethod
-    def get_urls(scheme: str, resources: dict[str, Any]) -> tuple[str, str]:
-        urls: tuple[str, str] = get_tcp_urls(scheme, resources)
-        return urls
 
     def listen(self, connector: ConnectorInfo) -> None:
         params = _with_mutual_tls(connector)
@@ -323,18 +322,9 @@ class MutualGrpcDriver(ListeningDriver, GrpcDriver):  # type: ignore[misc, unuse
 
     options: list[tuple[str, Any]] | None
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.settled = threading.Event()
-
     @staticmethod
     def supported_transports() -> list[str]:
         return [SCHEMES["grpc"]]
-
-    @staticmethod
-    def get_urls(scheme: str, resources: dict[str, Any]) -> tuple[str, str]:
-        urls: tuple[str, str] = get_tcp_urls(scheme, resources)
-        return urls
 
     def listen(self, connector: ConnectorInfo) -> None:
         params = _with_mutual_tls(connector)

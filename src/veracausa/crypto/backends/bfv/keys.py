@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NoReturn
@@ -28,7 +27,6 @@ from veracausa.crypto.backends.bfv.ciphertexts import (
     factor,
     fingerprint,
     load,
-    measured,
     pack,
     packed_size,
     plaintext,
@@ -238,8 +236,3 @@ def answered(
 
 def chunks(payload: memoryview, size: int) -> list[memoryview]:
     return [payload[at : at + size] for at in range(0, len(payload), size)]
-
-
-def key_fingerprint(key: Bytes) -> str:
-    """SHA-256 of a public key, for two people to compare over another channel."""
-    return hashlib.sha256(measured("key", key, ZEROS * packed_size(ALL))).hexdigest()
