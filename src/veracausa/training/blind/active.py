@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,12 +19,12 @@ from veracausa.errors import WireError
 from veracausa.events import Event, Observer
 from veracausa.features.base import FitLabels
 from veracausa.runs.store import Store
+from veracausa.training.blind.active_block import ActiveBlock
 from veracausa.training.blind.head import BlindHead, fit_head
 from veracausa.training.blind.label_columns import LabelColumns
 from veracausa.training.blind.party import PHASES, BlindParty
 from veracausa.training.blind.predict import SCORED, ScoreReader, head_fingerprint
 from veracausa.training.blind.protocol import BLIND_HELLO, PhaseProgress, ReadyRounds, declare_all, labels_kind
-from veracausa.training.blind.rows import shortened
 from veracausa.training.evaluate import evaluate
 from veracausa.training.split.program import Schema
 from veracausa.wire.link import Link
@@ -43,6 +44,8 @@ class BlindActive(BlindParty):
         self.head: BlindHead | None = None
         self.moments: Moments | None = None
         self.label_account: dict[str, Any] | None = None
+        self.notes: tuple[str, ...] = ()
+        self._summed: ActiveBlock | None = None
         self.before = 0.0
         """Seconds of the starts before this one."""
 
@@ -136,29 +139,27 @@ class BlindActive(BlindParty):
         assert self.targets is not None
         return self.targets.own_labels(self.lasting_key("labels")) if self.data.train.has_features else None
 
-    def own_width(self) -> int:
+    @property
+    def block(self) -> ActiveBlock:
+        """Its part of the sums, rows that it could single out still among them."""
         assert self.targets is not None
-        return super().own_width() + 1 + self.targets.width
+        return ActiveBlock(self.job, self.data.train, self.columns, self.targets, self.clip if self.widths else None)
+
+    def own_width(self) -> int:
+        return self.block.width
 
     def blocks(self) -> Iterator[Array]:
-        """[own features, the constant 1, labels]."""
-        assert self.targets is not None
-        rows = self.job.blind.block_rows
-        labels = self.targets.blocks(rows)
-        if self.columns is None:
-            own: Iterator[Array] = (np.zeros((0, 0)) for _ in iter(int, 1))
-        else:
-            own = self.columns.training_blocks(self.data.train, rows)
-        for features, label in zip(own, labels, strict=False):
-            block = np.concatenate([features.reshape(len(label), -1), np.ones((len(label), 1)), label], axis=1)
-            yield block if self.clip is None else shortened(block, self.clip, fixed=1 + self.targets.width)
+        if self._summed is None:
+            self._summed = self.block.without_heavy_rows(self.lasting_key("left out"))
+            self.notes = self._summed.note()
+        yield from self._summed.blocks()
 
     def _solve(self) -> None:
         assert self.moments is not None
         assert self.targets is not None
         progress = PhaseProgress(self.notify, self.name, "head")
         start = self.moments.slices[self.name].start
-        own = slice(start, start + super().own_width())
+        own = slice(start, start + self.block.features)
         label = slice(own.stop + 1, own.stop + 1 + self.targets.width)
         self.head = fit_head(
             self.moments,
@@ -169,6 +170,7 @@ class BlindActive(BlindParty):
             self.job.blind.ridge,
             self.job.training.class_weights,
             self.targets.scale,
+            answer_noise=self.job.blind.step * math.sqrt(len(self.job.parties.passive) / 12),
         )
         progress(1.0)
 
@@ -213,7 +215,8 @@ class BlindActive(BlindParty):
             "fingerprint": self.fingerprint.hex(),
             "seconds": {name: round(seconds, 3) for name, seconds in self.seconds.items()},
         }
-        return {**super().summary(), "blind_training": facts}
+        found = super().summary()
+        return {**found, "notes": [*found["notes"], *self.notes], "blind_training": facts}
 
     def state(self) -> dict[str, Any]:
         return {
@@ -221,13 +224,14 @@ class BlindActive(BlindParty):
             "moments": None if self.moments is None else self.moments.state(),
             "head": None if self.head is None else self.head.state(),
             "label_account": self.label_account,
+            "notes": list(self.notes),
         }
 
     def load_state(self, state: Mapping[str, Any], store: Store) -> None:
         super().load_state(state, store)
         self.moments = None if state["moments"] is None else Moments.of(state["moments"])
         self.head = None if state["head"] is None else BlindHead.of(state["head"])
-        self.label_account = state["label_account"]
+        self.label_account, self.notes = state["label_account"], tuple(state["notes"])
         self.before = sum(self.seconds.values())
 
     def model(self) -> dict[str, Any]:
