@@ -200,8 +200,9 @@ class BlindSystem:
     @property
     def clip(self) -> float:
         """The norm that rows are cut to where noise is added."""
+        kept = [own.clip for own in self.columns.values() if own.clip is not None]
         widths = [own.width for own in self.columns.values()]
-        return self.job.blind.clip or math.sqrt(max(widths))
+        return kept[0] if kept else self.job.blind.clip or max(2.0, 0.5 * math.sqrt(max(widths)))
 
     def noise_at(self, epsilon: float) -> float:
         """What it would be at this ε, at the run's δ and clip."""
