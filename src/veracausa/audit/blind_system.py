@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from veracausa import seeding
-from veracausa.arrays import Array
+from veracausa.arrays import Array, Mask
 from veracausa.attacks.blind import Release
 from veracausa.config import Job
 from veracausa.crypto import ring
@@ -149,10 +149,23 @@ class BlindSystem:
 
     def features(self, party: str, split: Split, positions: Tensor) -> Tensor:
         """(n, width), as in the sums or in answers, without the presence column."""
-        own, width = self.columns[party], self.width(party)
-        pieces = torch.split(positions, _ROWS_AT_ONCE) if len(positions) else ()
-        found = [own.of(self.rows(party, split, some))[:, :width] for some in pieces]
-        return torch.from_numpy(np.concatenate(found) if found else np.zeros((0, width)))
+        return torch.from_numpy(self._mapped(party, split, positions)[:, : self.width(party)].copy())
+
+    def _mapped(self, party: str, split: Split, positions: Tensor) -> Array:
+        """(n, width): the party's columns of these rows, each mapped once."""
+        own, count = self.columns[party], len(self.dataset.parties[party].part(split))
+        if (party, split) not in self._kept:
+            self._kept[party, split] = (np.zeros((count, own.width)), np.zeros(count, dtype=bool))
+        values, there = self._kept[party, split]
+        missing = positions[torch.from_numpy(~there[positions.numpy()])]
+        for some in torch.split(missing, _ROWS_AT_ONCE) if len(missing) else ():
+            values[some.numpy()] = own.of(self.rows(party, split, some))
+            there[some.numpy()] = True
+        return np.asarray(values[positions.numpy()])
+
+    @cached_property
+    def _kept(self) -> dict[tuple[str, Split], tuple[Array, Mask]]:
+        return {}
 
     @cached_property
     def targets(self) -> LabelColumns:
@@ -216,7 +229,7 @@ class BlindSystem:
 
     def part(self, party: str, split: Split, positions: Tensor, weights: Array | None = None) -> Tensor:
         """(n, numbers): one party's part of the scores, by its head or by other weights, without dither."""
-        own = self.columns[party].of(self.rows(party, split, positions))
+        own = self._mapped(party, split, positions)
         used = self.head.weights[party] if weights is None else weights
         if len(used) < own.shape[1]:  # other weights are of features alone
             own = own[:, : len(used)]
