@@ -24,6 +24,7 @@ from veracausa.data.vertical import PartyData, Split, VerticalDataset
 from veracausa.errors import InputError
 from veracausa.runs.folder import Run
 from veracausa.training.blind.active import BlindActive
+from veracausa.training.blind.active_block import ActiveBlock
 from veracausa.training.blind.answers import SCORE_BITS, dither
 from veracausa.training.blind.book import row_names
 from veracausa.training.blind.head import BlindHead
@@ -171,8 +172,21 @@ class BlindSystem:
     def targets(self) -> LabelColumns:
         return LabelColumns.of(self.job, self.active, Schema.of(self.dataset))
 
+    @cached_property
+    def left_out(self) -> Mask | None:
+        """Training rows that the active party puts zeros for, since its own columns single some of them out."""
+        party = BlindActive(self.job, self.active, Schema.of(self.dataset))
+        own = self.columns.get(self.active.name)
+        clip = None if self.job.blind.epsilon is None else self.clip
+        block = ActiveBlock(self.job, self.active.train, own, self.targets, clip)
+        return block.without_heavy_rows(party.lasting_key("left out")).left_out
+
     def own_block(self, split: Split, positions: Tensor) -> Tensor:
-        """(n, own features + 1 + labels): the active party's part of these people's rows in the sums."""
+        """(n, columns): the active party's part of these people's rows in the sums: features, constant, labels.
+
+        Where rows are left out, a column of ones stands before them. It is not sent, but the others' features are
+        centred over all rows, so its sums are known.
+        """
         parts = [np.ones((len(positions), 1))]
         labels = self.labels(split, positions)
         if self.classes:
@@ -182,7 +196,11 @@ class BlindSystem:
             parts.append((labels.double().numpy()[:, None] - mean) / spread)
         if self.active.name in self.columns:
             parts.insert(0, self.features(self.active.name, split, positions).numpy())
-        return torch.from_numpy(np.concatenate(parts, axis=1))
+        whole = np.concatenate(parts, axis=1)
+        if self.left_out is not None:
+            zeros = self.left_out[positions.numpy()] if split == "train" else np.zeros(len(whole), dtype=bool)
+            whole = np.concatenate([np.ones((len(whole), 1)), np.where(zeros[:, None], 0.0, whole)], axis=1)
+        return torch.from_numpy(whole)
 
     # --- the sums
 

@@ -79,7 +79,7 @@ def test_its_sums_are_those_that_were_released(run: Run, system: BlindSystem) ->
     features = system.features("p1", "train", system.training)
     ours: Release = system.release_of("p1", own, features)
     theirs = released.block("active", "p1")
-    mine = ours.gram[: own.shape[1], ours.victim]
+    mine = ours.gram[own.shape[1] - len(theirs) : own.shape[1], ours.victim]
     # Sums there are of values rounded to 1/128.
     assert np.abs(mine - theirs).max() < 0.02 * len(system.training)
     assert np.corrcoef(mine.ravel(), theirs.ravel())[0, 1] > 0.9999
@@ -147,3 +147,12 @@ def test_a_run_with_a_party_missing_is_refused(run: Run, tmp_path: Path) -> None
     (tmp_path / "copy" / "parties" / "p2" / "model.safetensors").unlink()
     with pytest.raises(InputError, match="p2"):
         audit_blind_run(Run(tmp_path / "copy"), BlindAuditSettings())
+
+
+def test_no_training_row_is_singled_out_by_the_active_partys_columns(run: Run, system: BlindSystem) -> None:
+    """The fitted value of a row holds its leverage of its own features: not more than one of `min_rows` rows."""
+    everybody = torch.arange(len(system.active.train))
+    own = system.own_block("train", everybody).numpy()
+    own = np.concatenate([np.ones((len(own), 1)), own], axis=1)  # known without being sent
+    leverage = np.einsum("ij,jk,ik->i", own, np.linalg.pinv(own.T @ own, rcond=1e-10), own)
+    assert leverage.max() <= 1.02 / run.job.blind.min_rows
