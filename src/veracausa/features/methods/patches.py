@@ -20,7 +20,7 @@ from veracausa.errors import InputError
 from veracausa.events import ProgressCallback
 from veracausa.features import feature_maps
 from veracausa.features.base import FeatureMap, FitContext, OwnRows
-from veracausa.features.encoder import Reduction, as_array, principal_components
+from veracausa.features.encoder import Reduction, Tick, as_array, in_blocks, principal_components
 from veracausa.registry import Options
 
 VALUES = 1 << 21
@@ -103,7 +103,7 @@ class Patches(FeatureMap):
         pooled = self._pooled_sample(rows, chosen, context, learnt)
         width = options.width or max(16, min(WIDEST, len(rows) // 20 - 16))
         self.reduction, found = standardised_components(
-            pooled, width, options.levelling, seeding.generator(seed, "components")
+            pooled, width, options.levelling, seeding.generator(seed, "components"), lambda: context.progress(0.97)
         )
         context.progress(1.0)
         return as_array(found, f"features {options.name!r}") if len(chosen) == len(rows) else None
@@ -254,7 +254,7 @@ def pooling(height: int, width: int, grid: tuple[int, int]) -> Tensor:
 
 
 def standardised_components(
-    values: Tensor, width: int, levelling: float, rng: torch.Generator
+    values: Tensor, width: int, levelling: float, rng: torch.Generator, tick: Tick
 ) -> tuple[Reduction, Tensor]:
     """The reduction of (n, features) values to principal components of their standardised columns, and the reduced.
 
@@ -266,9 +266,9 @@ def standardised_components(
     # A word that hardly ever occurs must not be blown up to the size of the others.
     scale = 1 / spread.clamp_min(max(float(spread.max()) * 1e-3, 1e-12))
     values *= scale
-    components, variances = principal_components(values, width, rng)
+    components, variances = principal_components(values, width, rng, tick)
     reduction = Reduction.of_components(mean, components, variances, levelling, rng, scale)
-    return reduction, values @ (reduction.matrix / scale[:, None])
+    return reduction, in_blocks(values, reduction.matrix / scale[:, None], tick)
 
 
 def _pixels(x: Tensor) -> Tensor:
