@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from veracausa.arrays import Array
+from veracausa.arrays import Array, Mask
 from veracausa.config import Job
 from veracausa.crypto.moments import Moments
 from veracausa.data.vertical import PartyData, Split
 from veracausa.errors import WireError
-from veracausa.events import Event, Observer
+from veracausa.events import Event, Observer, ProgressCallback
 from veracausa.features.base import FitLabels
 from veracausa.runs.store import Store
 from veracausa.training.blind.active_block import ActiveBlock
@@ -45,7 +45,7 @@ class BlindActive(BlindParty):
         self.moments: Moments | None = None
         self.label_account: dict[str, Any] | None = None
         self.notes: tuple[str, ...] = ()
-        self._summed: ActiveBlock | None = None
+        self.left_out: Mask | None = None
         self.before = 0.0
         """Seconds of the starts before this one."""
 
@@ -75,6 +75,7 @@ class BlindActive(BlindParty):
             started = time.perf_counter()
             rounds = ReadyRounds(link, self.notify)
             self.fit(self._own_labels(), rounds, store)
+            self._leave_out(rounds)
             rounds.done()
             self.finished(PHASES[1], started, store)
         if self.step < 3:
@@ -141,18 +142,21 @@ class BlindActive(BlindParty):
 
     @property
     def block(self) -> ActiveBlock:
-        """Its part of the sums, rows that it could single out still among them."""
+        """Its part of the sums."""
         assert self.targets is not None
-        return ActiveBlock(self.job, self.data.train, self.columns, self.targets, self.clip if self.widths else None)
+        clip = self.clip if self.widths else None
+        return ActiveBlock(self.job, self.data.train, self.columns, self.targets, clip, self.left_out)
 
     def own_width(self) -> int:
         return self.block.width
 
     def blocks(self) -> Iterator[Array]:
-        if self._summed is None:
-            self._summed = self.block.without_heavy_rows(self.lasting_key("left out"))
-            self.notes = self._summed.note()
-        yield from self._summed.blocks()
+        yield from self.block.blocks()
+
+    def _leave_out(self, beat: ProgressCallback) -> None:
+        """Find the rows that its own columns single out, before anything is summed up."""
+        found = self.block.without_heavy_rows(self.lasting_key("left out"), beat)
+        self.left_out, self.notes = found.left_out, found.note()
 
     def _solve(self) -> None:
         assert self.moments is not None
@@ -225,6 +229,7 @@ class BlindActive(BlindParty):
             "head": None if self.head is None else self.head.state(),
             "label_account": self.label_account,
             "notes": list(self.notes),
+            "left_out": None if self.left_out is None else torch.from_numpy(np.flatnonzero(self.left_out)),
         }
 
     def load_state(self, state: Mapping[str, Any], store: Store) -> None:
@@ -232,6 +237,9 @@ class BlindActive(BlindParty):
         self.moments = None if state["moments"] is None else Moments.of(state["moments"])
         self.head = None if state["head"] is None else BlindHead.of(state["head"])
         self.label_account, self.notes = state["label_account"], tuple(state["notes"])
+        if state["left_out"] is not None:
+            self.left_out = np.zeros(len(self.data.train), dtype=bool)
+            self.left_out[state["left_out"].numpy()] = True
         self.before = sum(self.seconds.values())
 
     def model(self) -> dict[str, Any]:

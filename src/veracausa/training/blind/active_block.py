@@ -11,6 +11,7 @@ import numpy as np
 from veracausa.arrays import Array, Mask
 from veracausa.config import Job
 from veracausa.data.vertical import Part
+from veracausa.events import ProgressCallback
 from veracausa.training.blind.label_columns import LabelColumns
 from veracausa.training.blind.leverage import heavy_rows
 from veracausa.training.blind.rows import VALUE_BITS, OwnColumns, shortened
@@ -50,18 +51,24 @@ class ActiveBlock:
             start += len(label)
             yield block
 
-    def without_heavy_rows(self, key: bytes) -> ActiveBlock:
+    def without_heavy_rows(self, key: bytes, beat: ProgressCallback = lambda share: None) -> ActiveBlock:
         """The same, with zeros in rows that these columns single out: sums would tell what others know of them.
 
         Noise on the sums covers such rows, and `blind.allow_small_n` says that telling them is meant. `key` is the
-        party's own: rows are filled in by it, so that no row alone is missing.
+        party's own: rows are filled in by it, so that no row alone is missing. `beat` is called at every block.
         """
         blind = self.job.blind
         if blind.epsilon is not None or blind.allow_small_n:
             return self
         unit = 2.0**VALUE_BITS
         rng = np.random.default_rng(int.from_bytes(key, "big"))
-        found = heavy_rows(lambda: (np.rint(block * unit) / unit for block in self.blocks()), blind.min_rows, rng)
+
+        def rounded() -> Iterator[Array]:
+            for block in self.blocks():
+                beat(0.99)
+                yield np.rint(block * unit) / unit
+
+        found = heavy_rows(rounded, blind.min_rows, rng)
         return replace(self, left_out=found) if found.any() else self
 
     def note(self) -> tuple[str, ...]:
