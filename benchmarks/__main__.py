@@ -155,7 +155,7 @@ def moments(
     """What encrypted sums over rows cost between two parties, beside the plaintext twin."""
     from benchmarks.moments import MomentCase, run
 
-    cases = [MomentCase(n, rows, queries=0 if whole or n <= 128 else 2) for n in features or (64, 512)]
+    cases = [MomentCase(n, rows, queries=0 if whole or n <= 128 else 4) for n in features or (64, 512)]
     show("moments", run(cases), out, json)
 
 
@@ -166,11 +166,12 @@ def scale(
     repeats: Annotated[int, typer.Option("--repeats", min=1, help="Rounds; the median counts.")] = 3,
     columns: Annotated[int, typer.Option("--columns", min=1, help="Of a party's table.")] = 10,
     block_rows: Annotated[int, typer.Option("--block-rows", min=128, help="Rows of a block.")] = 8192,
+    rows: Annotated[int, typer.Option("--rows", min=1, help="Of the training that the block is part of.")] = 10_000_000,
 ) -> None:
     """What a block of rows costs a party of blind training: reading, mapping, and sums, encrypted and not."""
     from benchmarks.scale import BlockCase, run
 
-    show("scale", run(BlockCase(columns, block_rows), repeats), out, json)
+    show("scale", run(BlockCase(columns, block_rows, rows), repeats), out, json)
 
 
 @app.command()

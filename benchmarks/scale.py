@@ -1,7 +1,8 @@
 """What one block of rows costs a party of blind training, by each part of the work, in seconds of one core.
 
 All rows are made of blocks, and no part of the work looks at two of them, so a training costs this times the blocks
-and the passes over them. Replies are made once a pair, whatever the number of blocks.
+and the passes over them. Replies are made once a pair, whatever the number of blocks. Until then the answering party
+holds their sums in memory.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import repeat, takewhile
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -37,10 +39,12 @@ OWNER, ANSWERER = "one", "other"
 
 @dataclass(frozen=True)
 class BlockCase:
-    """A party's table: so many columns of numbers, in a file of so many blocks."""
+    """A party's table: so many columns of numbers. `blocks` of it are made up, and the sums are planned for `total`."""
 
     columns: int = 10
     block_rows: int = 8192
+    total: int = 10_000_000
+    """Rows of the training whose block it is: ciphertexts are packed by how many rows share the replies."""
     blocks: int = 16
 
     @property
@@ -119,22 +123,14 @@ def _summing(case: BlockCase, features: Array, repeats: int) -> list[Row]:
     width = features.shape[1]
     name = f"sums of {width} × {width}"
     widths = {OWNER: width, ANSWERER: width}
-    rows = case.block_rows
 
     def plan(encryption: Literal["bfv", "none"]) -> MomentPlan:
         return MomentPlan(
-            (OWNER, ANSWERER),
-            widths,
-            rows,
-            OWNER,
-            encryption,
-            value_bits=7,
-            block_rows=rows,
-            allow_small_n=True,
+            (OWNER, ANSWERER), widths, case.total, OWNER, encryption, value_bits=7, block_rows=case.block_rows
         )
 
     def encoded() -> Iterator[Array]:
-        return encoded_blocks(plan("none"), OWNER, lambda: iter([features]))
+        return encoded_blocks(plan("none"), OWNER, lambda: repeat(features))
 
     block = next(encoded())
     packing = plan("none").packing(OWNER, ANSWERER)
@@ -158,6 +154,7 @@ def _summing(case: BlockCase, features: Array, repeats: int) -> list[Row]:
 
 def _encrypted(name: str, plan: MomentPlan, block: Array, twin: float) -> list[Row]:
     try:
+        from veracausa.crypto.backends.bfv.ciphertexts import DEGREE, SUMMED
         from veracausa.crypto.moments.bfv_pairs import BfvKeys, partial_sums
     except ImportError:
         return []
@@ -168,7 +165,7 @@ def _encrypted(name: str, plan: MomentPlan, block: Array, twin: float) -> list[R
     owning, answering = owner.owner(ANSWERER, packing), answerer.answerer(OWNER, packing, SecureDraws())
     encrypting = multiplying = 0.0
     sent = 0
-    for number, (_, first, last) in enumerate(packing.packets()):
+    for number, (_, first, last) in enumerate(takewhile(lambda packet: packet[0] == 0, packing.packets())):
         clock = time.process_time()
         query = owning.query(number, block[first:last])
         encrypting += time.process_time() - clock
@@ -180,10 +177,11 @@ def _encrypted(name: str, plan: MomentPlan, block: Array, twin: float) -> list[R
     clock = time.process_time()
     replies = sum(reply.nbytes for reply in answering.replies())
     replying = time.process_time() - clock
+    held = packing.replies * 2 * SUMMED * DEGREE * 8
     return [
         Row(f"{name}, encrypting", encrypting, "the twin's sums", twin, {"MB": sent / 1e6}),
         Row(f"{name}, multiplying", multiplying, "the twin's sums", twin, {"MB": 0.0}),
-        Row(f"{name}, replies, once", replying, "the twin's sums", twin, {"MB": replies / 1e6}),
+        Row(f"{name}, replies, once", replying, "the twin's sums", twin, {"MB": replies / 1e6, "MB held": held / 1e6}),
     ]
 
 

@@ -87,6 +87,33 @@ ON_GPU = {
     "cifar10-joint-deep": {"data": CIFAR, "model": RESNET, "training": {"epochs": 50, "batch_size": 128}},
 }
 """The table of CIFAR-10 halves. Each takes minutes on a GPU and days without."""
+LABELS = {
+    f"digits-private-{epsilon}-{features}": {
+        **blind(
+            {
+                "name": "simclr",
+                "epochs": 10,
+                "batch_size": 128,
+                "width": 30,
+                "views": {"flip": 0.0},
+                "fine_tuning": {
+                    "epochs": 30,
+                    "batch_size": 32,
+                    "lr": 2e-3,
+                    "views": {"flip": 0.0, "crop": 0.7},
+                    "features": features,
+                },
+            },
+            {"name": "digits"},
+            labels="private",
+            label_epsilon=float(epsilon),
+        ),
+        "model": {"name": "convnet"},
+    }
+    for epsilon in (2, 4)
+    for features in ("embedding", "scores")
+}
+"""Fine-tuning with randomised labels: the plain embedding beside cross-fitted scores, small enough for a CPU."""
 SMOKE = {"train": 400, "test": 200}
 
 
@@ -226,17 +253,16 @@ def measure(name: str, tree: dict[str, Any], seed: int, asked: argparse.Namespac
     cell: dict[str, Any] = {"cell": name, "seed": seed, "smoke": asked.smoke, "machine": describe_machine()}
     cell["config"] = job.model_dump(mode="json", exclude_none=True)
     if needs_gpu and not torch.cuda.is_available() and not asked.smoke:
-        cell |= {"status": "not run: no GPU"}
+        return {**cell, "status": "not run: no GPU"}
+    started = time.monotonic()
+    by = "job" if asked.product or "split" in name or "private" in name else "features"
+    by = "joint" if "joint" in name else by
+    if by == "job":
+        found = measured_job(job, asked.work / f"{name}-{seed}")
     else:
-        started = time.monotonic()
-        by = "job" if asked.product or "split" in name or "private" in name else "features"
-        by = "joint" if "joint" in name else by
-        if by == "job":
-            found = measured_job(job, asked.work / f"{name}-{seed}")
-        else:
-            found = measured_joint(job) if by == "joint" else measured_features(job)
-        cell |= {"status": "done", "by": by, "found": found}
-        cell["wall_seconds"] = round(time.monotonic() - started, 1)
+        found = measured_joint(job) if by == "joint" else measured_features(job)
+    cell |= {"status": "done", "by": by, "found": found}
+    cell["wall_seconds"] = round(time.monotonic() - started, 1)
     asked.out.mkdir(parents=True, exist_ok=True)
     write_json(path, cell)
     return cell
@@ -244,15 +270,15 @@ def measure(name: str, tree: dict[str, Any], seed: int, asked: argparse.Namespac
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cells", nargs="+", default=["patches"], help="patches, gpu, or names of cells")
+    parser.add_argument("--cells", nargs="+", default=["patches"], help="patches, labels, gpu, or names of cells")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("runs/blind-pictures"), help="where runs are kept")
     parser.add_argument("--product", action="store_true", help="run every cell through the product's own training")
     parser.add_argument("--smoke", action="store_true", help="a few rows and one epoch: does it run?")
     asked = parser.parse_args()
-    every = {**PATCHES, **ON_GPU}
-    groups = {"patches": list(PATCHES), "gpu": list(ON_GPU)}
+    every = {**PATCHES, **LABELS, **ON_GPU}
+    groups = {"patches": list(PATCHES), "labels": list(LABELS), "gpu": list(ON_GPU)}
     for name in [cell for word in asked.cells for cell in groups.get(word, [word])]:
         if name not in every:
             parser.error(f"no cell is named {name!r} (there are: {', '.join(every)})")

@@ -146,19 +146,40 @@ def job_of(data: Path, rows: int, encryption: str, engine: str, scheduler: str |
     }
 
 
-def run(job: dict[str, Any], out: Path) -> dict[str, Any]:
-    """One training, measured."""
+class Enough(Exception):
+    """So much of the sums was made that the rest can be told."""
+
+
+def run(job: dict[str, Any], out: Path, stop: float) -> dict[str, Any]:
+    """One training, measured; with `stop` below 1, up to this share of the sums."""
     shutil.rmtree(out, ignore_errors=True)
     peaks = Peaks()
     peaks.start()
     phases: dict[str, float] = {}
     started = time.perf_counter()
 
+    marks: list[dict[str, Any]] = []
+
     def hear(event: Any) -> None:
         if event["event"] == "folder":
             phases["opening"] = round(time.perf_counter() - started, 1)
+        if event["event"] == "phase" and event["what"] == "moments" and stop < 1:
+            marks.append({"party": event["party"], "share": event["share"], "cpu": dict(peaks.cpu)})
+            if event["share"] >= stop:
+                raise Enough
 
-    done = train(job, out, observer=hear)
+    try:
+        done = train(job, out, observer=hear)
+    except Enough:
+        peaks.over.set()
+        first, last = marks[0], marks[-1]
+        return {
+            "rows": job["name"],
+            "stopped_at": last,
+            "sums_began_at": first,
+            "peak_mib": {name: round(value) for name, value in sorted(peaks.mib.items())},
+            "encryption": job["blind"]["encryption"],
+        }
     seconds = time.perf_counter() - started
     peaks.over.set()
     peaks.join()
@@ -192,6 +213,7 @@ def main() -> None:
     training.add_argument("--encryption", choices=["none", "bfv"], default="none")
     training.add_argument("--engine", choices=["here", "processes", "dask"], default="here")
     training.add_argument("--scheduler")
+    training.add_argument("--stop", type=float, default=1.0, help="at this share of the sums; 1: never")
     training.add_argument("--runs", type=Path, default=Path("build/scale"))
     training.add_argument("--out", type=Path)
     given = parser.parse_args()
@@ -201,7 +223,7 @@ def main() -> None:
     lines = []
     for rows in given.rows:
         job = job_of(given.data, rows, given.encryption, given.engine, given.scheduler)
-        lines.append(run(job, given.runs / f"{rows}-{given.encryption}-{given.engine}"))
+        lines.append(run(job, given.runs / f"{rows}-{given.encryption}-{given.engine}", given.stop))
         print(json.dumps(lines[-1]), flush=True)
         if given.out is not None:
             given.out.parent.mkdir(parents=True, exist_ok=True)

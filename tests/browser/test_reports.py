@@ -104,10 +104,30 @@ def drawn(tmp_path: Path, page: Path, width: int, height: int, *arguments: str) 
     return pixels
 
 
-@pytest.fixture(params=["report", "comparison"])
+def trained_blind(run: Path) -> Path:
+    """The run, made to say that it was blind and attacked; its figures are made up."""
+    features = {party: {"name": "patches", "width": 48, "notes": ["a note of some length " * 4]} for party in PARTIES}
+    told = {"rows": 24887, "numbers": 9, "predicted": {"test": 6222}, "epsilon": 4.0, "ridge": 0.1, "ridge_by": "gcv"}
+    summary = json.loads((run / "summary.json").read_text())
+    summary |= {"protocol": "blind", "blind_training": {**told, "features": features}}
+    summary["strongest"] = {"attack": "score_decoder", "leakage": 0.03}
+    write_json(run / "summary.json", summary)
+    kinds = ("moment_query", "moment_answer", "moment_share", "head", "answer", "hello", "key")
+    lines = [{"to": "active", "kind": kind, "shape": {"x": [9]}, "bytes": 10**6} for kind in kinds]
+    for party in PARTIES:
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (run / "parties" / party / "ledger.jsonl").write_text(text)
+    return run
+
+
+@pytest.fixture(params=["report", "comparison", "blind report", "split and blind"])
 def page(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     runs = [Path(shutil.copytree(EXAMPLE, tmp_path / name)) for name in ("first", "second")]
-    return write_report(runs[0]) if request.param == "report" else write_comparison(runs, tmp_path / "both.html")
+    if "blind" in request.param:
+        trained_blind(runs[0])
+    if "report" in request.param:
+        return write_report(runs[0])
+    return write_comparison(runs, tmp_path / "both.html")
 
 
 def test_a_report_draws_without_complaint(page: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from veracausa.data.sources import datasets
 from veracausa.data.tables import OwnTable
 from veracausa.defenses.causshield.options import CausShieldOptions
 from veracausa.defenses.causshield.surrogates import surrogates
+from veracausa.features import feature_maps
 from veracausa.models import UserModel, models
 from veracausa.registry import PROFILES
 from veracausa.report.defense_figures import DIAGNOSTICS, GATES
@@ -103,6 +104,13 @@ def test_causshield_has_every_surrogate_and_its_settings() -> None:
     for name in described:
         defaults = {default for known, default in expected if known == name}
         assert set(re.findall(r"`[^`]*`", described[name])) == defaults, name
+
+
+def test_every_feature_map_is_described() -> None:
+    page = (ROOT / "docs" / "features.md").read_text(encoding="utf-8")
+    for name in feature_maps.names():
+        if feature_maps.get(name).__module__.startswith("veracausa."):
+            assert f"`{name}`" in page, f"docs/features.md has no {name}"
 
 
 def test_every_diagnostic_and_gate_is_described() -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from veracausa import seeding
-from veracausa.arrays import Array
+from veracausa.arrays import Array, Mask
 from veracausa.attacks.blind import Release
 from veracausa.config import Job
 from veracausa.crypto import ring
@@ -24,6 +24,7 @@ from veracausa.data.vertical import PartyData, Split, VerticalDataset
 from veracausa.errors import InputError
 from veracausa.runs.folder import Run
 from veracausa.training.blind.active import BlindActive
+from veracausa.training.blind.active_block import ActiveBlock
 from veracausa.training.blind.answers import SCORE_BITS, dither
 from veracausa.training.blind.book import row_names
 from veracausa.training.blind.head import BlindHead
@@ -149,17 +150,43 @@ class BlindSystem:
 
     def features(self, party: str, split: Split, positions: Tensor) -> Tensor:
         """(n, width), as in the sums or in answers, without the presence column."""
-        own, width = self.columns[party], self.width(party)
-        pieces = torch.split(positions, _ROWS_AT_ONCE) if len(positions) else ()
-        found = [own.of(self.rows(party, split, some))[:, :width] for some in pieces]
-        return torch.from_numpy(np.concatenate(found) if found else np.zeros((0, width)))
+        return torch.from_numpy(self._mapped(party, split, positions)[:, : self.width(party)].copy())
+
+    def _mapped(self, party: str, split: Split, positions: Tensor) -> Array:
+        """(n, width): the party's columns of these rows, each mapped once."""
+        own, count = self.columns[party], len(self.dataset.parties[party].part(split))
+        if (party, split) not in self._kept:
+            self._kept[party, split] = (np.zeros((count, own.width)), np.zeros(count, dtype=bool))
+        values, there = self._kept[party, split]
+        missing = positions[torch.from_numpy(~there[positions.numpy()])]
+        for some in torch.split(missing, _ROWS_AT_ONCE) if len(missing) else ():
+            values[some.numpy()] = own.of(self.rows(party, split, some))
+            there[some.numpy()] = True
+        return np.asarray(values[positions.numpy()])
+
+    @cached_property
+    def _kept(self) -> dict[tuple[str, Split], tuple[Array, Mask]]:
+        return {}
 
     @cached_property
     def targets(self) -> LabelColumns:
         return LabelColumns.of(self.job, self.active, Schema.of(self.dataset))
 
+    @cached_property
+    def left_out(self) -> Mask | None:
+        """Training rows that the active party puts zeros for, since its own columns single some of them out."""
+        party = BlindActive(self.job, self.active, Schema.of(self.dataset))
+        own = self.columns.get(self.active.name)
+        clip = None if self.job.blind.epsilon is None else self.clip
+        block = ActiveBlock(self.job, self.active.train, own, self.targets, clip)
+        return block.without_heavy_rows(party.lasting_key("left out")).left_out
+
     def own_block(self, split: Split, positions: Tensor) -> Tensor:
-        """(n, own features + 1 + labels): the active party's part of these people's rows in the sums."""
+        """(n, columns): the active party's part of these people's rows in the sums: features, constant, labels.
+
+        Where rows are left out, a column of ones stands before them. It is not sent, but the others' features are
+        centred over all rows, so its sums are known.
+        """
         parts = [np.ones((len(positions), 1))]
         labels = self.labels(split, positions)
         if self.classes:
@@ -169,7 +196,11 @@ class BlindSystem:
             parts.append((labels.double().numpy()[:, None] - mean) / spread)
         if self.active.name in self.columns:
             parts.insert(0, self.features(self.active.name, split, positions).numpy())
-        return torch.from_numpy(np.concatenate(parts, axis=1))
+        whole = np.concatenate(parts, axis=1)
+        if self.left_out is not None:
+            zeros = self.left_out[positions.numpy()] if split == "train" else np.zeros(len(whole), dtype=bool)
+            whole = np.concatenate([np.ones((len(whole), 1)), np.where(zeros[:, None], 0.0, whole)], axis=1)
+        return torch.from_numpy(whole)
 
     # --- the sums
 
@@ -200,8 +231,9 @@ class BlindSystem:
     @property
     def clip(self) -> float:
         """The norm that rows are cut to where noise is added."""
+        kept = [own.clip for own in self.columns.values() if own.clip is not None]
         widths = [own.width for own in self.columns.values()]
-        return self.job.blind.clip or math.sqrt(max(widths))
+        return kept[0] if kept else self.job.blind.clip or max(2.0, 0.5 * math.sqrt(max(widths)))
 
     def noise_at(self, epsilon: float) -> float:
         """What it would be at this ε, at the run's δ and clip."""
@@ -215,7 +247,7 @@ class BlindSystem:
 
     def part(self, party: str, split: Split, positions: Tensor, weights: Array | None = None) -> Tensor:
         """(n, numbers): one party's part of the scores, by its head or by other weights, without dither."""
-        own = self.columns[party].of(self.rows(party, split, positions))
+        own = self._mapped(party, split, positions)
         used = self.head.weights[party] if weights is None else weights
         if len(used) < own.shape[1]:  # other weights are of features alone
             own = own[:, : len(used)]

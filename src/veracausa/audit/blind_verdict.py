@@ -51,7 +51,8 @@ def _predicted(found: Mapping[str, Any]) -> str:
     numbers, parties = found["numbers"], found["parties"]
     opened = f"{numbers} number{'s' if numbers != 1 else ''}"
     whose = f"the sum over {parties} parties" if parties > 1 else "one party's part alone"
-    said = f"Of a predicted row it opened {opened} ({whose}), {found['bits']['spread']:.0f} bits at most at this spread"
+    bits = min(found["bits"].values())
+    said = f"Of a predicted row it opened {opened} ({whose}), {bits:.0f} bits at most"
     best = strongest(found["situations"], "test")
     if best is None:
         return f"{said}."

@@ -26,8 +26,8 @@ BLIND: dict[str, Any] = {
     **COMMON,
     "name": "blind",
     "training": {"protocol": "blind"},
-    # Halves of 8 × 4 pixels need small patches, and few of them.
-    "features": {"name": "patches", "size": 3, "dictionary": 200},
+    # Halves of 8 × 4 pixels need few patches.
+    "features": {"name": "patches", "dictionary": 200},
 }
 PAYLOAD_ATTACKS = ("inverse",)
 SCORE_ATTACKS = ("score_decoder",)

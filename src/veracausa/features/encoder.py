@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,8 @@ from veracausa.models.units import infer_output
 if TYPE_CHECKING:
     from veracausa.config import Runtime
 
+Tick = Callable[[], None]
+"""Called every now and then during long work, to keep the party's links alive."""
 ROWS = 256
 """So many rows go through a network at once where nothing is learnt."""
 
@@ -68,10 +70,13 @@ def laid_out(x: Tensor, runtime: Runtime | None) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last) if channels_last else x
 
 
-def outputs(network: nn.Module, blocks: Iterator[Tensor], device: torch.device) -> Iterator[Tensor]:
+def outputs(
+    network: nn.Module, blocks: Iterator[Tensor], device: torch.device, tick: Tick = lambda: None
+) -> Iterator[Tensor]:
     """What the network gives for each block of rows in eval mode, float32 on the CPU; in full precision."""
     with eval_mode(network), torch.no_grad():
         for block in blocks:
+            tick()
             yield network(block.to(device)).float().cpu()
 
 
@@ -137,7 +142,9 @@ class Reduction:
         return cls(mean, matrix)
 
 
-def principal_components(centred: Tensor, width: int, rng: torch.Generator, rounds: int = 3) -> tuple[Tensor, Tensor]:
+def principal_components(
+    centred: Tensor, width: int, rng: torch.Generator, tick: Tick = lambda: None, rounds: int = 3
+) -> tuple[Tensor, Tensor]:
     """(features, k) leading directions of centred (n, features) values, and their variances; k is `width` at most.
 
     Where the covariance is large its leading part is found by subspace iteration (Halko et al., 2011).
@@ -149,11 +156,24 @@ def principal_components(centred: Tensor, width: int, rng: torch.Generator, roun
     else:
         basis = torch.randn(features, min(features, width + 64), generator=rng)
         for _ in range(rounds):
-            basis = torch.linalg.qr(centred.T @ (centred @ basis))[0]
-    small = centred @ basis
+            spanned = torch.zeros_like(basis)
+            for block in torch.split(centred, 1024):
+                spanned.addmm_(block.T, block @ basis)
+                tick()
+            basis = torch.linalg.qr(spanned)[0]
+    small = in_blocks(centred, basis, tick)
     variances, vectors = torch.linalg.eigh((small.T @ small).double() / n)
     order = torch.arange(len(variances) - 1, len(variances) - 1 - width, -1)
     return basis @ vectors[:, order].float(), variances[order].clamp_min(0).float()
+
+
+def in_blocks(values: Tensor, matrix: Tensor, tick: Tick = lambda: None) -> Tensor:
+    """values @ matrix, some rows at a time."""
+    found = values.new_empty(len(values), matrix.shape[1])
+    for start in range(0, len(values), 1024):
+        torch.mm(values[start : start + 1024], matrix, out=found[start : start + 1024])
+        tick()
+    return found
 
 
 def as_array(values: Tensor, what: str) -> Array:

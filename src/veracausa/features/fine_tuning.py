@@ -11,6 +11,7 @@ embeddings.
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import Literal
 
 import torch
@@ -80,7 +81,7 @@ def fine_tuned(
         if phase not in fit.done:
             trained = _trained(copy.deepcopy(encoder), width, pixels, labels, ~fold, options, fit, phase, context)
             blocks = (as_pixels(block) for block in torch.split(pixels[fold.to(pixels.device)], ROWS))
-            fit.finish(phase, torch.cat(list(outputs(trained, blocks, context.device))))
+            fit.finish(phase, torch.cat(list(outputs(trained, blocks, context.device, partial(fit.tell, phase, 1.0)))))
         found[fold] = fit.done[phase]
     if "labels" not in fit.done:
         everything = torch.ones(len(pixels), dtype=torch.bool)
@@ -125,7 +126,10 @@ def _trained(
         noise = transition[rows] if transition is not None and transition.ndim == 3 else transition
         return forward_corrected_loss(logits.float(), told[rows], noise)
 
-    train(network, len(at), options, loss, fit, phase, options.epochs)
+    # As many steps on a part of the rows as on all of them: a network that learnt for longer is surer of itself, and
+    # the head would find the scores of new rows wider than those that it was computed from.
+    epochs = round(options.epochs * len(pixels) / len(at))
+    train(network, len(at), options, loss, fit, phase, epochs)
     return network
 
 

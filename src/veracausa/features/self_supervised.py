@@ -112,7 +112,9 @@ class SelfSupervised(FeatureMap):
             )
         self.encoder.eval()
         if found is None:
-            found = torch.cat(list(outputs(self.encoder, rows.blocks(ROWS), self.device)))
+            found = torch.cat(
+                list(outputs(self.encoder, rows.blocks(ROWS), self.device, lambda: context.progress(1.0)))
+            )
         if options.width is not None and options.width < found.shape[1]:
             rng = seeding.generator(fit.seed, "reduction")
             self.reduction = Reduction.of(found, options.width, options.whitening, rng)
@@ -137,7 +139,8 @@ class SelfSupervised(FeatureMap):
             return self.loss(first, second, rng)
 
         train(network, len(rows), self.options, loss, fit, "pictures", self.options.epochs)
-        fit.finish("pictures", self.encoder.state_dict())
+        # A copy: fine-tuning changes the encoder in place.
+        fit.finish("pictures", {name: value.clone() for name, value in self.encoder.state_dict().items()})
 
     def _place(self, context: FitContext) -> None:
         assert self.encoder is not None

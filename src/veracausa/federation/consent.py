@@ -373,8 +373,8 @@ def _features(job: Job, me: str) -> str:
 def _second_heads(job: Job, me: str) -> str:
     own = job.party.get(me)
     if own is not None and own.second_head:
-        return "ALLOWED by your party.toml: rows that were scored for one head may be scored for another"
-    return "refused: rows that were scored for one head are not scored for another"
+        return "ALLOWED by your party.toml: rows may be summed and scored again for another head"
+    return "refused: rows that were summed and scored for one head are not for another"
 
 
 def _blind_encryption(job: Job) -> str:

@@ -24,7 +24,7 @@ def rng(seed: int = 0) -> torch.Generator:
 
 
 def options(**settings) -> InverseOptions:
-    small = {"name": "inverse", "epochs": 6, "channels": 16, "blocks": 1, "batch_size": 32}
+    small = {"name": "inverse", "epochs": 8, "channels": 16, "blocks": 1, "batch_size": 32}
     return InverseOptions(**{**small, **settings})
 
 

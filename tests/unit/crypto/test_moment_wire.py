@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.util import find_spec
@@ -217,3 +219,10 @@ def test_pairs_are_all_pairs_in_an_order_without_waiting_in_circles() -> None:
     assert not {*plan.pairs[0]} & {*plan.pairs[1]}  # two pairs at the same time
     reversed_names = replace(plan, parties=plan.parties[::-1])
     assert {*reversed_names.pairs} == {*plan.pairs}  # who encrypts does not depend on the order of names
+
+
+def test_workers_of_an_engine_need_no_torch() -> None:
+    """It would take them seconds to start, and hundreds of megabytes each."""
+    pytest.importorskip("seal")
+    words = "import sys, veracausa.crypto.moments.bfv_pairs; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True).stdout == "False\n"

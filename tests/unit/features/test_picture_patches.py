@@ -14,7 +14,7 @@ from veracausa.arrays import Array
 from veracausa.errors import InputError
 from veracausa.features import feature_maps
 from veracausa.features.base import FitContext, OwnRows
-from veracausa.features.methods.patches import Patches, pooling, spherical_k_means
+from veracausa.features.methods.patches import Patches, PatchOptions, patch_size, pooling, spherical_k_means
 from veracausa.runs.store import deserialize_state, same, serialize_state
 
 
@@ -162,3 +162,9 @@ def test_every_cell_of_the_grid_is_a_mean(height: int, width: int, grid: tuple[i
     if height >= grid[0] and width >= grid[1]:
         assert bool((cells.gt(0).sum(0) == 1).all())
     assert math.isclose(float(cells.min()), 0.0, abs_tol=1e-9) or len(cells) == 1
+
+
+def test_the_usual_patch_fits_into_small_pictures() -> None:
+    sizes = {sides: patch_size(PatchOptions(), sides) for sides in ((32, 16), (8, 4), (3, 3), (2, 2))}
+    assert sizes == {(32, 16): 6, (8, 4): 3, (3, 3): 2, (2, 2): 2}
+    assert patch_size(PatchOptions(size=4), (32, 16)) == 4

@@ -30,6 +30,8 @@ MOST_REPLIES = 1024
 PANEL = 128
 """Replies that one task sums up."""
 QUERY_BYTES, REPLY_BYTES = 20 * DEGREE, 16 * DEGREE
+INTEGER = 4
+"""Bytes of a value that the twin sends."""
 
 _ENCRYPT, _TRANSFORM, _PRODUCT, _REPLY = 3e-3, 0.3e-3, 0.2e-3, 5e-3
 """Seconds of a core, about."""

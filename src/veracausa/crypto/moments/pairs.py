@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from veracausa.crypto import ring
 from veracausa.crypto.backends.base import Bytes
 from veracausa.crypto.moments.encoding import exact_product
-from veracausa.crypto.moments.packing import PairPacking
-from veracausa.crypto.moments.protocol import INTEGER
+from veracausa.crypto.moments.packing import INTEGER, PairPacking
 from veracausa.crypto.randomness import Masks
 from veracausa.crypto.ring import P, Ring, Small
 from veracausa.errors import WireError

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 from veracausa.crypto.backends.base import Bytes
-from veracausa.crypto.moments.packing import PACKET, QUERY_BYTES, REPLY_BYTES, PairPacking
+from veracausa.crypto.moments.packing import INTEGER, PACKET, QUERY_BYTES, REPLY_BYTES, PairPacking
 from veracausa.crypto.moments.plan import MomentPlan
 from veracausa.crypto.ring import P, Ring
 from veracausa.errors import WireError
@@ -18,8 +18,6 @@ TAG = 16
 """Bytes that name the start in which a pair's shares were made."""
 HEAD = 256
 """Bytes of an envelope and a seed, at most."""
-INTEGER = 4
-"""Bytes of a value that the twin sends."""
 
 MOMENT_HELLO = Kind("moment_hello", {"tag": TensorSpec(torch.uint8, (TAG,))}, {"done": int})
 """Which shares of the pair this party has kept, by the start they were made in, and whether it has all sums already."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from veracausa import seeding
+from veracausa.arrays import Array
 from veracausa.defenses.causshield import losses
 from veracausa.defenses.causshield.options import SurrogateChoice
 from veracausa.defenses.causshield.surrogates import surrogates
@@ -62,9 +63,11 @@ class Decomposition(SelfSupervised):
         beta = losses.off_diagonal_weight(self.options.beta, *first.shape)
         return losses.decomposition(first, second, beta)
 
-    def state(self) -> dict[str, Any]:
-        self.made = None  # surrogates are of training rows: a map that is kept needs none of them
-        return super().state()
+    def fit(self, rows: OwnRows, context: FitContext) -> Array | None:
+        try:
+            return super().fit(rows, context)
+        finally:
+            self.made = None  # surrogates are of training rows: a map that is kept needs none of them
 
 
 def _maker(options: Options, shape: tuple[int, ...]) -> Surrogate:

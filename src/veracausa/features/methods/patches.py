@@ -6,7 +6,7 @@ After Coates and Ng (2011): whitened patches, a dictionary by spherical k-means,
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -20,20 +20,21 @@ from veracausa.errors import InputError
 from veracausa.events import ProgressCallback
 from veracausa.features import feature_maps
 from veracausa.features.base import FeatureMap, FitContext, OwnRows
-from veracausa.features.encoder import Reduction, as_array, principal_components
+from veracausa.features.encoder import Reduction, Tick, as_array, in_blocks, principal_components
 from veracausa.registry import Options
 
 VALUES = 1 << 21
 """So many activations are made at once: 8 MiB, about what a core's cache holds."""
 WIDEST = 1000
+USUAL_SIZE = 6
 FLAT = 4e-5
 """Added to the variance of a patch: what varies by less than a step or two of eight bits is noise."""
 
 
 class PatchOptions(Options):
     name: str = "patches"
-    size: int = Field(6, ge=2, le=16)
-    """Height and width of a patch."""
+    size: int | None = Field(None, ge=2, le=16)
+    """Height and width of a patch. None: 6, or one less than the shorter side of pictures that are small."""
     dictionary: int = Field(800, ge=8, le=16_384)
     """Patches of the dictionary. Twice as many take twice the time."""
     grid: tuple[int, int] = (3, 2)
@@ -58,6 +59,11 @@ class PatchOptions(Options):
     """Components are found on so many rows, drawn at random, where there are more."""
 
 
+def patch_size(options: PatchOptions, sides: Sequence[int]) -> int:
+    """Height and width of a patch of pictures of these sides."""
+    return options.size or max(2, min(USUAL_SIZE, min(sides, default=0) - 1))
+
+
 @feature_maps.register("patches", PatchOptions)
 class Patches(FeatureMap):
     """Principal components of how similar the parts of a picture are to a dictionary of small patches."""
@@ -76,10 +82,10 @@ class Patches(FeatureMap):
     def check(self, rows: OwnRows) -> None:
         super().check(rows)
         height, width = rows.features.shape[2:]
-        if min(height, width) < self.options.size:
+        size = patch_size(self.options, (height, width))
+        if min(height, width) < size:
             raise InputError(
-                f"features.size: a patch of {self.options.size} does not fit into pictures of {height}×{width}; "
-                "take a smaller one"
+                f"features.size: a patch of {size} does not fit into pictures of {height}×{width}; take a smaller one"
             )
 
     def fit(self, rows: OwnRows, context: FitContext) -> Array | None:
@@ -97,7 +103,7 @@ class Patches(FeatureMap):
         pooled = self._pooled_sample(rows, chosen, context, learnt)
         width = options.width or max(16, min(WIDEST, len(rows) // 20 - 16))
         self.reduction, found = standardised_components(
-            pooled, width, options.levelling, seeding.generator(seed, "components")
+            pooled, width, options.levelling, seeding.generator(seed, "components"), lambda: context.progress(0.97)
         )
         context.progress(1.0)
         return as_array(found, f"features {options.name!r}") if len(chosen) == len(rows) else None
@@ -142,13 +148,13 @@ class Patches(FeatureMap):
         return pooled
 
     def _rows_at_once(self) -> int:
-        size = self.options.size
+        size = patch_size(self.options, self.shape[1:])
         places = (self.shape[1] - size + 1) * (self.shape[2] - size + 1)
         return max(1, VALUES // (places * max(len(self.words), 1)))
 
     def _patches(self, x: Tensor) -> Tensor:
         """(n, places, values) every patch of each picture, without its mean and of about unit variance."""
-        size = self.options.size
+        size = patch_size(self.options, self.shape[1:])
         windows = x.unfold(2, size, 1).unfold(3, size, 1)
         patches = windows.permute(0, 2, 3, 1, 4, 5).reshape(len(x), -1, x.shape[1] * size**2)
         patches = patches - patches.mean(2, keepdim=True)
@@ -169,7 +175,7 @@ class Patches(FeatureMap):
         directions = F.normalize(torch.addmm(self.bias, patches.flatten(0, 1), self.whitener), dim=1)
         threshold = self.words.new_tensor(-self.threshold).expand(len(self.words))
         active = torch.addmm(threshold, directions, self.words.T).clamp_min_(0)
-        size = self.options.size
+        size = patch_size(self.options, self.shape[1:])
         cells = pooling(self.shape[1] - size + 1, self.shape[2] - size + 1, self.options.grid).to(x)
         return (cells @ active.view(n, places, -1)).flatten(1)
 
@@ -204,7 +210,7 @@ class Patches(FeatureMap):
             shape = tuple(int(size) for size in state["shape"])
             whitener, bias, words = state["whitener"], state["bias"], state["words"]
             threshold, reduction = float(state["threshold"]), Reduction.from_state(state["reduction"])
-            values = shape[0] * self.options.size**2
+            values = shape[0] * patch_size(self.options, shape[1:]) ** 2
             fits = whitener.shape == (values, values) and bias.shape == (values,) and words.shape[1:] == (values,)
             fits = fits and len(reduction.mean) == len(words) * self.options.grid[0] * self.options.grid[1]
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
@@ -248,7 +254,7 @@ def pooling(height: int, width: int, grid: tuple[int, int]) -> Tensor:
 
 
 def standardised_components(
-    values: Tensor, width: int, levelling: float, rng: torch.Generator
+    values: Tensor, width: int, levelling: float, rng: torch.Generator, tick: Tick
 ) -> tuple[Reduction, Tensor]:
     """The reduction of (n, features) values to principal components of their standardised columns, and the reduced.
 
@@ -260,9 +266,9 @@ def standardised_components(
     # A word that hardly ever occurs must not be blown up to the size of the others.
     scale = 1 / spread.clamp_min(max(float(spread.max()) * 1e-3, 1e-12))
     values *= scale
-    components, variances = principal_components(values, width, rng)
+    components, variances = principal_components(values, width, rng, tick)
     reduction = Reduction.of_components(mean, components, variances, levelling, rng, scale)
-    return reduction, values @ (reduction.matrix / scale[:, None])
+    return reduction, in_blocks(values, reduction.matrix / scale[:, None], tick)
 
 
 def _pixels(x: Tensor) -> Tensor:

@@ -202,6 +202,8 @@ def b_splines(place: Array, functions: int) -> Array:
     """(n, functions) cubic B-splines with equally spaced knots in [0, 1]; they sum to one."""
     from scipy.interpolate import BSpline
 
+    if not len(place):  # which scipy refuses
+        return np.zeros((0, functions))
     inner = np.linspace(0, 1, functions - DEGREE + 1)
     knots = np.concatenate([np.zeros(DEGREE), inner, np.ones(DEGREE)])
     design: Array = BSpline.design_matrix(np.clip(place, 0, 1), knots, DEGREE).toarray()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -10,20 +11,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from veracausa.arrays import Array
+from veracausa.arrays import Array, Mask
 from veracausa.config import Job
 from veracausa.crypto.moments import Moments
 from veracausa.data.vertical import PartyData, Split
 from veracausa.errors import WireError
-from veracausa.events import Event, Observer
+from veracausa.events import Event, Observer, ProgressCallback
 from veracausa.features.base import FitLabels
 from veracausa.runs.store import Store
+from veracausa.training.blind.active_block import ActiveBlock
 from veracausa.training.blind.head import BlindHead, fit_head
 from veracausa.training.blind.label_columns import LabelColumns
 from veracausa.training.blind.party import PHASES, BlindParty
 from veracausa.training.blind.predict import SCORED, ScoreReader, head_fingerprint
 from veracausa.training.blind.protocol import BLIND_HELLO, PhaseProgress, ReadyRounds, declare_all, labels_kind
-from veracausa.training.blind.rows import shortened
 from veracausa.training.evaluate import evaluate
 from veracausa.training.split.program import Schema
 from veracausa.wire.link import Link
@@ -43,6 +44,8 @@ class BlindActive(BlindParty):
         self.head: BlindHead | None = None
         self.moments: Moments | None = None
         self.label_account: dict[str, Any] | None = None
+        self.notes: tuple[str, ...] = ()
+        self.left_out: Mask | None = None
         self.before = 0.0
         """Seconds of the starts before this one."""
 
@@ -72,6 +75,7 @@ class BlindActive(BlindParty):
             started = time.perf_counter()
             rounds = ReadyRounds(link, self.notify)
             self.fit(self._own_labels(), rounds, store)
+            self._leave_out(rounds)
             rounds.done()
             self.finished(PHASES[1], started, store)
         if self.step < 3:
@@ -136,29 +140,30 @@ class BlindActive(BlindParty):
         assert self.targets is not None
         return self.targets.own_labels(self.lasting_key("labels")) if self.data.train.has_features else None
 
-    def own_width(self) -> int:
+    @property
+    def block(self) -> ActiveBlock:
+        """Its part of the sums."""
         assert self.targets is not None
-        return super().own_width() + 1 + self.targets.width
+        clip = self.clip if self.widths else None
+        return ActiveBlock(self.job, self.data.train, self.columns, self.targets, clip, self.left_out)
+
+    def own_width(self) -> int:
+        return self.block.width
 
     def blocks(self) -> Iterator[Array]:
-        """[own features, the constant 1, labels]."""
-        assert self.targets is not None
-        rows = self.job.blind.block_rows
-        labels = self.targets.blocks(rows)
-        if self.columns is None:
-            own: Iterator[Array] = (np.zeros((0, 0)) for _ in iter(int, 1))
-        else:
-            own = self.columns.training_blocks(self.data.train, rows)
-        for features, label in zip(own, labels, strict=False):
-            block = np.concatenate([features.reshape(len(label), -1), np.ones((len(label), 1)), label], axis=1)
-            yield block if self.clip is None else shortened(block, self.clip, fixed=1 + self.targets.width)
+        yield from self.block.blocks()
+
+    def _leave_out(self, beat: ProgressCallback) -> None:
+        """Find the rows that its own columns single out, before anything is summed up."""
+        found = self.block.without_heavy_rows(self.lasting_key("left out"), beat)
+        self.left_out, self.notes = found.left_out, found.note()
 
     def _solve(self) -> None:
         assert self.moments is not None
         assert self.targets is not None
         progress = PhaseProgress(self.notify, self.name, "head")
         start = self.moments.slices[self.name].start
-        own = slice(start, start + super().own_width())
+        own = slice(start, start + self.block.features)
         label = slice(own.stop + 1, own.stop + 1 + self.targets.width)
         self.head = fit_head(
             self.moments,
@@ -169,6 +174,7 @@ class BlindActive(BlindParty):
             self.job.blind.ridge,
             self.job.training.class_weights,
             self.targets.scale,
+            answer_noise=self.job.blind.step * math.sqrt(len(self.job.parties.passive) / 12),
         )
         progress(1.0)
 
@@ -213,7 +219,8 @@ class BlindActive(BlindParty):
             "fingerprint": self.fingerprint.hex(),
             "seconds": {name: round(seconds, 3) for name, seconds in self.seconds.items()},
         }
-        return {**super().summary(), "blind_training": facts}
+        found = super().summary()
+        return {**found, "notes": [*found["notes"], *self.notes], "blind_training": facts}
 
     def state(self) -> dict[str, Any]:
         return {
@@ -221,13 +228,18 @@ class BlindActive(BlindParty):
             "moments": None if self.moments is None else self.moments.state(),
             "head": None if self.head is None else self.head.state(),
             "label_account": self.label_account,
+            "notes": list(self.notes),
+            "left_out": None if self.left_out is None else torch.from_numpy(np.flatnonzero(self.left_out)),
         }
 
     def load_state(self, state: Mapping[str, Any], store: Store) -> None:
         super().load_state(state, store)
         self.moments = None if state["moments"] is None else Moments.of(state["moments"])
         self.head = None if state["head"] is None else BlindHead.of(state["head"])
-        self.label_account = state["label_account"]
+        self.label_account, self.notes = state["label_account"], tuple(state["notes"])
+        if state["left_out"] is not None:
+            self.left_out = np.zeros(len(self.data.train), dtype=bool)
+            self.left_out[state["left_out"].numpy()] = True
         self.before = sum(self.seconds.values())
 
     def model(self) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from veracausa.errors import InputError
 from veracausa.events import Observer
 from veracausa.features.base import FitLabels
 from veracausa.training.baselines import prior
+from veracausa.training.blind.active_block import ActiveBlock
 from veracausa.training.blind.head import fit_head
 from veracausa.training.blind.label_columns import LabelColumns
 from veracausa.training.blind.rows import OwnColumns, fit_columns
@@ -57,7 +58,9 @@ def joint_scores(job: Job, dataset: VerticalDataset, names: Sequence[str]) -> di
     widths[dataset.active] += 1 + targets.width
     ends = np.cumsum([widths[name] for name in order]).tolist()
     slices = {name: slice(end - widths[name], end) for name, end in zip(order, ends, strict=True)}
-    sums = PlainSums(len(active.train), slices, _gram(job, dataset, columns, targets, order))
+    block = ActiveBlock(job, active.train, columns.get(dataset.active), targets)
+    block = block.without_heavy_rows(seeding.derive_key(job.seed, dataset.active, "left out"))
+    sums = PlainSums(len(active.train), slices, _gram(job, dataset, columns, block, order))
     label = slice(own + 1, own + 1 + targets.width)
     head = fit_head(
         sums,
@@ -68,6 +71,7 @@ def joint_scores(job: Job, dataset: VerticalDataset, names: Sequence[str]) -> di
         job.blind.ridge,
         job.training.class_weights,
         targets.scale,
+        answer_noise=0.0,
     )
     outputs, known = [], []
     parts = {name: dataset.parties[name].test.blocks(job.blind.block_rows) for name in order}
@@ -86,18 +90,18 @@ def joint_scores(job: Job, dataset: VerticalDataset, names: Sequence[str]) -> di
 
 
 def _gram(
-    job: Job, dataset: VerticalDataset, columns: Mapping[str, OwnColumns], targets: LabelColumns, order: Sequence[str]
+    job: Job, dataset: VerticalDataset, columns: Mapping[str, OwnColumns], own: ActiveBlock, order: Sequence[str]
 ) -> Array:
     rows = job.blind.block_rows
-    streams = {name: fitted.training_blocks(dataset.parties[name].train, rows) for name, fitted in columns.items()}
-    total: Array | None = None
-    for label in targets.blocks(rows):
-        blocks = {name: next(stream) for name, stream in streams.items()}
-        first = [blocks[dataset.active]] if dataset.active in blocks else []
-        rest = [blocks[name] for name in order if name != dataset.active]
-        whole = np.concatenate([*first, np.ones((len(label), 1)), label, *rest], axis=1)
-        total = whole.T @ whole if total is None else total + whole.T @ whole
-    assert total is not None
+    streams = {
+        name: columns[name].training_blocks(dataset.parties[name].train, rows)
+        for name in order
+        if name != dataset.active
+    }
+    total = np.zeros((0, 0))
+    for block in own.blocks():
+        whole = np.concatenate([block, *(next(stream) for stream in streams.values())], axis=1)
+        total = total + whole.T @ whole if total.size else whole.T @ whole
     return total
 
 

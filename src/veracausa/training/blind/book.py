@@ -8,18 +8,20 @@ key nobody can look up an id in it.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
+from veracausa.atomic import atomic_write
 from veracausa.crypto.randomness import KEY, subkey
 from veracausa.errors import InputError, RunError
 
 HASH = 16
 """Bytes of an id's hash, and of a head's."""
 RECORD = 2 * HASH
-KEY_FILE, RECORDS_FILE = "key", "answered"
+KEY_FILE, RECORDS_FILE, RELEASES_FILE = "key", "answered", "releases.json"
 
 
 class AnswerBook:
@@ -87,6 +89,26 @@ def lasting_key(folder: Path) -> bytes:
     if len(key) != KEY:
         raise InputError(f"{path}: holds {len(key)} bytes, {KEY} are needed; name another folder as book")
     return key
+
+
+def releases_in(folder: Path) -> dict[str, float]:
+    """The releases of sums that a party has made with this book: name and ρ, as `crypto.moments` counts them."""
+    path = folder / RELEASES_FILE
+    if not path.is_file():
+        return {}
+    try:
+        found: dict[str, float] = {str(name): float(rho) for name, rho in json.loads(path.read_text()).items()}
+    except (ValueError, AttributeError, TypeError):
+        raise InputError(f"{path}: is damaged; put an intact copy back") from None
+    return found
+
+
+def enter_release(folder: Path, name: str, rho: float) -> None:
+    """Write a release down; one that is there already stays as it is."""
+    known = releases_in(folder)
+    if name not in known:
+        folder.mkdir(parents=True, exist_ok=True)
+        atomic_write(folder / RELEASES_FILE, json.dumps({**known, name: rho}).encode())
 
 
 def row_names(ids: Sequence[str] | None, contents: Sequence[bytes]) -> tuple[list[bytes], list[bytes]]:

@@ -16,7 +16,7 @@ from veracausa.data.vertical import Part, PartyData
 from veracausa.errors import InputError
 from veracausa.features.base import FitLabels
 from veracausa.training.blind.labels import Told, randomised_labels, target_bins, two_stage_labels
-from veracausa.training.blind.rows import LIMIT
+from veracausa.training.blind.rows import LIMIT, make_map
 from veracausa.training.split.program import Schema
 
 CLIPPED_TARGET = 3.0
@@ -84,21 +84,27 @@ class LabelColumns:
                 mean, spread = self.scale
                 yield np.clip((block.labels.double().numpy()[:, None] - mean) / spread, -most, most)
 
-    def _values(self) -> tuple[Any, list[str] | list[int]]:
-        """All labels, and the ids of their rows, or their positions where the data has none."""
-        values, ids, named = [], [], True
+    def _values(self) -> Any:
+        """All labels."""
+        values = []
         for block in self.part.blocks(self.job.blind.block_rows):
             assert block.labels is not None
             values.append(block.labels)
-            named = named and block.ids is not None
-            ids += list(block.ids or ())
-        whole = torch.cat(values).numpy()
-        return whole, ids if named else list(range(len(whole)))
+        return torch.cat(values).numpy()
+
+    def _ids(self) -> list[str] | list[int]:
+        """The ids of the rows, or their positions where the data has none."""
+        ids: list[str] = []
+        for block in self.part.blocks(self.job.blind.block_rows):
+            if block.ids is None:
+                return list(range(len(self.part)))
+            ids += block.ids
+        return ids
 
     def told(self, key: bytes) -> tuple[Labels, int, Array | None, dict[str, Any]]:
         """What leaves: a label a row, how many classes there are, by which chances they were drawn, and the account."""
         blind = self.job.blind
-        values, ids = self._values()
+        values, ids = self._values(), self._ids()
         classes, cost = self.schema.outputs, 0.0
         if self.schema.task == "regression":
             spent = blind.label_epsilon if blind.labels == "private" else None
@@ -114,9 +120,12 @@ class LabelColumns:
         account = {**drawn.account.state(), "epsilon": drawn.account.epsilon + cost}
         return drawn.told, classes, drawn.transition, account
 
-    def own_labels(self, key: bytes) -> FitLabels:
-        """The true labels for the active party's own map; a quantity as bins."""
-        values, _ = self._values()
+    def own_labels(self, key: bytes) -> FitLabels | None:
+        """The true labels for the active party's own map, if it can use any; a quantity as bins."""
+        own = make_map(self.job, self.job.parties.active)
+        if not own.labelled and not own.needs_labels:  # streamed labels stay out of memory
+            return None
+        values = self._values()
         if self.schema.task == "regression":
             bins = target_bins(values, self.job.blind.label_bins, None, key)
             return FitLabels(torch.from_numpy(bins.of(values)), bins.classes)

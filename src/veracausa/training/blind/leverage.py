@@ -36,7 +36,9 @@ def heavy_rows(blocks: Blocks, least_rows: int, rng: np.random.Generator) -> Mas
     rows = sum(len(block) for block in blocks())
     left_out = np.zeros(rows, dtype=bool)
     for _ in range(ROUNDS):
-        found = leverages(blocks, left_out) > (1 + 1e-9) / least_rows
+        most = (1 + 1e-9) / least_rows
+        # Flag by flag: numbers would take eight times the memory.
+        found = np.concatenate([np.zeros(0, bool), *(part > most for part in _leverage_parts(blocks, left_out))])
         found &= ~left_out
         if not found.any():
             return left_out
@@ -55,17 +57,22 @@ def heavy_rows(blocks: Blocks, least_rows: int, rng: np.random.Generator) -> Mas
 
 def leverages(blocks: Blocks, left_out: Mask) -> Array:
     """(n,): each row's leverage in [ones, columns], with zeros in the columns of rows that are left out."""
+    return np.concatenate([np.zeros(0), *_leverage_parts(blocks, left_out)])
+
+
+def _leverage_parts(blocks: Blocks, left_out: Mask) -> Iterator[Array]:
     gram = np.zeros((0, 0))
     for together in _with_ones(blocks, left_out):
         gram = together.T @ together if not gram.size else gram + together.T @ together
     if not gram.size:
-        return np.zeros(0)
+        return
     norms = np.sqrt(np.diag(gram))
     scale = np.divide(1, norms, out=np.zeros_like(norms), where=norms > 0)
     values, vectors = np.linalg.eigh(gram * scale[:, None] * scale)
     kept = values > SMALLEST_EIGENVALUE * values[-1]
     turn = scale[:, None] * vectors[:, kept] / np.sqrt(values[kept])
-    return np.concatenate([((together @ turn) ** 2).sum(1) for together in _with_ones(blocks, left_out)])
+    for together in _with_ones(blocks, left_out):
+        yield ((together @ turn) ** 2).sum(1)
 
 
 def _with_ones(blocks: Blocks, left_out: Mask) -> Iterator[Array]:

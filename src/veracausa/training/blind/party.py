@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,16 @@ from veracausa import seeding
 from veracausa.arrays import Array
 from veracausa.config import Job
 from veracausa.crypto.moments import MomentParty, MomentPlan, Moments
+from veracausa.crypto.moments.account import EXACT
 from veracausa.crypto.moments.engines import make_engine
 from veracausa.crypto.moments.plan import most_bits
 from veracausa.crypto.randomness import make_draws, subkey
 from veracausa.data.vertical import PartyData
+from veracausa.errors import RunError
 from veracausa.events import Observer
 from veracausa.features.base import FitLabels
 from veracausa.runs.store import Store
-from veracausa.training.blind.book import lasting_key
+from veracausa.training.blind.book import enter_release, lasting_key, releases_in
 from veracausa.training.blind.protocol import PhaseProgress, exchange_widths
 from veracausa.training.blind.rows import LIMIT, VALUE_BITS, OwnColumns, StateFile, fit_columns
 from veracausa.training.split.program import Schema
@@ -126,8 +128,9 @@ class BlindParty:
         """The norm of a party's part of a row, where noise is added: as set, or by a rule that all know."""
         if self.job.blind.epsilon is None:
             return None
-        # Features have spread 1: that is the length of a typical row of the widest party.
-        return self.job.blind.clip or math.sqrt(max(self.widths.values()))
+        # Features have spread 1, so half the length of a typical row of the widest party. Noise falls by four against
+        # its whole length, and what is lost of longer rows is little. The constant and a label need some room.
+        return self.job.blind.clip or max(2.0, 0.5 * math.sqrt(max(self.widths.values())))
 
     def plan(self) -> MomentPlan:
         """The release of all sums, as all parties know it."""
@@ -153,6 +156,8 @@ class BlindParty:
         plan = self.plan()
         plan.check()
         kept = None if store is None else StateFile(store.folder / "sums.safetensors")
+        begun = None if kept is None else kept.load()
+        self._refuse_second_release("" if begun is None else begun["release"])
         runtime = self.job.runtime
         with make_engine(runtime.engine, runtime.workers, runtime.scheduler) as engine:
             party = MomentParty(
@@ -160,14 +165,36 @@ class BlindParty:
                 self.name,
                 self.blocks,
                 make_draws(None if self.secret else seeding.derive(self.job.seed, "moments"), self.name),
-                None if kept is None else kept.load(),
-                (lambda state: None) if kept is None else kept.save,
+                begun,
+                self._saving(kept, plan),
                 engine=engine,
             )
             found = party.run(link, PhaseProgress(self.notify, self.name, "moments"))
         if plan.account is not None:
             self.account = plan.account.state()
         return found
+
+    def _saving(self, kept: StateFile | None, plan: MomentPlan) -> Callable[[Mapping[str, Any]], None]:
+        """Keeps the state of the sums, and enters the release into the party's book before anything of it leaves."""
+
+        def save(state: Mapping[str, Any]) -> None:
+            if kept is not None:
+                kept.save(state)
+            if self.book_folder is not None:
+                enter_release(self.book_folder, state["release"], EXACT if plan.account is None else plan.account.rho)
+
+        return save
+
+    def _refuse_second_release(self, begun: str) -> None:
+        """The party's book knows its earlier releases; `begun` is the one that goes on, if any."""
+        own = self.job.party.get(self.name)
+        if self.book_folder is None or (own is not None and own.second_head):
+            return
+        if set(releases_in(self.book_folder)) - {begun}:
+            raise RunError(
+                f"party {self.name!r} has taken part in sums over its rows before, and two that differ by a row tell "
+                "that row; let that party set second_head = true if it agrees, or begin another book"
+            )
 
     # --- what is kept
 

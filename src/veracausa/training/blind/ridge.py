@@ -41,25 +41,26 @@ class CentredSums:
     ) -> CentredSums:
         """Cut out of one Gram matrix. Its column `constant` is 1 in every row that the active party lets in.
 
-        Of rows that it leaves out, other parties' products among themselves are still there. So these count by the
-        share of rows that were let in. The first `own` regressors are the active party's.
+        Of rows that it leaves out, other parties' products among themselves are still there, as if the active party
+        had zeros in these rows. So the whole matrix remains one of sums of squares, and no error is below zero. The
+        first `own` regressors are the active party's.
         """
         if not np.isfinite(gram).all():
             raise RunError("blind training: the sums are not finite; a party's features are too large")
         kept = float(gram[constant, constant])
         if not 0.5 * rows < kept < 1.5 * rows:
             raise RunError("blind training: the sums say of few rows that they take part; the constant column is wrong")
-        share = np.ones((len(regressors), len(regressors)))
-        share[own:, own:] = kept / rows
         total, rows = rows, round(kept)
         sums = (gram[constant] + gram[:, constant]) / 2
         means, label_means = sums[regressors] / rows, sums[labels] / rows
-        xx = share * gram[np.ix_(regressors, regressors)] - rows * np.outer(means, means)
+        xx = gram[np.ix_(regressors, regressors)] - rows * np.outer(means, means)
         xy = gram[np.ix_(regressors, labels)]
         yy = gram[np.ix_(labels, labels)] - rows * np.outer(label_means, label_means)
         xx = (xx + xx.T) / 2
-        # Sums over different rows can give a constant column a covariance. It has none.
-        flat = np.diag(xx) <= 1e-9 * np.diag(gram)[regressors]
+        # Rows that are left out can give another party's constant column a covariance. It has none.
+        squares = np.diag(gram)[regressors]
+        counted = np.where(np.arange(len(regressors)) < own, rows, total)
+        flat = squares / counted - means**2 <= 1e-9 * squares
         xx[flat] = xx[:, flat] = 0
         spread = np.broadcast_to(np.asarray(noise, np.float64), gram.shape) ** 2
         noisy = bool((spread[np.ix_(regressors, regressors)] > 0).any())
@@ -71,7 +72,7 @@ class CentredSums:
             _positive(xx) if noisy or rows != total else xx,
             xy - rows * np.outer(means, label_means),
             yy,
-            share**2 * spread[np.ix_(regressors, regressors)] if noisy else None,
+            spread[np.ix_(regressors, regressors)] if noisy else None,
             spread[np.ix_(regressors, labels)] if noisy else None,
         )
 
