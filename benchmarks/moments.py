@@ -45,7 +45,7 @@ class MomentCase:
         return MomentPlan(tuple(widths), widths, self.rows, OWNER, encryption)  # type: ignore[arg-type]
 
 
-CASES = (MomentCase(64), MomentCase(512, queries=2))
+CASES = (MomentCase(64), MomentCase(512, queries=4))
 
 
 def run(cases: Sequence[MomentCase] = CASES) -> list[Row]:

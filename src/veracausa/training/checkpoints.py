@@ -78,12 +78,17 @@ def rewind_to(path: Path, stores: Sequence[Store], step: int | None) -> None:
 
 
 def other_settings(path: Path, job: Job) -> str | None:
-    """How the job differs from the one a run was started with; a longer time-out or another link does not count."""
+    """How the job differs from the one a run was started with.
+
+    A longer time-out, another link, or a party's later consent to a second head do not count.
+    """
     before, now = Run(path).job.model_dump(mode="json"), job.model_dump(mode="json")
     for tree in (before, now):
         for free in ("timeout", "link", "max_message_mib"):
             tree["runtime"].pop(free)
         tree["checkpoints"] = None
+        for own in tree["party"].values():
+            own.pop("second_head", None)  # a party may agree later
     return first_difference(before, now)
 
 

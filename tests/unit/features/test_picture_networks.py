@@ -165,6 +165,22 @@ def test_labels_help_and_noise_in_them_is_corrected() -> None:
     assert (found.argmax(1)[wrong] == told.numpy()[wrong]).mean() < 0.3
 
 
+def test_a_cross_fitted_score_hangs_on_all_labels_but_the_rows_own() -> None:
+    x, labels = waves(60, 0)
+    tuning = {"epochs": 2, "batch_size": 20, "features": "scores", "folds": 2}
+
+    def scores(told: Tensor) -> Array:
+        feature_map = made("simclr", epochs=1, fine_tuning=tuning)
+        found: Array = feature_map.fit(OwnRows(x), context(labels=FitLabels(told, 4)))
+        return found
+
+    other = labels.clone()
+    other[7] = (other[7] + 1) % 4
+    before, after = scores(labels), scores(other)
+    assert np.array_equal(before[7], after[7])
+    assert (before != after).any(1).sum() >= 20  # the rows of the other fold
+
+
 def test_a_diverging_training_is_refused() -> None:
     x, _ = waves(60, 0)
     with pytest.raises(RunError, match="not finite"):

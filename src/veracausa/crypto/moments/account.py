@@ -1,7 +1,8 @@
 """What one release of all sums tells of a row: its sensitivity, the noise that an ε needs, and what releases add up to.
 
-Neighbours are two tables that differ in one row, at all parties, because the number of rows is public: one row is
-replaced. A row x adds x·xᵀ to the sums, of which each entry on or above the diagonal is released once.
+Neighbours are two tables that differ in one row. It is replaced, because the number of rows is public: at all parties,
+or at all but the receiver where that one adds no noise. A row x adds x·xᵀ to the sums, of which each entry on or above
+the diagonal is released once.
 """
 
 from __future__ import annotations

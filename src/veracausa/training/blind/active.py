@@ -208,6 +208,7 @@ class BlindActive(BlindParty):
         noise = 0.0 if self.moments is None else float(np.max(self.moments.noise))
         facts = {
             "rows": len(self.data.train),
+            "left_out": 0 if self.left_out is None else int(self.left_out.sum()),
             "predicted": {split: len(self.data.part(split)) for split in SCORED},
             "numbers": self.head.scores_width,
             "rho": self.account.get("rho"),

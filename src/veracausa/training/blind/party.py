@@ -90,7 +90,7 @@ class BlindParty:
         """Where this party remembers over jobs: the folder it names, or at its own site one beside its runs."""
         own = self.job.party.get(self.name)
         if own is not None and own.book is not None:
-            return own.book_path
+            return own.book_path / self.name
         return self.run_folder.parent / BOOK if self.secret and self.run_folder is not None else None
 
     # --- phases that both have

@@ -149,7 +149,7 @@ class ScoreHolder:
             if split not in parts:
                 raise WireError("ask.split", f"{self.active!r} asks for rows of a split that is not scored")
             expected = min(self.shape.rows, len(parts[split]) - start)
-            if start < 0 or rows != expected:
+            if start < 0 or rows < 1 or rows != expected:
                 raise WireError("ask.rows", f"{self.active!r} asks for {rows} rows from {start} of {len(parts[split])}")
             if at != (split, start):
                 coming = parts[split].blocks(self.shape.rows, start)

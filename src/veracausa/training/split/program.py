@@ -115,7 +115,9 @@ class PartyProgram:
         party.run(link, store)
         store.ledger.flush()
         model = {**party.model(), "classes": list(self.schema.classes)}
-        atomic_write(store.folder / "model.safetensors", serialize_state(model))
+        path = store.folder / "model.safetensors"
+        atomic_write(path, serialize_state(model))
+        path.chmod(0o600)  # it tells of the party's rows, and of a blind run it holds the keys of its answers
         notify(event_of("finished", self._description(party, store)))
 
     def _description(self, party: Party, store: Store) -> dict[str, Any]:
