@@ -23,7 +23,7 @@ from veracausa.training.baselines import joint
 from veracausa.training.split.active import ActiveParty
 from veracausa.training.split.passive import PassiveParty
 from veracausa.training.split.program import Schema, make_party, share, unshare
-from veracausa.training.train import check_models, cpu_threads
+from veracausa.training.train import check_models
 from veracausa.wire.launch import Launch
 from veracausa.wire.ledger import Ledger
 from veracausa.wire.link import Link
@@ -128,7 +128,7 @@ def federated(job: Job, dataset: VerticalDataset, steps: int, warm_up: int = WAR
             job.runtime.link,
             job.runtime.timeout,
             device=str(choose_device(job.runtime.device)),
-            cpu_threads=cpu_threads(job, check_models(job, dataset)),
+            cpu_threads=check_models(job, dataset),
         )
         launch.run(programs, lambda event: timed.append(event["seconds"]) if event["event"] == "timed" else None)
     return timed[0]

@@ -28,7 +28,7 @@ from veracausa.data.vertical import VerticalDataset
 from veracausa.errors import InputError
 from veracausa.runs import folder
 from veracausa.training.split.program import PartyProgram, Schema, share
-from veracausa.training.train import check_models, cpu_threads
+from veracausa.training.train import check_models
 from veracausa.wire.credentials import Credentials
 from veracausa.wire.launch import Launch
 from veracausa.wire.link import Link
@@ -216,7 +216,7 @@ def _programs(job: Job, dataset: VerticalDataset, path: Path, shared: bool) -> d
 
 def _in_threads(job: Job, dataset: VerticalDataset, path: Path) -> list[float]:
     clock = _Clock()
-    threads = cpu_threads(job, check_models(job, dataset))
+    threads = check_models(job, dataset)
     Launch("threads", job.runtime.timeout, cpu_threads=threads).run(_programs(job, dataset, path, False), clock)
     return clock.seconds()
 

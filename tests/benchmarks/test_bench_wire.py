@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from refusals import Names
 
 from benchmarks import wire, wire_flare
 from benchmarks.wire_flare import Comparison, build_rows, comparisons
@@ -39,7 +40,7 @@ def test_our_layer_stands_beside_the_engine_below_it_and_beside_grpc(scheme: str
 
 
 def test_a_link_that_is_not_there_is_named() -> None:
-    with pytest.raises(InputError, match="--link carrier-pigeon"):
+    with pytest.raises(InputError, check=Names("--link carrier-pigeon")):
         wire.run(1, ["carrier-pigeon"])
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import tomli_w
+from refusals import Names
 
 pytest.importorskip("nvflare")
 
@@ -175,23 +176,23 @@ def test_bad_data_and_limits_are_refused_where_one_founds_and_joins(tmp_path, mo
     Path("bank.csv").write_text("id,age,y\n1,2,0\n2,3,1\n")
     Path("lab.csv").write_text("id,pulse\n1,60\n1,70\n")
     founding = ("init", "job.toml", "--server", "bank@localhost:8002", "--out", "coordinator", "--as", "bank")
-    with pytest.raises(InputError, match=r"max_message_mib: Input should be less than or equal to 8192"):
+    with pytest.raises(InputError, check=Names("--wire max_message_mib", "8192")):
         call(*founding, "--wire", "max_message_mib=99999999999")
-    with pytest.raises(InputError, match=r"bank\.csv: no column 'nope' for the id"):
+    with pytest.raises(InputError, check=Names("bank.csv", "nope")):
         call(*founding, "--data", "bank.csv", "--id", "nope")
-    with pytest.raises(InputError, match="the job's model is 'mlp'"):
+    with pytest.raises(InputError, check=Names("--allow-model os:system", "mlp")):
         call(*founding, "--allow-model", "os:system")
     assert not Path("coordinator").exists()
     call(*founding, "--data", "bank.csv")
     joining = ("join", "coordinator/invitation.zip", "--party", "lab", "--out", "lab", "--data", "lab.csv")
-    with pytest.raises(InputError, match=r"lab\.csv: id '1' stands in rows 1 and 2"):
+    with pytest.raises(InputError, check=Names("lab.csv", "1", "2")):
         call(*joining)
-    with pytest.raises(InputError, match=r"lab\.csv: no column 'nope' for the id"):
+    with pytest.raises(InputError, check=Names("lab.csv", "nope")):
         call(*joining, "--id", "nope")
     assert not Path("lab").exists()
     network = Path("coordinator/federation.toml").read_text()
     _invite(Path("evil.zip"), network.replace("max_message_mib = 1024", "max_message_mib = 99999999999"))
-    with pytest.raises(InputError, match="max_message_mib"):
+    with pytest.raises(InputError, check=Names("wire.max_message_mib")):
         call("join", "evil.zip", "--party", "lab", "--out", "lab")
     assert not Path("lab").exists()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from refusals import Names
 
 import veracausa
 from veracausa.config import load_job
@@ -184,7 +185,7 @@ def test_wrong_files_are_refused(one_file, own_files, tmp_path):
     short = write(tmp_path / "short.csv", NEW, ["key", "age", "job", "income"])
     with pytest.raises(InputError, match="'colour'"):
         one_file.predict(short)
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(InputError, check=Names("nothing.csv")):
         one_file.predict(tmp_path / "nothing.csv")
     bank = write(tmp_path / "bank.csv", NEW, ["key", *BANK])
     with pytest.raises(InputError, match="'shop'"):

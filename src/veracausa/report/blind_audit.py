@@ -80,7 +80,9 @@ def member_cells(each: Mapping[str, Any]) -> dict[str, Any]:
 def label_cells(each: Mapping[str, Any]) -> dict[str, Any]:
     """One passive party's reading of the labels."""
     known = numbers(each)
-    shares: dict[str, str] = {str(name): _percent(known[name]) for name in ("accuracy", "prior", "rows_alone", "bound") if name in known}
+    shares: dict[str, str] = {
+        str(name): _percent(known[name]) for name in ("accuracy", "prior", "rows_alone", "bound") if name in known
+    }
     return {**_named(each), "seat": str(each.get("seat")), **shares}
 
 

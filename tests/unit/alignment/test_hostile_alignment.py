@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import pytest
 import torch
+from refusals import Field
 from torch import Tensor
 
 from veracausa.alignment import masking
@@ -145,7 +146,7 @@ def test_a_message_out_of_turn_is_refused() -> None:
     def watch(message: Message) -> Message:
         return replace(message, step=message.step + 1) if message.kind == "align masked" else message
 
-    with pytest.raises(WireError, match=r"step: .*'b'"):
+    with pytest.raises(WireError, check=Field("step")):
         run("all", watch=watch, hostile="b")
 
 

@@ -33,7 +33,7 @@ def scene() -> tuple[Tensor, Tensor]:
 
 
 ROWS, LABELS = scene()
-SMALL = ColourPriorOptions(name="colour_prior", epochs=12, channels=16, blocks=1, batch_size=32)
+SMALL = ColourPriorOptions(name="colour_prior", epochs=8, channels=16, blocks=1, batch_size=32)
 
 
 def greyed(rows: Tensor) -> Tensor:

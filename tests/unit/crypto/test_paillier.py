@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import Field, Names
 
 from veracausa.crypto import ring
 from veracausa.crypto.backends.none import NoEncryption
@@ -217,7 +218,7 @@ def test_a_reply_that_is_not_randomised_anew_lets_its_opener_test_guesses_and_ou
 
 
 def test_short_keys_and_large_values_are_refused(owner):
-    with pytest.raises(InputError, match="2048 bits protects too little; take 3072"):
+    with pytest.raises(InputError, check=Names("2048", "3072")):
         Paillier(bits=2048)
     assert not owner.protects
     with pytest.raises(InputError, match="larger than 2048 units") as refused:
@@ -247,7 +248,7 @@ def test_secret_keys_are_not_written(owner):
     ],
 )
 def test_what_is_no_modulus_is_refused(owner, spoil):
-    with pytest.raises(WireError, match="message refused: key"):
+    with pytest.raises(WireError, check=Field("key")):
         PaillierPublicKey.read(spoil(owner.public_key()), BITS)
 
 

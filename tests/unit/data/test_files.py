@@ -14,6 +14,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from refusals import Names
 
 from veracausa.data.files import Remote, data_folder, fetch, find, given_path, subset_note
 from veracausa.data.sources import datasets
@@ -58,7 +59,7 @@ def test_a_given_path_is_looked_for_in_both_places(data_folder, tmp_path, monkey
     assert given_path("a.csv", "data.path") == data_folder / "a.csv"
     (tmp_path / "a.csv").write_text("y")
     assert given_path("a.csv", "data.path").read_text() == "y"
-    with pytest.raises(InputError, match=r"data.path = 'b.csv'.*looked for .*b.csv and .*b.csv"):
+    with pytest.raises(InputError, check=Names("data.path", "b.csv")):
         given_path("b.csv", "data.path")
 
 

@@ -12,6 +12,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from refusals import Names
 
 from veracausa.data.load import load
 from veracausa.data.picture_files import read_idx
@@ -58,13 +59,13 @@ def test_limits_are_noted(make_job, mnist_files):
 
 def test_mnist_labels_for_other_pictures(make_job, mnist_files, write_idx):
     write_idx(mnist_files / "MNIST/raw/train-labels-idx1-ubyte.gz", np.zeros(59))
-    with pytest.raises(InputError, match="59 labels for 60 pictures"):
+    with pytest.raises(InputError, check=Names("train-labels-idx1-ubyte.gz", "59", "60")):
         load(make_job({"name": "mnist"}))
 
 
 def test_a_label_outside_the_classes(make_job, mnist_files, write_idx):
     write_idx(mnist_files / "MNIST/raw/train-labels-idx1-ubyte.gz", np.array([0] * 4 + [10] + [1] * 55))
-    with pytest.raises(InputError, match="mnist: training row 5: label 10 is outside the 10 classes"):
+    with pytest.raises(InputError, check=Names("mnist", "5", "10")):
         load(make_job({"name": "mnist"}))
 
 
@@ -124,7 +125,7 @@ def test_a_cut_batch_is_refused_with_its_place(make_job, cifar10_files):
     folder, _ = cifar10_files
     path = folder / "data_batch_1.bin"
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(InputError, match=r"data_batch_1.bin: ends inside record 10, which starts at byte 27657"):
+    with pytest.raises(InputError, check=Names("data_batch_1.bin", "10", "27657")):
         load(make_job({"name": "cifar10"}))
     path.write_bytes(b"")
     with pytest.raises(InputError, match="is empty"):
@@ -134,7 +135,7 @@ def test_a_cut_batch_is_refused_with_its_place(make_job, cifar10_files):
 def test_a_wrong_cifar_label_is_refused_with_its_place(make_job, cifar10_files):
     folder, pictures = cifar10_files
     cifar(folder / "data_batch_1.bin", [[0, 1, 77, *range(7)]], pictures[0])
-    with pytest.raises(InputError, match=r"record 3 \(byte 6146\): label 77 is outside the 10 classes"):
+    with pytest.raises(InputError, check=Names("data_batch_1.bin", "3", "6146", "77")):
         load(make_job({"name": "cifar10"}))
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from refusals import Names
 
 from veracausa.data.load import load, load_new
 from veracausa.errors import InputError
@@ -103,7 +104,7 @@ def test_a_test_file_and_limits(make_job, people, write_csv):
     assert data.parties["passive_2"].test.features.tolist() == [[0, 0, 0]]
     assert data.notes == ("csv: the first 10 of 40 training rows", "csv: the first 1 of 2 test rows")
     write_csv("test.csv", "id,a,b,c,y\nt1,5,5,new,maybe\n")
-    with pytest.raises(InputError, match=r"test.csv: label column 'y', row 1: 'maybe' is no known class"):
+    with pytest.raises(InputError, check=Names("test.csv", "y", "maybe", "1")):
         load(make_job(source, partition={"columns": {"passive_1": ["a"], "passive_2": ["c"]}}))
 
 
@@ -215,7 +216,7 @@ def test_adult(make_job, data_folder):
     new = load_new(job, folder / "adult.test", fitted, data.classes)
     assert new.parties["active"].test.labels.tolist() == [0, 1, 1]
     (folder / "adult.data").write_text(f"{ADULT}\n{ADULT[:30]}")
-    with pytest.raises(InputError, match=r"adult.data: line 2 has 4 of 15 fields"):
+    with pytest.raises(InputError, check=Names("adult.data", "2", "4", "15")):
         load(job)
 
 

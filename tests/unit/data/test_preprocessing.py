@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from refusals import Names
 
 from veracausa.data import overlap, preprocessing
 from veracausa.data.load import load, load_new
@@ -73,7 +74,7 @@ def test_missing_first_met_later_adds_no_column():
 def test_numbers_and_text_are_read_as_training_knew_them():
     fitted = fit(pl.DataFrame({"x": [1, 3], "c": ["1", "b"]}), ["x", "c"])
     assert apply(fitted, pl.DataFrame({"x": ["1", "3"], "c": [1, 2]})).tolist() == [[-1, 1, 0], [1, 0, 0]]
-    with pytest.raises(InputError, match=r"new.csv: column 'x', row 9: 'many' is no number"):
+    with pytest.raises(InputError, check=Names("new.csv", "x", "many", "9")):
         apply(fitted, pl.DataFrame({"x": ["1", "many"], "c": [1, 2]}), "new.csv", [3, 8])
 
 
@@ -104,7 +105,7 @@ def test_a_column_of_nothing():
 @pytest.mark.parametrize("value", [float("inf"), float("-inf")])
 def test_infinity_is_refused_with_its_place(value):
     frame = pl.DataFrame({"x": [1.0, 2.0, value]})
-    with pytest.raises(InputError, match=r"people.csv: column 'x', row 3: infinity"):
+    with pytest.raises(InputError, check=Names("people.csv", "x", "3")):
         fit(frame, ["x"], "people.csv")
     fitted = fit(frame[:2], ["x"])
     with pytest.raises(InputError, match="row 3: infinity"):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import Names
 
 from veracausa.data.causal import CausalData, causal_data, load_causal
 from veracausa.data.causal.bnlearn import read_bif
@@ -176,7 +177,7 @@ def test_a_table_of_ones_own_with_words_and_truth(tmp_path):
     with pytest.raises(InputError, match="no column 'aeg'; did you mean 'age'"):
         load_causal("table", path=str(tmp_path / "people.csv"), columns=("aeg",))
     (tmp_path / "edges.csv").write_text("source,target\nage,income\n")
-    with pytest.raises(InputError, match="age -> income: no column 'income'"):
+    with pytest.raises(InputError, check=Names("edges.csv", "income")):
         load_causal("table", path=str(tmp_path / "people.csv"), truth=str(tmp_path / "edges.csv"))
 
 
@@ -244,7 +245,7 @@ def test_fewer_rows_are_noted():
 def test_a_word_among_numbers_is_refused_with_its_row(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a,b\n" + "".join(f"{n if n != 7 else 'abc'},{n * n}\n" for n in range(30)))
-    with pytest.raises(InputError, match=r"column 'a', row 8: 'abc' is no number.*data\.categorical"):
+    with pytest.raises(InputError, check=Names("t.csv", "a", "abc", "8")):
         load_causal("table", path=str(path))
     assert load_causal("table", path=str(path), missing=["", "abc"]).values.shape == (30, 2)
     assert load_causal("table", path=str(path), categorical=["a"], categories=40).names == ("a", "b")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from refusals import Names
 
 from veracausa.data.causal.columns import prepare, standardised
 from veracausa.errors import InputError
@@ -43,7 +44,7 @@ def test_missing_values(values):
     assert ready.values[3, 1] == np.nanmedian(values[:, 1])
     assert said(ready, "b: 1 missing values set to the median")
     assert len(prepare(values, NAMES, missing="drop").values) == 49
-    with pytest.raises(InputError, match="'b' lacks 1 of 50"):
+    with pytest.raises(InputError, check=Names("b", "1", "50")):
         prepare(values, NAMES, missing="refuse")
     values[:, 1] = np.nan
     with pytest.raises(InputError, match="'b' holds no value"):
@@ -117,5 +118,5 @@ def test_as_many_columns_as_rows_are_one_sentence():
     assert len(fewer.kept) == 29, "standardised columns of 30 rows span 29 dimensions"
     assert len(fewer.notes) == 1
     assert "31 columns take no part" in fewer.notes[0]
-    with pytest.raises(InputError, match="60 columns for 30 rows"):
+    with pytest.raises(InputError, check=Names("60", "30")):
         prepare(many, names, train_rows=30, collinear="refuse")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from refusals import Field
 
 from veracausa.crypto.ring64.arithmetic import Masked, PlaintextArithmetic
 from veracausa.crypto.ring64.fixed64 import Stream, decode, encode, fresh_seed
@@ -275,7 +276,7 @@ def test_a_peer_who_sends_too_few_shares_is_refused(monkeypatch: pytest.MonkeyPa
         send(self, to, kind, step, tensors, **meta)
 
     monkeypatch.setattr(Link, "send", short)
-    with pytest.raises(WireError, match=r"opening\.words"):
+    with pytest.raises(WireError, check=Field("opening.words")):
         fit(2, 1)
 
 

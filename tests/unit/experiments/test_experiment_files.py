@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from refusals import Names
 
 from veracausa.errors import InputError
 from veracausa.experiments.experiment import SCALES, deep_merge, known_experiments, load_experiment, resolve
@@ -118,7 +119,7 @@ def test_a_file_is_stronger_than_the_scales_of_the_one_it_extends(tmp_path: Path
     mine.write_text('extends = "base.toml"\nseeds = 4\n')
     assert load_experiment(str(mine), "smoke").seeds == 4
     mine.write_text('extends = "nobody.toml"\n')
-    with pytest.raises(InputError, match="no such file beside it"):
+    with pytest.raises(InputError, check=Names("mine.toml", "extends")):
         load_experiment(str(mine), "smoke")
 
 

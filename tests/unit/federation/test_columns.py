@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tomli_w
 import torch
+from refusals import Field, Names
 
 from veracausa.discovery.discover import DiscoveryRun, run_job
 from veracausa.discovery.engines.shares.plan import VALIDATOR
@@ -245,7 +246,7 @@ def test_a_party_that_claims_more_rows_or_anothers_column():
 
     with pytest.raises(WireError, match=r"'p1' claims 11 rows, 10 are in common|'p0' claims 10 rows, 11"):
         exchanged(said("a", 10), said("b", 11))
-    with pytest.raises(InputError, match="column 'a' is with 'p0' and with 'p1'"):
+    with pytest.raises(InputError, check=Names("a", "p0", "p1")):
         exchanged(said("a", 10), said("a", 10))
 
 
@@ -258,7 +259,7 @@ def test_lives_are_bounded(tmp_path):
         send(to, kind, step, tensors, **(meta if kind != LIVES else {"before": 1 << 40}))
 
     links["clinic"].send = lying
-    with pytest.raises(WireError, match="'clinic' claims 1099511627776 starts"):
+    with pytest.raises(WireError, check=Field("lives.before")):
         discovery.run(links=links)
 
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from refusals import Names
 
 pytest.importorskip("nvflare")
 
@@ -66,7 +67,7 @@ def test_fingerprints_are_those_of_openssl_in_groups(bank: Credentials) -> None:
 
 
 def test_another_name_is_refused(bank: Credentials) -> None:
-    with pytest.raises(InputError, match="is the certificate of 'bank', not of 'lab'"):
+    with pytest.raises(InputError, check=Names("certificate.pem", "bank", "lab")):
         bank.check("lab")
 
 
@@ -133,7 +134,7 @@ def test_damaged_files_are_refused(content: bytes, tmp_path: Path) -> None:
         read_key(damaged)
     with pytest.raises(InputError, match="is not a certificate"):
         read_certificate(damaged)
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(InputError, check=Names("missing.pem")):
         read_certificate(tmp_path / "missing.pem")
 
 
@@ -145,7 +146,7 @@ def test_a_request_is_its_own_keys_and_strong(tmp_path: Path) -> None:
 
     request = make_key(tmp_path / "identity", "lab")
     check_request(request, "lab")
-    with pytest.raises(InputError, match="asks for the name 'lab'"):
+    with pytest.raises(InputError, check=Names("request.csr", "lab")):
         check_request(request, "bank")
     with pytest.raises(InputError, match="is not a certificate request"):
         check_request(b"rubbish", "lab")

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from refusals import Names
 
 pytest.importorskip("nvflare")
 
@@ -109,7 +110,7 @@ def test_damage_is_one_sentence(data: st.DataObject) -> None:
 
 
 def test_no_file_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(InputError, check=Names("missing.zip")):
         invitation.read_archive(tmp_path / "missing.zip", ("root.pem",), "an archive")
 
 
@@ -202,7 +203,7 @@ def test_who_takes_part_is_read_from_the_job(tmp_path: Path) -> None:
     job.write_text('kind = "discovery"\ndata = { name = "x" }\nparties = { a = ["x"], b = ["y", "z"] }\n')
     assert membership.parties_of(job) == ("a", "b", "validator")
     job.write_text('kind = "discovery"\ndata = { name = "x" }\n')
-    with pytest.raises(InputError, match="parties: is missing"):
+    with pytest.raises(InputError, check=Names("job.toml", "parties")):
         membership.parties_of(job)
     job.write_text("= 3")
     with pytest.raises(InputError, match="not valid TOML"):

@@ -8,6 +8,7 @@ import sklearn.metrics as reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import Names
 from sklearn.utils.class_weight import compute_class_weight
 
 from veracausa.errors import InputError
@@ -103,7 +104,7 @@ def test_the_losses():
     assert torch.equal(loss_function("classification", target, 3, weights)(output, target), expected)
     balanced = torch.nn.functional.cross_entropy(output, target, balanced_weights(target, 3))
     assert torch.equal(loss_function("classification", target, 3, "balanced")(output, target), balanced)
-    with pytest.raises(InputError, match=r"training\.class_weights: 2 weights for 3 classes"):
+    with pytest.raises(InputError, check=Names("training.class_weights", "2", "3")):
         loss_function("classification", target, 3, (1.0, 2.0))
     values = torch.randn(5)
     expected = (output[:, 0] - values).square().mean()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import Field, Names
 
 from federation.certificates import Authority
 from federation.joined import identities, pair
@@ -42,7 +43,7 @@ def test_two_that_know_each_other_share_keys_and_nobody_else_does(who: Who) -> N
     assert b"shares" not in sealed
     assert bytes(theirs.open(3, head, memoryview(sealed))) == b"shares"
     for session in (mine, other):  # not even what one sealed oneself can be sent back
-        with pytest.raises(WireError, match="changed on its way"):
+        with pytest.raises(WireError, check=Field("frame")):
             session.open(3, head, memoryview(sealed))
 
 
@@ -66,7 +67,7 @@ def test_a_frame_changed_on_its_way_is_known(who: Who, changed: str) -> None:
         sealed = sealed[:-1]
     elif changed == "nothing left":
         sealed = b""
-    with pytest.raises(WireError, match="changed on its way"):
+    with pytest.raises(WireError, check=Field("frame")):
         theirs.open(number, head, memoryview(sealed))
 
 
@@ -77,9 +78,9 @@ def test_what_goes_without_a_number_can_not_be_made_up(who: Who) -> None:
     assert theirs.read_note(head, memoryview(note)) == b"12345678"
     assert mine.note(head, b"12345678") != note  # never twice under one nonce
     for false in (b"", b"12345678", note[:7], note[:-1], bytes(8) + bytes(24)):
-        with pytest.raises(WireError, match="changed on its way"):
+        with pytest.raises(WireError, check=Field("frame")):
             theirs.read_note(head, memoryview(false))
-    with pytest.raises(WireError, match="changed on its way"):
+    with pytest.raises(WireError, check=Field("frame")):
         theirs.read_note(Header(FrameType.STATE, mine.id, 0, 6, 6).pack(), memoryview(note))
 
 
@@ -220,7 +221,7 @@ def test_ones_own_expired_certificate_is_known_before_anybody_is_dialled(authori
 
 def test_ones_own_certificate_of_another_name_is_known(tmp_path: Path) -> None:
     assert identities(tmp_path, ("bank",))
-    with pytest.raises(InputError, match="is the certificate of 'lab'"):
+    with pytest.raises(InputError, check=Names("lab.pem", "lab")):
         PeerIdentity("bank", Authority(tmp_path / "other").member("lab"))
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 import torch
+from refusals import Field, Peer
 
 from veracausa.errors import PeerLost, WireError
 from veracausa.wire.codec import encode
@@ -203,7 +204,7 @@ def test_what_is_not_declared_does_not_leave(make: Make) -> None:
         with pytest.raises(WireError) as error:
             links["a"].send("b", FLOATS, 0, tensors, **meta)
         assert error.value.field == part
-    with pytest.raises(WireError, match="no link"):
+    with pytest.raises(WireError, check=Field("receiver")):
         links["a"].send("z", NOTE, 0, n=1)
     assert links["a"].ledger.messages == 0
 
@@ -248,7 +249,7 @@ def test_a_body_over_the_limit_does_not_leave(make: Make) -> None:
 def test_a_silent_peer_is_named_at_the_time_out(make: Make) -> None:
     links = make("abc", timeout=TIMEOUT)
     start = time.monotonic()
-    with pytest.raises(PeerLost, match=r"silent for 0\.4 s") as error:
+    with pytest.raises(PeerLost, check=Peer("b")) as error:
         links["a"].receive("b", NOTE, 0)
     assert error.value.peer == "b"
     assert TIMEOUT <= time.monotonic() - start < TIMEOUT + 1
