@@ -45,14 +45,13 @@ def trained(name: str, runs: Path, settings: list[str]) -> Run:
 
 
 def steps(run: Run, widths: list[float], settings: BlindAuditSettings) -> list[dict[str, Any]]:
-    """Leakage of the summed scores and of one part, bits, and the head's own score, at each width of the dither."""
+    """Leakage of the scores as opened, bits, and the head's own score, at each width of the dither."""
     system = BlindSystem.of_run(run, load(run.job))
     found = []
     for width in widths:
-        blind = system.job.blind.model_copy(update={"step": width})
-        here = dataclasses.replace(system, job=system.job.model_copy(update={"blind": blind}))
+        here = system.at_step(width)
         line: dict[str, Any] = {"step": width}
-        audit = BlindAudit(here, dataclasses.replace(settings, situations=("summed scores", "one part")))
+        audit = BlindAudit(here, dataclasses.replace(settings, what_if=False, without=False))
         for outcome in audit.outcomes(["score_decoder"]):
             line[f"{outcome.situation.name}, {outcome.victim}"] = outcome.scores["leakage"]
         everybody = torch.arange(len(here.active.test))

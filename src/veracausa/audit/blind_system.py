@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -85,6 +85,13 @@ class BlindSystem:
         if head is None:
             raise InputError(f"{run.path}: the active party's head is not there; audit where all parties ran")
         return cls(job, dataset, columns, head, keys, fingerprint)
+
+    def at_step(self, step: float) -> BlindSystem:
+        """The same parties with a dither of another width; rows that were mapped stay mapped."""
+        blind = self.job.blind.model_copy(update={"step": step})
+        found = replace(self, job=self.job.model_copy(update={"blind": blind}))
+        found._kept.update(self._kept)
+        return found
 
     # --- who and what
 

@@ -25,7 +25,7 @@ class ChosenColumns(RowReadingAttack):
     surface = "training rows"
     needs = Grant.AUXILIARY | Grant.WEIGHTS | Grant.TAMPER
     about = "a malicious active party adds columns that single out rows"
-    breaks = "the protocol: each party is trusted with the check of its own columns"
+    breaks = "an active party that makes up columns"
     order = 7
     situations = ("columns unchecked", "columns checked", "columns, epsilon = 1", "loud columns, epsilon = 1")
     options: ChosenColumnsOptions

@@ -33,7 +33,7 @@ class ChosenHead(RowReadingAttack):
 
     needs = Grant.AUXILIARY | Grant.WEIGHTS | Grant.TAMPER
     about = "a malicious active party sends a head that reads rows in place of the one it computed"
-    breaks = "the protocol: the active party is trusted to send the head it computed"
+    breaks = "an active party that sends another head than it computed"
     order = 2
     situations = ("chosen head", "chosen head, coarse", "many chosen heads")
     options: ChosenHeadOptions
