@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 pytest.importorskip("seal")
 
 from veracausa.cli.main import app
+from veracausa.errors import InputError
 
 ROWS = 1500
 FILES = {"bank": "income,good", "clinic": "age", "shop": "spent"}
@@ -61,7 +62,7 @@ def call(*arguments: str) -> str:
 def test_train_says_what_crossed_and_what_has_no_effect(trained: tuple[Path, str]) -> None:
     folder, printed = trained
     lines = printed.splitlines()
-    phases = ["features, at home", "encrypted sums over rows", "the head, from sums", "scores of rows to predict"]
+    phases = ["features, at home", "sums over rows", "the head, from sums", "scores of rows to predict"]
     assert [line for line in lines if line in phases] == phases
     assert "Sums over 1,200 rows crossed; no training row was opened; 1 number a predicted row." in lines
     assert "blind.label_epsilon has no effect" in printed
@@ -77,6 +78,21 @@ def test_the_ledger_has_no_kind_that_carries_a_training_rows_features(trained: t
         kinds |= {json.loads(line)["kind"] for line in ledger.read_text().splitlines()}
     assert {"moment_query", "moment_answer", "moment_share", "head", "answer"} <= kinds
     assert not kinds & {"representation", "gradient", "labels", "request"}
+
+
+def test_labels_that_no_map_uses_are_noted_and_a_frontier_is_refused(
+    trained: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, _ = trained
+    monkeypatch.chdir(tmp_path)
+    quick = ("--set", "blind.encryption=none", "--set", "blind.labels=shared", "--out", "told")
+    printed = call("train", str(folder / "job.toml"), *quick)
+    assert "party clinic: was told labels for nothing: 'splines' learns without them" in printed
+    assert "party bank: was told" not in printed
+    assert "Not encrypted: features of the training rows crossed in clear" in printed
+    with pytest.raises(InputError, match="no payload to defend"):
+        call("frontier", str(folder / "job.toml"), "--defenses", "prune")
+    assert not (tmp_path / "frontiers").exists()
 
 
 def test_predict_and_compare(trained: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> None:

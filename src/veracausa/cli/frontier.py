@@ -85,6 +85,8 @@ def frontier(
     clock = Budget(_budget(budget))
     wanted = load_job(job, settings or (), allow_model)
     require_allowed(wanted.model)
+    if wanted.training.protocol == "blind":
+        raise InputError(f'{job}: blind training sends no payload to defend; set training.protocol = "split" for this')
     own = _words(parties or "")
     for party in own:
         if party not in wanted.parties.passive:

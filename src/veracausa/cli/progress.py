@@ -20,7 +20,7 @@ _PARTS = {"graph": "learning the graph", "resamples": "resamples"}
 """What the parts of a discovery are called on the screen."""
 _PHASES = {
     "features": "features, at home",
-    "moments": "encrypted sums over rows",
+    "moments": "sums over rows",
     "head": "the head, from sums",
     "scores": "scores of rows to predict",
 }

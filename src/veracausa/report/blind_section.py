@@ -170,6 +170,8 @@ def head_facts(run: RunRecord) -> Iterator[tuple[str, str]]:
     if (ridge := number(told.get("ridge"))) is not None:
         by = ", by generalised cross-validation on the sums" if told.get("ridge_by") == "gcv" else ", set by the job"
         yield "ridge λ", f"{ridge:.4g}{by}"
+    if left_out := number(told.get("left_out")):
+        yield "rows left out", f"{left_out:,.0f}: the active party's own columns single them out"
     fit = numbers(told.get("fit"))
     if "degrees" in fit and (width := _width(run)):
         yield "degrees of freedom", f"{fit['degrees']:.1f} of {width:,} features"

@@ -264,7 +264,13 @@ def fit_columns(
         raise InputError(f"party {data.name!r}: {error}") from error
     presence = part.present_count() < len(part)
     scaling, notes = _scaled(job, data, feature_map, trained, lambda share: progress(0.9 + 0.1 * share))
-    merged = (f"party {data.name}: {note}" for note in _map_notes(feature_map))
+    merged = [f"party {data.name}: {note}" for note in _map_notes(feature_map)]
+    learnt = getattr(feature_map, "chosen", feature_map)  # what `auto` has picked
+    if labels is not None and data.name != job.parties.active and not (learnt.labelled or learnt.needs_labels):
+        merged.append(
+            f"party {data.name}: was told labels for nothing: {learnt.options.name!r} learns without them; "
+            'set blind.labels = "none"'
+        )
     columns = OwnColumns(feature_map, scaling, presence, trained, (*merged, *notes))
     if columns.width > MOST_FEATURES:
         raise InputError(
