@@ -36,7 +36,8 @@ GRANTED = (
 )
 COARSE = 0.5
 """A wide dither, as a share of the scores' spread: narrow ones hide nothing that could be averaged back."""
-LOUD = 100.0
+LOUD = 1000.0
+"""How much larger than agreed a malicious party makes its columns: nobody sees what it encrypts."""
 FEW_TARGETS = 200
 """Of attacks on training rows: each has its own release."""
 

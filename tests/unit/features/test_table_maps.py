@@ -70,7 +70,8 @@ CASES: dict[str, dict[str, Any]] = {
 
 def fitted(name: str, rows: OwnRows) -> tuple[FeatureMap, np.ndarray]:
     chosen = make(name, **CASES[name])
-    found = chosen.fit(rows, context(told(rows) if chosen.needs_labels else None))
+    # A party that has labels hands them to every map that can use them.
+    found = chosen.fit(rows, context(told(rows) if chosen.labelled else None))
     return chosen, chosen.map(rows.features) if found is None else found
 
 

@@ -32,6 +32,8 @@ class Scarf(SelfSupervised):
     options: ScarfOptions
     pictures: ClassVar[bool] = False
     tables: ClassVar[bool] = True
+    labelled: ClassVar[bool] = False
+    """Fine-tuning draws views of pictures; with labels, `scores` is the map for tables."""
 
     def prepare(self, rows: OwnRows, context: FitContext, fit: FitProgress) -> None:
         self._rows = rows.features.to(context.device, torch.float32)

@@ -22,6 +22,8 @@ from veracausa.errors import InputError
 SMALLEST_EIGENVALUE = 1e-11
 """Of the largest, with columns of norm one: below it, a combination of columns is zero up to rounding."""
 MOST_LEFT_OUT = 0.05
+NEARLY = 0.75
+"""Rows of so much of the largest leverage go along with those above it."""
 ROUNDS = 20
 
 Blocks = Callable[[], Iterator[Array]]
@@ -36,13 +38,17 @@ def heavy_rows(blocks: Blocks, least_rows: int, rng: np.random.Generator) -> Mas
     rows = sum(len(block) for block in blocks())
     left_out = np.zeros(rows, dtype=bool)
     for _ in range(ROUNDS):
-        most = (1 + 1e-9) / least_rows
-        # Flag by flag: numbers would take eight times the memory.
-        found = np.concatenate([np.zeros(0, bool), *(part > most for part in _leverage_parts(blocks, left_out))])
-        found &= ~left_out
-        if not found.any():
+        # Flag by flag: numbers would take eight times the memory. Rows near the bound would mostly be above it in the
+        # next round, without their neighbours.
+        flags, above, start = [np.zeros(0, bool)], False, 0
+        for part in _leverage_parts(blocks, left_out):
+            free = ~left_out[start : start + len(part)]
+            above |= bool((free & (part > (1 + 1e-9) / least_rows)).any())
+            flags.append(free & (part > NEARLY / least_rows))
+            start += len(part)
+        if not above:
             return left_out
-        left_out |= found
+        left_out |= np.concatenate(flags)
         missing = least_rows - int(left_out.sum())
         if missing > 0:
             others = np.flatnonzero(~left_out)
