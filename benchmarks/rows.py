@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from veracausa.experiments.defense_times import TimeRow as Row
+from veracausa.experiments.defense_times import TimeRow
 from veracausa.runs.machine import describe_machine
+
+Row = TimeRow
 
 
 def alternate(sides: Mapping[str, Callable[[], float]], repeats: int, warm_up: bool = True) -> dict[str, list[float]]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 from collections.abc import Iterator
 from io import BytesIO, StringIO
 
 import pytest
 import torch
+import typer.testing
 from hypothesis import settings
 from matplotlib.figure import Figure
 from PIL import Image
@@ -17,6 +19,8 @@ settings.register_profile("veracausa", deadline=None)
 settings.load_profile("veracausa")
 
 
+# `CliRunner` makes all commands anew at every call, which takes longer than most of them.
+typer.testing._get_command = functools.cache(typer.testing._get_command)
 _SAVEFIG = Figure.savefig
 gc.disable()  # while tests are collected, nothing becomes garbage
 

@@ -241,10 +241,9 @@ def _also_in_status(path: Path, method: CausalDiscovery, observer: Observer | No
 
 def _default_folder(job: DiscoveryJob, resume: bool) -> Path:
     base = Path("runs") / job.name
-    taken = [base, *(base.with_name(f"{base.name}-{i}") for i in range(2, 10_000))]
-    free = next(i for i, path in enumerate(taken) if not path.exists())
+    taken, free = folder.numbered(base)
     if not resume:
-        return taken[free]
-    if free == 0:
+        return free
+    if not taken:
         raise InputError(f"{base}: no run to resume; start one without --resume")
-    return taken[free - 1]
+    return taken[-1]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from veracausa.atomic import atomic_write
 from veracausa.runs.record import format_shape
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 SCORES = {
     "accuracy": "accuracy",
@@ -26,6 +30,12 @@ SHARES = ("accuracy", "commonest_class", "balanced_accuracy")
 
 def render(template: str, **context: Any) -> str:
     """A page from a template of this package; every value is escaped."""
+    return _templates().get_template(template).render(**context)
+
+
+@cache
+def _templates() -> Environment:
+    """Each template is compiled once a process."""
     from jinja2 import Environment, FunctionLoader
 
     folder = files("veracausa.report") / "templates"
@@ -38,7 +48,7 @@ def render(template: str, **context: Any) -> str:
     environment.filters.update(
         size=format_bytes, duration=format_seconds, shape=format_shape, moment=format_moment, count=format_count
     )
-    return environment.get_template(template).render(**context)
+    return environment
 
 
 def write_page(path: Path, text: str) -> Path:

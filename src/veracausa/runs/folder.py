@@ -107,6 +107,16 @@ def create(path: Path, job: Job, parties: Mapping[str, str]) -> Run:
     return Run(path, job.model.allowed)
 
 
+def numbered(base: Path) -> tuple[list[Path], Path]:
+    """Those of BASE, BASE-2, BASE-3, … that are there, and the next one, which is free."""
+    taken: list[Path] = []
+    path = base
+    while path.exists():
+        taken.append(path)
+        path = base.with_name(f"{base.name}-{len(taken) + 1}")
+    return taken, path
+
+
 def check_free(path: Path) -> None:
     """Refuse a folder that cannot be written, or holds anything but what a kill at the very start leaves."""
     above = next((parent for parent in path.parents if parent.exists()), Path("/"))

@@ -181,11 +181,10 @@ def why_not(job: Job, dataset: VerticalDataset) -> str:
 def _default_folder(job: Job, resume: bool) -> Path:
     """runs/NAME, or the next free runs/NAME-2, …; to resume, the newest of them with these settings."""
     base = Path("runs") / job.name
-    taken = [base, *(base.with_name(f"{base.name}-{i}") for i in range(2, 10_000))]
-    free = next(i for i, path in enumerate(taken) if not path.exists())
+    taken, free = folder.numbered(base)
     if not resume:
-        return taken[free]
-    if free == 0:
+        return free
+    if not taken:
         raise InputError(f"{base}: no run to resume; start one without --resume")
-    runs = [path for path in reversed(taken[:free]) if (path / "config.toml").is_file()]
-    return next((path for path in runs if other_settings(path, job) is None), taken[free - 1])
+    runs = [path for path in reversed(taken) if (path / "config.toml").is_file()]
+    return next((path for path in runs if other_settings(path, job) is None), taken[-1])
