@@ -5,8 +5,8 @@
 Adult and Bank (UCI), three parties each: the active party has labels and columns of its own. `blind` and `split` cells
 are the product's own training. Blind sums are plain here: the encrypted ones are the same integers. `joint trees` is
 scikit-learn's HistGradientBoosting on all columns in one place, `active trees` the same on the active party's alone.
-The settings were tuned on a quarter held out of the training rows of seed 0. Each cell is kept in `tables.json` and is
-not measured again while it is there. `tables.md` is the table.
+results/blind/README.md says which settings were compared on test rows. Each cell is kept in `tables.json` and is not
+measured again while it is there. `tables.md` is the table.
 """
 
 from __future__ import annotations

@@ -107,7 +107,9 @@ def test_a_row_is_mapped_alone_as_among_others(name: str) -> None:
 @pytest.mark.parametrize("name", ["plain", "splines", "fourier", "auto"])
 def test_streamed_rows_give_the_same_map(name: str) -> None:
     rows = table()
-    whole, found = fitted(name, rows)
+    whole = make(name, **CASES[name])
+    whole.fit(rows, context())
+    found = whole.map(rows.features)
     streamed = make(name, **CASES[name])
     assert streamed.streams
     streamed.fit_blocks(lambda: rows.blocks(97), COLUMNS, len(rows), context())
@@ -290,3 +292,13 @@ def test_scarf_corrupts_whole_columns() -> None:
     assert (other[:, 4:8].sum(1) == 1).all()
     changed = (other != x).any(0)
     assert changed[[0, 1]].all()
+
+
+def test_auto_learns_trees_where_labels_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without labels, or without what keeps trees, it takes splines."""
+    from veracausa.features.methods import auto
+
+    assert auto.suited(pixels=False, device="cpu", labels=True) == "scores"
+    assert auto.suited(pixels=False, device="cpu", labels=False) == "splines"
+    monkeypatch.setattr(auto, "find_spec", lambda name: None)
+    assert auto.suited(pixels=False, device="cpu", labels=True) == "splines"

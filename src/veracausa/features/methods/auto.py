@@ -1,8 +1,12 @@
-"""The map that suits the rows: splines for a table; for pictures SimCLR on a GPU, patches on a CPU."""
+"""The map that suits the rows: splines for a table, with trees' scores beside them where labels are known.
+
+For pictures it is SimCLR on a GPU, and patches on a CPU.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
@@ -17,10 +21,11 @@ if TYPE_CHECKING:
     from veracausa.models import ModelOptions
 
 
-def suited(pixels: bool, device: str) -> str:
-    """The name of the map for these rows on such a device."""
+def suited(pixels: bool, device: str, labels: bool = False) -> str:
+    """The name of the map for these rows on such a device; `labels`: there are some to learn from."""
     if not pixels:
-        return "splines"
+        # Trees are kept by skops, an extra.
+        return "scores" if labels and find_spec("skops") is not None else "splines"
     return "simclr" if device == "cuda" else "patches"
 
 
@@ -54,7 +59,8 @@ class AutoMap(FeatureMap):
         return chosen
 
     def fit(self, rows: OwnRows, context: FitContext) -> Array | None:
-        return self._choose(suited(rows.pixels, context.device.type)).fit(rows, context)
+        name = suited(rows.pixels, context.device.type, context.labels is not None)
+        return self._choose(name).fit(rows, context)
 
     def fit_blocks(
         self, blocks: Callable[[], Iterator[Tensor]], columns: Sequence[RowColumn], rows: int, context: FitContext

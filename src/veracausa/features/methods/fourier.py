@@ -19,7 +19,7 @@ from veracausa.features.table_columns import BLOCK
 from veracausa.registry import Options
 
 
-class FourierOptions(SplineOptions):
+class RandomFourierOptions(SplineOptions):
     name: str = "fourier"
     waves: int = Field(64, ge=1, le=2048)
     """Cosines of random sums of the splines."""
@@ -27,17 +27,17 @@ class FourierOptions(SplineOptions):
     """Rows this many times their usual distance apart are unlike: the larger, the smoother."""
 
 
-@feature_maps.register("fourier", FourierOptions)
-class Fourier(FeatureMap):
+@feature_maps.register("fourier", RandomFourierOptions)
+class RandomFourier(FeatureMap):
     """The splines of a table, and cosines of random sums of them: an approximate Gaussian kernel of a party's rows."""
 
-    options: FourierOptions
+    options: RandomFourierOptions
     tables: ClassVar[bool] = True
     streams: ClassVar[bool] = True
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
-        own = options.model_dump(include=set(SplineOptions.model_fields)) if isinstance(options, FourierOptions) else {}
+        own = options.model_dump(include=set(SplineOptions.model_fields)) if isinstance(options, RandomFourierOptions) else {}
         self.splines = Splines(SplineOptions(**{**own, "name": "splines"}))
         self.directions = torch.zeros(0, 0, dtype=torch.float64)
         self.shifts = torch.zeros(0, dtype=torch.float64)

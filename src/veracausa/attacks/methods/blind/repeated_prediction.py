@@ -29,5 +29,9 @@ class RepeatedPrediction(RowReadingAttack):
         answers = torch.stack([view.repeat() for _ in range(self.options.repeats)])
         spread = float(answers.std(0, correction=0).mean())
         self.said = {"repeats": float(self.options.repeats), "answers_differ_by": spread}
-        rows, self.reader = read_rows(view, answers.mean(0), view.auxiliary_scores, self.options)
+        # It learns from scores as blurred as the mean of its answers still is.
+        learnt = view.auxiliary_scores
+        left = spread / len(answers) ** 0.5
+        learnt = learnt + left * torch.randn(learnt.shape, generator=view.rng, dtype=learnt.dtype)
+        rows, self.reader = read_rows(view, answers.mean(0), learnt, self.options)
         return BlindReading(rows=rows)
