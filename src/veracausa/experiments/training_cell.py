@@ -67,10 +67,19 @@ class TrainingCell(Cell):
         return run if there else None
 
 
-def job_settings(job: Job) -> dict[str, Any]:
-    """What a cell of this job is known by: all of it but its name."""
-    settings = job.model_dump(mode="json")
-    settings.pop("name")
+def job_settings(job: Job, without: Any = frozenset({"name"})) -> dict[str, Any]:
+    """What a cell of this job is known by: all of it, without what makes no difference (as pydantic's `exclude`).
+
+    Settings that came after the first cells count where they say something: cells that were run before are found again.
+    """
+    settings = job.model_dump(mode="json", exclude=without)
+    if job.training.protocol == "split":
+        for section in (settings, settings["training"]):
+            for name in ("blind", "features", "protocol"):
+                section.pop(name, None)
+    for name in ("engine", "scheduler", "workers"):
+        if getattr(job.runtime, name) == type(job.runtime).model_fields[name].default:
+            settings["runtime"].pop(name)
     return settings
 
 

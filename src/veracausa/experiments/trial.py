@@ -25,6 +25,7 @@ from veracausa.errors import VeracausaError
 from veracausa.events import Event, Observer
 from veracausa.experiments.cell import Cell, CellStore
 from veracausa.experiments.frontier import Trial
+from veracausa.experiments.training_cell import job_settings
 from veracausa.registry import Options
 from veracausa.runs.folder import Run, write_json
 from veracausa.training.split.halves import make_defense
@@ -187,7 +188,7 @@ def plan_trial(setting: Setting, seed: int, base: Job, attackers: Attackers) -> 
     job = job.model_copy(update={"name": f"{setting.defense} {setting.describe(True)}"})
     free: Any = {"runtime": {"link", "timeout", "max_message_mib"}, "checkpoints": True}
     # Of a training that kept no snapshots only the last model could be attacked: another one is needed.
-    asked: dict[str, Any] = {"job": job.model_dump(mode="json", exclude=free), "snapshots": attackers.snapshots}
+    asked: dict[str, Any] = {"job": job_settings(job, free), "snapshots": attackers.snapshots}
     kept = job.checkpoints.model_copy(update={"moments": attackers.snapshots})
     job = job.model_copy(update={"checkpoints": kept})
     if is_stochastic(make_defense(job, job.parties.passive[0])):

@@ -17,7 +17,7 @@ from veracausa.experiments.experiment import TrainingExperiment, load_experiment
 from veracausa.experiments.schedule import CellProgress, CellWorkers, run_cells, until
 from veracausa.experiments.sweep import settings_of
 from veracausa.experiments.times import TimesCell
-from veracausa.experiments.training_cell import TRAINING, TrainingCell
+from veracausa.experiments.training_cell import TRAINING, TrainingCell, job_settings
 from veracausa.experiments.training_experiment import training_places
 from veracausa.experiments.trial import Attackers, plan_trial
 
@@ -32,6 +32,9 @@ def test_a_cell_is_known_by_its_settings_and_nothing_else(toy: TrainingExperimen
     assert reading.needs == first
     more = replace(reading, attack=replace(reading.attack, victims=3))
     assert more.key != reading.key
+
+
+BLIND = {"protocol": "blind"}
 
 
 def test_cells_of_before_are_found_again() -> None:
@@ -52,6 +55,7 @@ def test_cells_of_before_are_found_again() -> None:
     trials = {"prune": "771759b4e5db", "laplace": "e62126bdeb16", "none": "edc7cbf67e4a"}
     planned = {name: plan_trial(settings_of(name, job, (3,))[0], 0, job, Attackers()).key for name in trials}
     assert planned == trials
+    assert "blind" in job_settings(job.model_copy(update={"training": job.training.model_copy(update=BLIND)}))
     times = TimesCell(load_experiment("causshield/fig14", "small").bench, {"device": "cpu", "cpu": "toy"})
     assert times.key == "cbe7fc5927bf5d3f5714"
 
