@@ -22,7 +22,7 @@ def named(weights: np.ndarray) -> bytes:
 
 
 def answered(features: np.ndarray, weights: np.ndarray, book: AnswerBook, name: bytes | None = None) -> np.ndarray:
-    """What is opened of one passive party; `name` is what it would know the head by, if that were the active party's."""
+    """What is opened of one passive party, which knows the head by its bytes, or by a name that was given."""
     name = named(weights) if name is None else name
     book.enter(NAMES, name, "clinic")
     blur = ring.centred(dither(KEY, name, NAMES, SCORES, STEP)).T / 2.0**SCORE_BITS
