@@ -8,11 +8,17 @@ from pathlib import Path
 from typing import Any
 
 
-def atomic_write(path: Path, content: bytes) -> None:
-    """Write a file so that a crash leaves either the old one or the new one, never half of it."""
+def atomic_write(path: Path, content: bytes, secret: bool = False) -> None:
+    """Write a file so that a crash leaves either the old one or the new one, never half of it.
+
+    Only its owner can read a `secret` one, from its first moment on.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("wb") as file:
+        if secret:
+            temporary.unlink(missing_ok=True)
+        opened = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if secret else 0o666)
+        with os.fdopen(opened, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

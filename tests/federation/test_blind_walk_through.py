@@ -35,7 +35,8 @@ training = { protocol = "blind" }
 blind = { encryption = "ENCRYPTION" }
 """
 CROSSES = {
-    *("hello", "ready", "width", "toss", "toss shown", "key", "agreed", "head", "ask", "answer", "mask_seed"),
+    *("hello", "ready", "width", "toss", "toss shown", "key", "agreed", "head", "head_kept", "ask", "answer"),
+    "mask_seed",
     *("moment_hello", "moment_turn", "moment_taken", "moment_query", "moment_answer", "moment_share"),
 }
 

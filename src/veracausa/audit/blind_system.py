@@ -63,7 +63,8 @@ class BlindSystem:
     head: BlindHead
     keys: Mapping[str, bytes]
     """What each passive party's dither follows from."""
-    fingerprint: bytes
+    blurs: Mapping[str, bytes]
+    """What each dither follows from beside that: the head as its party knows it."""
 
     @classmethod
     def of_run(cls, run: Run, dataset: VerticalDataset) -> BlindSystem:
@@ -71,7 +72,8 @@ class BlindSystem:
         job, schema = run.job, Schema.of(dataset)
         columns: dict[str, OwnColumns] = {}
         keys: dict[str, bytes] = {}
-        head, fingerprint = None, b""
+        blurs: dict[str, bytes] = {}
+        head = None
         for name, data in dataset.parties.items():
             party: BlindParty = (BlindActive if name == dataset.active else BlindPassive)(job, data, schema)
             model = saved_model(run, name)
@@ -79,12 +81,15 @@ class BlindSystem:
             if party.columns is not None:
                 columns[name] = party.columns
             if isinstance(party, BlindActive):
-                head, fingerprint = party.head, bytes.fromhex(model["fingerprint"])
+                head = party.head
             else:
                 keys[name] = party.lasting_key("answers")
+                assert isinstance(party, BlindPassive)
+                assert party.head is not None
+                blurs[name] = party.head.blur_name(party.secret)
         if head is None:
             raise InputError(f"{run.path}: the active party's head is not there; audit where all parties ran")
-        return cls(job, dataset, columns, head, keys, fingerprint)
+        return cls(job, dataset, columns, head, keys, blurs)
 
     def at_step(self, step: float) -> BlindSystem:
         """The same parties with a dither of another width; rows that were mapped stay mapped."""
@@ -268,7 +273,7 @@ class BlindSystem:
         ids = None if part.ids is None else [part.ids[at] for at in positions.tolist()]
         _, drawn = row_names(ids, row_contents(self.rows(party, split, positions)))
         width = self.step if step is None else step
-        found = dither(self.keys[party], head or self.fingerprint, drawn, self.numbers, width)
+        found = dither(self.keys[party], head or self.blurs[party], drawn, self.numbers, width)
         return torch.from_numpy(ring.centred(found).T / 2.0**SCORE_BITS)
 
     def opened(

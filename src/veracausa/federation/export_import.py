@@ -2,8 +2,12 @@
 
 A zip of safetensors, TOML and JSON, none of it compressed and nothing in it executed: a model that is code is only
 named, and its name alone imports nothing. It holds the party's own weights
-and how its columns became numbers (means, categories): it is for the party itself, not for its partners. Its key, its
-rows and the path of its data are not in it.
+and how its columns became numbers (means, categories): it is for the party itself, not for its partners. The key of
+its identity, its rows and the path of its data are not in it.
+
+Of a blind training it also holds what answers need. That is a passive party's encrypted head and the keys of its
+answers, and the active party's `head.key`: no other key opens these answers, and it cannot be drawn anew. So a part is
+as secret as the folder it came from, and its file is for its owner alone.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from veracausa.models import require_allowed
 from veracausa.runs import folder as folders
 from veracausa.runs.folder import Run
 from veracausa.runs.store import Store, deserialize_state
+from veracausa.training.blind.kept_head import KEY_FILE, HeadKey
 from veracausa.training.checkpoints import saved_model
 from veracausa.training.protocols import protocol_of
 
@@ -35,6 +40,7 @@ FORMAT = "veracausa part"
 MAX_TEXT = 1 << 20
 MAX_TENSORS = 1 << 34
 MANIFEST, JOB, MODEL, PREPARED = "manifest.json", "job.toml", "model.safetensors", "prepared.safetensors"
+INSIDE = (MANIFEST, JOB, MODEL, PREPARED, KEY_FILE)
 
 
 class _File(BaseModel):
@@ -93,6 +99,9 @@ def export(folder: Path, me: str, out: Path) -> Manifest:
     if (own / PREPARED).is_file():
         contents[PREPARED] = (own / PREPARED).read_bytes()
     job = run.job
+    if _needs_key(job, me):
+        HeadKey.load(own / KEY_FILE)
+        contents[KEY_FILE] = (own / KEY_FILE).read_bytes()
     own_part = job.party[me].model_dump(mode="json", exclude_none=True) if me in job.party else {}
     own_part.pop("book", None)  # a folder of this machine
     kept = ("id", "columns", "separator")
@@ -106,6 +115,8 @@ def export(folder: Path, me: str, out: Path) -> Manifest:
     )
     partial = out.with_name(f".{out.name}.tmp")
     try:
+        partial.unlink(missing_ok=True)
+        partial.touch(mode=0o600, exist_ok=False)
         with zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED) as archive:
             for name, content in {MANIFEST: manifest.model_dump_json(indent=1).encode(), **contents}.items():
                 archive.writestr(zipfile.ZipInfo(name), content)  # neither this machine's clock nor its users
@@ -146,6 +157,8 @@ def import_part(file: Path, folder: Path, allow_model: str | None = None) -> Man
         own_secret(store.folder / SEED, SEED_BYTES)
     if PREPARED in contents:
         atomic_write(store.prepared_path, contents[PREPARED])
+    if KEY_FILE in contents:
+        atomic_write(store.folder / KEY_FILE, contents[KEY_FILE], secret=True)
     atomic_write(store.folder / MODEL, contents[MODEL])
     folders.set_status(run, state="done", epochs=protocol_of(job).epochs(job), imported=_digest(contents[MODEL]))
     for path in (folder / JOB, folder / "party.toml", *run.rglob("*")):
@@ -163,7 +176,7 @@ def _read(file: Path) -> tuple[Manifest, dict[str, bytes]]:
             if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries.values()):
                 raise InputError(f"{file}: has a compressed file inside; no part has")
             manifest = Manifest.model_validate_json(_bounded(archive, MANIFEST, MAX_TEXT, file))
-            if set(entries) != {MANIFEST, *manifest.files} or not set(entries) <= {MANIFEST, JOB, MODEL, PREPARED}:
+            if set(entries) != {MANIFEST, *manifest.files} or not set(entries) <= set(INSIDE):
                 raise InputError(f"{file}: holds other files than its manifest says")
             contents = {name: _bounded(archive, name, entry.bytes, file) for name, entry in manifest.files.items()}
     except FileNotFoundError:
@@ -203,9 +216,19 @@ def _checked(file: Path, manifest: Manifest, contents: Mapping[str, bytes], allo
         raise InputError(f"{file}: {manifest.party!r} is not the {manifest.role} party of its job")
     try:
         protocol_of(job).check_model(job, manifest.party, model)
-    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, InputError):
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, InputError, RunError):
         raise InputError(f"{file}: {MODEL} holds no model of this job") from None
+    if _needs_key(job, manifest.party) != (KEY_FILE in contents):
+        raise InputError(
+            f"{file}: the active party of a blind training has {KEY_FILE}, and nobody else; export it again"
+        )
+    if KEY_FILE in contents:
+        HeadKey.of_bytes(contents[KEY_FILE], file / KEY_FILE)
     return job
+
+
+def _needs_key(job: Job, party: str) -> bool:
+    return job.training.protocol == "blind" and party == job.parties.active
 
 
 def _refuse_discovery(place: Path, text: bytes) -> None:

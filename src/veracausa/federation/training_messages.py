@@ -114,11 +114,12 @@ def _blind(part: OwnPart) -> Iterator[Declared]:
     others = tuple(name for name in peers if name != active[0])
     if others:
         yield Declared("mask_seed", others, "what hides its scores from all but their sum", "run", KEY * len(others))
+    yield Declared("head_kept", active, "the hash of the encrypted head that it keeps", "run", FINGERPRINT + MESSAGE)
     yield _answers(part, active)
 
 
 def _head(part: OwnPart, peers: tuple[str, ...]) -> Iterator[Declared]:
-    shape = f"its weights, encrypted, and a fingerprint of {FINGERPRINT} bytes"
+    shape = f"the peer's weights, encrypted, to be kept there, and a fingerprint of {FINGERPRINT} bytes"
     yield Declared("head", peers, shape, "run", None)
     yield Declared("ask", peers, "how many rows to score, and from which position", "run", MESSAGE * len(peers))
 
@@ -126,7 +127,7 @@ def _head(part: OwnPart, peers: tuple[str, ...]) -> Iterator[Declared]:
 def _answers(part: OwnPart, active: tuple[str, ...]) -> Declared:
     if part.scores is None:
         return Declared("answer", active, "validation and test rows × scores, encrypted and masked", "run", None)
-    each = request_rows(part.scores, max(part.rows, 1))
+    each = request_rows(part.scores)
     shape = AnswerShape(min(MOST_FEATURES, _features(part)), part.scores, each)
     one = shape.reply_bytes(part.job.blind.encryption) + 8 * part.scores * each + MESSAGE
     what = f"validation and test rows × {part.scores} scores, encrypted and masked"

@@ -10,7 +10,7 @@ from veracausa.crypto.randomness import InsecureSeededDraws
 from veracausa.errors import InputError, RunError
 from veracausa.testing.synthetic import OWNER, PEER, tossed_pair
 from veracausa.training.blind import answers
-from veracausa.training.blind.answers import AnswerShape, HeldHead, OwnedHead
+from veracausa.training.blind.answers import AnswerShape, HeldHead, OwnedHead, encrypted_head
 from veracausa.training.blind.book import AnswerBook, lasting_key, row_names
 
 RNG = np.random.default_rng(0)
@@ -26,9 +26,10 @@ def scored(encryption: str, weights, features, shape: AnswerShape, added=None):
         pytest.importorskip("seal")
     owner, peer = tossed_pair(encryption)
     whole = answers.encoded_weights(weights, 16.0)
-    owned = OwnedHead(owner, PEER, whole, shape)
-    assert owned.encrypted.size == shape.head_bytes(encryption)
-    held = HeldHead(peer, OWNER, owned.encrypted, shape, InsecureSeededDraws(1, PEER).masks("answer"))
+    encrypted = encrypted_head(owner, PEER, whole, shape)
+    assert encrypted.size == shape.head_bytes(encryption)
+    held = HeldHead(peer, OWNER, encrypted, shape, InsecureSeededDraws(1, PEER).masks("answer"))
+    owned = OwnedHead(owner, shape)
     zeros = np.zeros((shape.scores, shape.rows), dtype=np.int64)
     reply, share = held.answer(features, zeros if added is None else added)
     assert reply.size == shape.reply_bytes(encryption)
@@ -113,8 +114,8 @@ def test_the_fingerprint_names_one_head():
 
 
 def test_a_request_fills_one_ciphertext_a_feature():
-    assert answers.request_rows(1, 100) == 100
-    shape = AnswerShape(20, 9, answers.request_rows(9, 10**6))
+    assert [answers.request_rows(scores) for scores in (1, 2, 9, 99)] == [2730, 1365, 303, 64]
+    shape = AnswerShape(20, 9, answers.request_rows(9))
     pytest.importorskip("seal")
     from veracausa.crypto.backends.bfv.packing import Packing
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import pickle
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +16,20 @@ import pytest
 import torch
 
 import veracausa
-from veracausa.errors import InputError, RunError
-from veracausa.runs.store import read_tree
+from veracausa.atomic import atomic_write
+from veracausa.crypto.agreement import KEY as PUBLIC_KEY
+from veracausa.crypto.agreement import TOSS
+from veracausa.errors import InputError, RunError, WireError
+from veracausa.runs.store import read_tree, serialize_state
+from veracausa.training.blind.kept_head import HeadKey
+from veracausa.training.blind.protocol import ASK, declare_scoring, head_kind
 from veracausa.wire.ledger import read_ledger
+from veracausa.wire.threads import ThreadLink, thread_links
 
 ROWS = 900
 CROSSES = {
-    *("hello", "ready", "width", "toss", "toss shown", "key", "agreed", "head", "ask", "answer", "mask_seed"),
+    *("hello", "ready", "width", "toss", "toss shown", "key", "agreed", "head", "head_kept", "ask", "answer"),
+    "mask_seed",
     *("moment_hello", "moment_turn", "moment_taken", "moment_query", "moment_answer", "moment_share"),
 }
 """All kinds of a blind run whose labels stay at home. None but `moment_query` grows with training rows."""
@@ -139,7 +150,7 @@ def test_passive_parties_know_neither_labels_nor_weights(run):
     for party in ("p1", "p2"):
         model = read_tree(run.path / "parties" / party / "model.safetensors")
         assert not {"head", "labels", "told"} & set(model)
-        assert model["fingerprint"] == active["fingerprint"]
+        assert model["kept_head"]["commitment"] == active["fingerprint"]
     assert not [line for line in sent(run, "active") if line["kind"] == "labels"]
 
 
@@ -259,22 +270,114 @@ def test_a_second_head_on_the_same_ids_needs_the_party_to_agree(tmp_path):
     assert b"P1" not in (tmp_path / "book/p1/answered").read_bytes()
 
 
-def test_a_head_that_was_swapped_under_another_name_is_refused(tmp_path, run):
-    import shutil
+def copied(run, folder: Path) -> Path:
+    shutil.copytree(run.path, folder)
+    return folder
 
-    from veracausa.atomic import atomic_write
-    from veracausa.runs.store import serialize_state
 
-    copy = tmp_path / "run"
-    shutil.copytree(run.path, copy)
-    where = copy / "parties/active/model.safetensors"
-    model = read_tree(where)
-    model["head"]["weights"]["p1"][0, 0] += 1
-    atomic_write(where, serialize_state(model))
-    for party in ("p1", "p2"):  # the book would refuse it as well
-        (copy / "parties" / party / "answered").unlink()
-    with pytest.raises(RunError, match=r"head\.fingerprint.*another head"):
+def changed(model: Path, change: Any) -> None:
+    tree = read_tree(model)
+    change(tree)
+    atomic_write(model, serialize_state(tree))
+
+
+def test_later_sessions_bring_neither_head_nor_key(run, monkeypatch):
+    """By what every party sends: the one head of training is in no other session."""
+    said: list[tuple[str, str]] = []
+    send = ThreadLink.send
+
+    def listening(self, to, kind, *more, **meta):
+        said.append((self.me, kind.name))
+        return send(self, to, kind, *more, **meta)
+
+    monkeypatch.setattr(ThreadLink, "send", listening)
+    run.predict()
+    assert {kind for _, kind in said} == {"hello", "head_kept", "mask_seed", "ask", "answer"}
+    assert {kind for me, kind in said if me == "active"} == {"ask"}
+    heads = [line["to"] for line in sent(run, "active") if line["kind"] == "head"]
+    assert heads == ["p1", "p2"]  # in training, once each
+
+
+@pytest.mark.parametrize("kind", [PUBLIC_KEY, TOSS, head_kind(8)])
+def test_a_passive_party_takes_no_head_after_training(run, kind):
+    """Several sessions with other weights would read all features of a row. There is no message to bring them."""
+    links = thread_links(("active", "p1", "p2"), timeout=5)
+    declare_scoring(links["p1"], run.job)
+    links["active"].declare(kind, peer="p1")
+    parts = {
+        name: torch.zeros([size or 8 for size in spec.shape], dtype=spec.dtype) for name, spec in kind.tensors.items()
+    }
+    links["active"].send("p1", kind, 1, parts)
+    with pytest.raises(WireError, match="declared"):
+        links["p1"].receive("active", ASK, 1)
+
+
+def test_other_weights_in_the_active_partys_model_change_nothing(run, tmp_path):
+    """A passive party answers with what it keeps, and the active party opens that, whatever it claims its head is."""
+    copy = copied(run, tmp_path / "run")
+
+    def another(model):
+        model["head"]["weights"]["p1"][0, 0] += 1
+        model["head"]["weights"]["p2"] *= -1
+
+    changed(copy / "parties/active/model.safetensors", another)
+    assert torch.equal(veracausa.Run(copy).predict().outputs, run.predict().outputs)
+
+
+def test_a_kept_head_that_was_changed_is_refused(run, tmp_path):
+    copy = copied(run, tmp_path / "run")
+
+    def another(model):
+        model["kept_head"]["encrypted"][0] += 1
+
+    changed(copy / "parties/p1/model.safetensors", another)
+    with pytest.raises(RunError, match=r"'p1': its kept head is not the one of its training"):
         veracausa.Run(copy).predict()
+
+
+def test_parts_of_two_trainings_do_not_go_together(run, tmp_path):
+    """The same job, data and weights: the key of one training opens nothing of another."""
+    copy = copied(run, tmp_path / "run")
+    again = veracausa.train(run.job, out=tmp_path / "again")
+    shutil.copy(again.path / "parties/p2/model.safetensors", copy / "parties/p2/model.safetensors")
+    with pytest.raises(RunError, match=r"head_kept\.name.*'p2' keeps another head.*train again"):
+        veracausa.Run(copy).predict()
+
+
+def test_the_key_of_the_head_is_in_a_file_of_its_own(run, tmp_path):
+    where = run.path / "parties/active/head.key"
+    assert where.stat().st_mode & 0o777 == 0o600
+    assert not list(run.path.glob("parties/p*/head.key"))
+    copy = copied(run, tmp_path / "run")
+    (copy / "parties/active/head.key").unlink()
+    with pytest.raises(InputError, match=r"head\.key: is missing.*train again"):
+        veracausa.Run(copy).predict()
+    (copy / "parties/active/head.key").write_bytes(b"torn")
+    with pytest.raises(InputError, match=r"head\.key: holds no key of a head"):
+        veracausa.Run(copy).predict()
+
+
+@pytest.mark.xdist_group("bfv")
+def test_a_fresh_process_opens_what_bfv_kept(tmp_path):
+    pytest.importorskip("seal")
+    settings = {"data": {"validation": 0.0, "test": 40}, "blind": {"encryption": "bfv"}}
+    made = veracausa.train(job(table(tmp_path), 1, **settings), out=tmp_path / "run")
+    code = (
+        "import sys, veracausa; from pathlib import Path; "
+        "veracausa.Run(Path(sys.argv[1])).predict(out=Path(sys.argv[2]), raw=True)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(made.path), str(tmp_path / "there.csv")], check=True)
+    made.predict(out=tmp_path / "here.csv", raw=True)
+    assert (tmp_path / "there.csv").read_bytes() == (tmp_path / "here.csv").read_bytes()
+    folder = made.path / "parties/active"
+    key = HeadKey.load(folder / "head.key")
+    assert len(key.secret) == 8192
+    assert key.secret.hex() not in repr(key) + str(vars(key).keys())
+    for path in made.path.rglob("*"):
+        if path.is_file() and path.name != "head.key":
+            assert key.secret[:64] not in path.read_bytes(), path
+    with pytest.raises(TypeError, match="no serializer"):
+        pickle.dumps(key)
 
 
 def test_progress_is_told_phase_by_phase(tmp_path):

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
-from veracausa.crypto.backends.base import EncryptedRows, Encryption
+from veracausa.crypto.backends.base import Bytes, EncryptedRows, Encryption, KeepableEncryption
 from veracausa.crypto.randomness import Toss
 from veracausa.errors import InputError
 from veracausa.registry import did_you_mean
 
-__all__ = ["ENCRYPTIONS", "EncryptedRows", "Encryption", "encryption_class", "make_encryption"]
+__all__ = [
+    "ENCRYPTIONS",
+    "EncryptedRows",
+    "Encryption",
+    "KeepableEncryption",
+    "encryption_class",
+    "kept_encryption",
+    "make_encryption",
+]
 
 ENCRYPTIONS = {
     "none": ("veracausa.crypto.backends.none", "NoEncryption"),
@@ -35,3 +44,12 @@ def encryption_class(name: str) -> Callable[[Toss, str], Encryption]:
 def make_encryption(name: str, toss: Toss, party: str) -> Encryption:
     """A party's new key, by the toss of all."""
     return encryption_class(name)(toss, party)
+
+
+def kept_encryption(name: str, kept: bytes, toss: Toss, party: str, public_key: Bytes) -> KeepableEncryption:
+    """A party's key as it was kept to open answers of an encrypted head; it encrypts nothing more."""
+    made: Any = encryption_class(name)
+    if not issubclass(made, KeepableEncryption):
+        raise InputError(f"encryption = {name!r}: has no key that can be kept; take 'bfv' or 'none'")
+    found: KeepableEncryption = made.of_kept(kept, toss, party, public_key)
+    return found

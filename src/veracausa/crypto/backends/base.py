@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veracausa.crypto.randomness import Masks
+from veracausa.crypto.randomness import Masks, Toss
 from veracausa.crypto.ring import Ring, Small
 
 Bytes = NDArray[np.uint8]
@@ -37,7 +38,8 @@ class EncryptedRows(ABC):
 class Encryption(ABC):
     """One party's key, and what it can do with the others'. A reply must tell its opener the masked result only.
 
-    The secret key lives and dies with this object: it has no way to be written down.
+    The secret key lives and dies with this object: it has no way to be written down, but for the one use that
+    `KeepableEncryption` names.
     """
 
     name: str
@@ -82,3 +84,24 @@ class Encryption(ABC):
     @abstractmethod
     def decrypt_products(self, reply: Bytes, shape: tuple[int, ...]) -> Ring:
         """The masked products of what was encrypted here."""
+
+
+class KeepableEncryption(Encryption):
+    """An encryption whose key can outlive the process, for one use: to open answers of an encrypted head.
+
+    The head of a blind training is encrypted once, and stays with the passive parties. So the active party has to keep
+    the key that opens their answers, in a secret file of its own. Nothing else keeps a key.
+    """
+
+    @abstractmethod
+    def secret_bytes(self) -> bytes:
+        """The secret key, for that file alone."""
+
+    @classmethod
+    @abstractmethod
+    def of_kept(cls, kept: bytes, toss: Toss, party: str, public_key: Bytes) -> Self:
+        """The party's key again, which opens replies and refuses to encrypt. `expect_rows` says what it will open."""
+
+    @abstractmethod
+    def expect_rows(self, sizes: Sequence[int], columns: int, width: int) -> None:
+        """Rows of this form were encrypted under the kept key, and will be answered."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veracausa.crypto import ring
-from veracausa.crypto.backends.base import Bytes, EncryptedRows, Encryption
+from veracausa.crypto.backends.base import Bytes, EncryptedRows, KeepableEncryption
 from veracausa.crypto.randomness import Masks, Toss
 from veracausa.crypto.ring import P, Ring, Small
 from veracausa.errors import WireError
@@ -47,7 +48,7 @@ class PlainRows(EncryptedRows):
         return _bytes(np.stack(done))
 
 
-class NoEncryption(Encryption):
+class NoEncryption(KeepableEncryption):
     """Nothing is hidden: who receives `encrypt_rows` has the data."""
 
     name = "none"
@@ -60,6 +61,16 @@ class NoEncryption(Encryption):
         return np.zeros(0, dtype=np.uint8)
 
     def meet(self, peer: str, key: Bytes) -> None:
+        pass
+
+    def secret_bytes(self) -> bytes:
+        return b""
+
+    @classmethod
+    def of_kept(cls, kept: bytes, toss: Toss, party: str, public_key: Bytes) -> Self:
+        return cls(toss, party)
+
+    def expect_rows(self, sizes: Sequence[int], columns: int, width: int) -> None:
         pass
 
     def encrypt_rows(self, peer: str, batches: Sequence[Small], width: int) -> Bytes:

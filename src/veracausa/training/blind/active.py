@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,18 @@ from veracausa.features.base import FitLabels
 from veracausa.runs.store import Store
 from veracausa.training.blind.active_block import ActiveBlock
 from veracausa.training.blind.head import BlindHead, fit_head
+from veracausa.training.blind.kept_head import KEY_FILE, HeadKey
 from veracausa.training.blind.label_columns import LabelColumns
 from veracausa.training.blind.party import PHASES, BlindParty
-from veracausa.training.blind.predict import SCORED, ScoreReader, head_fingerprint
-from veracausa.training.blind.protocol import BLIND_HELLO, PhaseProgress, ReadyRounds, declare_all, labels_kind
+from veracausa.training.blind.predict import SCORED, ScoreReader, head_fingerprint, send_head
+from veracausa.training.blind.protocol import (
+    BLIND_HELLO,
+    PhaseProgress,
+    ReadyRounds,
+    declare_all,
+    declare_scoring,
+    labels_kind,
+)
 from veracausa.training.evaluate import evaluate
 from veracausa.training.split.program import Schema
 from veracausa.wire.link import Link
@@ -42,6 +51,8 @@ class BlindActive(BlindParty):
         super().__init__(job, data, schema, notify, secret)
         self.targets: LabelColumns | None = None
         self.head: BlindHead | None = None
+        self.key: HeadKey | None = None
+        """What opens answers; beside its model in a file of its own."""
         self.moments: Moments | None = None
         self.label_account: dict[str, Any] | None = None
         self.notes: tuple[str, ...] = ()
@@ -51,11 +62,12 @@ class BlindActive(BlindParty):
 
     @property
     def nonce(self) -> bytes:
-        """What hides the weights in the head's fingerprint."""
+        """What hides the weights in the commitment to them."""
         return self.lasting_key("head")
 
     @property
     def fingerprint(self) -> bytes:
+        """Its commitment to the head's weights."""
         assert self.head is not None
         return head_fingerprint(self.head, self.name, self.nonce)
 
@@ -63,6 +75,7 @@ class BlindActive(BlindParty):
         """Lead the federation from the first message to the last."""
         begun = time.perf_counter()
         self.resume(store)
+        declare_all(link, self.job)
         self._meet(link)
         self.notify({"event": "start", "epochs": 1, "steps": len(PHASES), "step": self.step})
         self.targets = LabelColumns.of(self.job, self.data, self.schema)
@@ -86,6 +99,13 @@ class BlindActive(BlindParty):
         started = time.perf_counter()
         if self.step < 4:
             self._solve()
+            assert self.head is not None
+            keep = None if store is None else store.folder / KEY_FILE
+            self.key = send_head(
+                link, self.job, self.head, self.fingerprint, lambda key: None if keep is None else key.save(keep)
+            )
+        # It opens with what every passive party says to keep, and this party's step is over only then: where one was
+        # killed before, all go back, and the head is encrypted anew under another key.
         reader = self._reader(link)
         if self.step < 4:
             self.finished(PHASES[3], started, store)
@@ -105,6 +125,7 @@ class BlindActive(BlindParty):
 
     def outputs(self, link: Link) -> Tensor:
         """The head's outputs for the test rows, jointly with the passive parties."""
+        declare_scoring(link, self.job)
         self._meet(link)
         reader = self._reader(link)
         found = list(reader.outputs("test", self.data.test))
@@ -112,7 +133,6 @@ class BlindActive(BlindParty):
         return torch.cat(found)
 
     def _meet(self, link: Link) -> None:
-        declare_all(link, self.job)
         for peer, hello in link.gather(BLIND_HELLO, 0).items():
             splits: tuple[Split, ...] = ("train", *SCORED)
             for split in splits:
@@ -180,8 +200,8 @@ class BlindActive(BlindParty):
 
     def _reader(self, link: Link) -> ScoreReader:
         assert self.head is not None
-        rows = max([1, *(len(self.data.part(split)) for split in SCORED)])
-        return ScoreReader(link, self.job, self.head, self.columns, rows, self.fingerprint)
+        assert self.key is not None
+        return ScoreReader(link, self.job, self.head, self.columns, self.key)
 
     def _record(self, reader: ScoreReader) -> Event:
         """The scores of held-out rows, opened together, and the fit of the training rows as sums tell it."""
@@ -241,6 +261,8 @@ class BlindActive(BlindParty):
         if state["left_out"] is not None:
             self.left_out = np.zeros(len(self.data.train), dtype=bool)
             self.left_out[state["left_out"].numpy()] = True
+        if self.step >= 4:
+            self.key = HeadKey.load(store.folder / KEY_FILE)
         self.before = sum(self.seconds.values())
 
     def model(self) -> dict[str, Any]:
@@ -250,3 +272,7 @@ class BlindActive(BlindParty):
     def load_model(self, model: Mapping[str, Any]) -> None:
         super().load_model(model)
         self.head = BlindHead.of(model["head"])
+
+    def load_key(self, folder: Path) -> None:
+        """Take the key of its head from its own folder: without it, a model opens nothing."""
+        self.key = HeadKey.load(folder / KEY_FILE)

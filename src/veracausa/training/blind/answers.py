@@ -6,9 +6,9 @@ party keeps add up to the scores. A passive party adds a permanent dither to its
 and tells about as much as a score that was rounded to `blind.step`. Parties' shares are added under masks that cancel
 out, so the active party opens the sum alone. With one passive party there is nothing to add: its scores are opened.
 
-The key is made for one session and dies with it, so every session encrypts the head anew. A passive party knows a head
-by its fingerprint, a commitment that the active party made in training. It cannot see whether later ciphertexts hold
-the committed weights: a malicious active party could send others under the same name. The model is semi-honest.
+The head is encrypted once, in training. A passive party keeps the ciphertexts and answers with these very bytes in all
+later sessions (`kept_head`), and its dither follows from their hash. It cannot see whether they hold the weights that
+were solved from the sums: a malicious active party may choose its head, once. A second one is another training.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from veracausa.arrays import Array
 from veracausa.crypto import ring
-from veracausa.crypto.backends import EncryptedRows, Encryption
+from veracausa.crypto.backends import EncryptedRows, Encryption, KeepableEncryption
 from veracausa.crypto.backends.base import Bytes
 from veracausa.crypto.randomness import Masks, expanded, subkey
 from veracausa.crypto.ring import HALF, P, Ring
@@ -80,9 +80,12 @@ class AnswerShape:
         return HEAD + NAME.itemsize + replies_size(sum(len(turn.steps) for turn in turns))
 
 
-def request_rows(scores: int, rows: int) -> int:
-    """Rows of one request where so many are to be scored in all: a head then has one ciphertext a feature."""
-    return max(1, min(rows, max(FEWEST_ROWS, SLOTS // (LIMBS * scores))))
+def request_rows(scores: int) -> int:
+    """Rows of one request, by what is opened of a row alone: the head is encrypted for this width once.
+
+    As many as fit with one ciphertext a feature, where that is not too few. Shorter requests are filled up.
+    """
+    return max(FEWEST_ROWS, SLOTS // (LIMBS * scores))
 
 
 def encoded_weights(weights: Array, largest: float) -> Integers:
@@ -135,14 +138,14 @@ def fingerprint_of(weights: Mapping[str, Integers], nonce: bytes) -> bytes:
     return found.digest()
 
 
-def dither(key: bytes, fingerprint: bytes, rows: Sequence[bytes], scores: int, step: float) -> Ring:
+def dither(key: bytes, head: bytes, rows: Sequence[bytes], scores: int, step: float) -> Ring:
     """(scores, rows): uniform over a step, a pure function of the party's key, the head and the row."""
     width = max(1, round(step * 2.0**SCORE_BITS))
     if width >= HALF // 8:
         raise InputError(
             f"blind.step: {step:g} is more than scores can hold; take at most {HALF / 8 / 2**SCORE_BITS:g}"
         )
-    own = subkey(key, "blind dither 1", memoryview(fingerprint), width)
+    own = subkey(key, "blind dither 1", memoryview(head), width)
     drawn = np.empty((len(rows), scores), dtype=np.int64)
     for at, row in enumerate(rows):
         drawn[at] = expanded(subkey(own, memoryview(row)), width, scores).astype(np.int64)
@@ -159,7 +162,7 @@ def cancelling_mask(seeds: Mapping[str, tuple[int, bytes]], number: int, scores:
 
 
 class HeldHead:
-    """A passive party's side: the encrypted weights of one session, to be multiplied by its own features."""
+    """A passive party's side: the encrypted weights that it keeps, to be multiplied by its own features."""
 
     def __init__(self, encryption: Encryption, active: str, head: Bytes, shape: AnswerShape, masks: Masks) -> None:
         self.shape, self._masks = shape, masks
@@ -172,12 +175,17 @@ class HeldHead:
         return reply, ring.add(combined(kept, self.shape.scores), added)
 
 
-class OwnedHead:
-    """The active party's side: it encrypts the weights for a passive party, and opens what comes back."""
+def encrypted_head(encryption: Encryption, peer: str, whole: Integers, shape: AnswerShape) -> Bytes:
+    """The weights for a passive party, under the active party's new key."""
+    return encryption.encrypt_rows(peer, [limbs_of(whole)], shape.rows)
 
-    def __init__(self, encryption: Encryption, peer: str, whole: Integers, shape: AnswerShape) -> None:
+
+class OwnedHead:
+    """The active party's side: it opens what comes back, with the key that it keeps."""
+
+    def __init__(self, encryption: KeepableEncryption, shape: AnswerShape) -> None:
         self._encryption, self.shape = encryption, shape
-        self.encrypted: Bytes = encryption.encrypt_rows(peer, [limbs_of(whole)], shape.rows)
+        encryption.expect_rows([shape.limb_rows], shape.features, shape.rows)
 
     def open(self, reply: Bytes) -> Ring:
         """(scores, rows): what is left of the scores when the passive party has kept its share."""

@@ -46,9 +46,12 @@ class AnswerBook:
         heads.add(head)
         return True
 
-    def enter(self, rows: Sequence[bytes], fingerprint: bytes, party: str) -> None:
-        """Write these rows down before they are answered; refused where another head had an answer for one of them."""
-        head = subkey(self._key, "head", memoryview(fingerprint))[:HASH]
+    def enter(self, rows: Sequence[bytes], name: bytes, party: str) -> None:
+        """Write these rows down before they are answered; refused where another head had an answer for one of them.
+
+        `name` is the head's: the hash of the ciphertexts that the party keeps.
+        """
+        head = subkey(self._key, "head", memoryview(name))[:HASH]
         hashed = [subkey(self._key, "row", memoryview(row))[:HASH] for row in rows]
         other = sum(bool(self._heads.get(row, set()) - {head}) for row in hashed)
         if other and not self._second_head:

@@ -12,9 +12,17 @@ from veracausa.errors import InputError, WireError
 from veracausa.features.base import FitLabels
 from veracausa.runs.store import Store
 from veracausa.training.blind.book import RECORDS_FILE, AnswerBook
+from veracausa.training.blind.kept_head import KeptHead
 from veracausa.training.blind.party import PHASES, BlindParty
-from veracausa.training.blind.predict import SCORED, ScoreHolder
-from veracausa.training.blind.protocol import BLIND_HELLO, MOST_CLASSES, as_array, declare_all, labels_kind
+from veracausa.training.blind.predict import SCORED, ScoreHolder, receive_head
+from veracausa.training.blind.protocol import (
+    BLIND_HELLO,
+    MOST_CLASSES,
+    as_array,
+    declare_all,
+    declare_scoring,
+    labels_kind,
+)
 from veracausa.training.split.protocol import Heartbeat
 from veracausa.wire.link import Link
 
@@ -24,13 +32,14 @@ class BlindPassive(BlindParty):
 
     role = "passive"
     serving_keys = ("answers", "book")
-    fingerprint = ""
-    """Of the head that it held first, as hexadecimal digits; empty before there was one."""
+    head: KeptHead | None = None
+    """Its part of the head, encrypted; None before there was one."""
     labels: FitLabels | None = None
 
     def run(self, link: Link, store: Store | None = None) -> None:
         """Take part until the active party says it is done."""
         self.resume(store)
+        declare_all(link, self.job)
         self._hello(link)
         blind = self.job.blind
         if self.step < 1:
@@ -49,11 +58,13 @@ class BlindPassive(BlindParty):
             self.agree_on_widths(link)
             self.sum_up(link, store)
             self.finished(PHASES[2], started, store)
-        started = time.perf_counter()
-        holder = self._hold(link)
         if self.step < 4:
+            started = time.perf_counter()
+            assert self.columns is not None
+            self.head = receive_head(link, self.job, self.columns.width, self.scores)
             self.finished(PHASES[3], started, store)
         started = time.perf_counter()
+        holder = self._hold(link)
         holder.serve({split: self.data.part(split) for split in SCORED})
         if self.step < 5:
             self.finished(PHASES[4], started, store)
@@ -61,11 +72,11 @@ class BlindPassive(BlindParty):
     def serve(self, link: Link, run: Path) -> None:
         """Answer for new rows with what the training kept in the folder `run`."""
         self.run_folder = run
+        declare_scoring(link, self.job)
         self._hello(link)
         self._hold(link).serve({split: self.data.part(split) for split in SCORED})
 
     def _hello(self, link: Link) -> None:
-        declare_all(link, self.job)
         splits: tuple[Split, ...] = ("train", *SCORED)
         counts: dict[str, int] = {split: len(self.data.part(split)) for split in splits}
         link.send(self.active, BLIND_HELLO, 0, None, held=self.data.train.present_count(), **counts)
@@ -94,16 +105,11 @@ class BlindPassive(BlindParty):
         return FitLabels(told, classes, transition)
 
     def _hold(self, link: Link) -> ScoreHolder:
-        """The head of this session; refused where it is not the one of the training."""
+        """Ready to answer, with the head of the training and no other."""
         assert self.columns is not None
-        rows = max([1, *(len(self.data.part(split)) for split in SCORED)])
+        assert self.head is not None
         key, book = self.lasting_key("answers"), self._book()
-        holder = ScoreHolder(link, self.job, self.columns, self.scores, rows, key, book)
-        named = holder.fingerprint.hex()
-        if self.fingerprint and named != self.fingerprint:
-            raise WireError("head.fingerprint", f"{self.active!r} comes with another head than it was trained with")
-        self.fingerprint = named
-        return holder
+        return ScoreHolder(link, self.job, self.columns, self.scores, self.head, key, book, self.secret)
 
     def _book(self) -> AnswerBook:
         own = self.job.party.get(self.name)
@@ -122,21 +128,25 @@ class BlindPassive(BlindParty):
 
             chances = None if told.transition is None else torch.from_numpy(told.transition)
             kept = {"values": told.values, "classes": told.classes, "transition": chances}
-        return {**super().state(), "labels": kept, "fingerprint": self.fingerprint}
+        return {**super().state(), "labels": kept, "kept_head": self._kept_head()}
+
+    def _kept_head(self) -> dict[str, Any] | None:
+        return None if self.head is None else self.head.state()
 
     def load_state(self, state: Mapping[str, Any], store: Store) -> None:
         super().load_state(state, store)
-        self.fingerprint = state["fingerprint"]
+        if self.step >= 4:
+            self.head = KeptHead.of(state["kept_head"], self.name)
         if (kept := state["labels"]) is not None:
             chances = kept["transition"]
             self.labels = FitLabels(kept["values"], kept["classes"], None if chances is None else chances.numpy())
 
     def model(self) -> dict[str, Any]:
-        """What it keeps to serve predictions later: no weight of the head, which it never had in clear."""
-        return {**super().model(), "fingerprint": self.fingerprint, "scores": self.scores}
+        """What it keeps to serve predictions later: of the head the ciphertexts, for it never had a weight in clear."""
+        return {**super().model(), "kept_head": self._kept_head(), "scores": self.scores}
 
     def load_model(self, model: Mapping[str, Any]) -> None:
         super().load_model(model)
         if self.columns is None:
             raise InputError(f"party {self.name!r}: its saved model has no features; train again")
-        self.fingerprint = model["fingerprint"]
+        self.head = KeptHead.of(model.get("kept_head"), self.name)

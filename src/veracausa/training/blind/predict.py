@@ -1,12 +1,15 @@
-"""Scoring rows together: the active party's side and a passive party's side of one session.
+"""Scoring rows together: how the head comes to the passive parties, once, and the two sides of a session.
 
-A session begins with a coin toss, a new key and the encrypted head. Passive parties agree on masks over links of their
-own. Then the active party asks for rows in order, and opens the sum of the answers. It ends when it asks for none.
+In training all toss a coin, and the active party encrypts the head under a new key. Each passive party keeps its part
+before it says so, and nothing is asked until all have said it: two parties never hold parts of two heads.
+
+A session begins with the hash of what each passive party keeps. Passive parties agree on masks over links of their own.
+Then the active party asks for rows in order, and opens the sum of the answers. It ends when it asks for none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import torch
@@ -15,8 +18,8 @@ from veracausa.arrays import Array
 from veracausa.config import Job
 from veracausa.crypto import ring
 from veracausa.crypto.agreement import KEY as PUBLIC_KEY
-from veracausa.crypto.backends import make_encryption
-from veracausa.crypto.randomness import SecureDraws
+from veracausa.crypto.backends import KeepableEncryption, make_encryption
+from veracausa.crypto.randomness import SecureDraws, Toss
 from veracausa.data.vertical import Part, RowBlock, Split
 from veracausa.errors import InputError, WireError
 from veracausa.training.blind.answers import (
@@ -26,15 +29,18 @@ from veracausa.training.blind.answers import (
     cancelling_mask,
     dither,
     encoded_weights,
+    encrypted_head,
     fingerprint_of,
     opened_scores,
     request_rows,
 )
 from veracausa.training.blind.book import AnswerBook, row_names
 from veracausa.training.blind.head import BlindHead
+from veracausa.training.blind.kept_head import HeadKey, KeptHead, head_name
 from veracausa.training.blind.protocol import (
     ASK,
-    SESSION,
+    HEAD,
+    HEAD_KEPT,
     answer_kind,
     as_array,
     as_bytes,
@@ -42,7 +48,7 @@ from veracausa.training.blind.protocol import (
     elements_of,
     exchange_mask_seeds,
     head_kind,
-    toss_for_session,
+    toss_for_head,
 )
 from veracausa.training.blind.rows import LIMIT, OwnColumns, row_contents
 from veracausa.wire.link import Link
@@ -58,30 +64,63 @@ def head_fingerprint(head: BlindHead, active: str, nonce: bytes) -> bytes:
     return fingerprint_of(sent, nonce)
 
 
-class ScoreReader:
-    """The active party's side: it sends the encrypted head, asks, and opens sums."""
+def send_head(link: Link, job: Job, head: BlindHead, commitment: bytes, save: Callable[[HeadKey], None]) -> HeadKey:
+    """Encrypt the head under a new key and send each passive party its part; `save` keeps the key before any leaves."""
+    shapes = {peer: answer_shape(len(head.weights[peer]), head.scores_width) for peer in job.parties.passive}
+    kinds = {peer: head_kind(shape.head_bytes(job.blind.encryption)) for peer, shape in shapes.items()}
+    for peer, kind in kinds.items():
+        link.declare(kind, peer=peer)
+    toss = toss_for_head(link)
+    encryption = make_encryption(job.blind.encryption, toss, link.me)
+    assert isinstance(encryption, KeepableEncryption)
+    public_key = encryption.public_key()
+    parts = {
+        peer: encrypted_head(encryption, peer, encoded_weights(head.weights[peer], LIMIT), shape)
+        for peer, shape in shapes.items()
+    }
+    names = {peer: head_name(part, public_key, toss.seed) for peer, part in parts.items()}
+    key = HeadKey(encryption.secret_bytes(), public_key, toss.seed, names)
+    save(key)
+    for peer, part in parts.items():
+        link.send(peer, PUBLIC_KEY, HEAD, {"key": as_tensor(public_key)})
+        link.send(peer, kinds[peer], 0, {"head": as_tensor(part), "fingerprint": as_tensor(commitment)})
+    return key
 
-    def __init__(
-        self, link: Link, job: Job, head: BlindHead, columns: OwnColumns | None, rows: int, fingerprint: bytes
-    ) -> None:
-        """`rows`: of the largest split to be scored."""
+
+def receive_head(link: Link, job: Job, width: int, scores: int) -> KeptHead:
+    """A passive party's part of the head, to be kept for as long as the model serves."""
+    active = job.parties.active
+    kind = head_kind(answer_shape(width, scores).head_bytes(job.blind.encryption))
+    link.declare(kind, peer=active)
+    toss = toss_for_head(link)
+    public_key = as_array(link.receive(active, PUBLIC_KEY, HEAD), "key")
+    message = link.receive(active, kind, 0)
+    return KeptHead(as_array(message, "head"), public_key, toss.seed, as_bytes(message, "fingerprint"))
+
+
+class ScoreReader:
+    """The active party's side: it asks, and opens sums with the key that it kept."""
+
+    def __init__(self, link: Link, job: Job, head: BlindHead, columns: OwnColumns | None, key: HeadKey) -> None:
         self.link, self.head, self.columns = link, head, columns
         self.number = 0
-        self.width = request_rows(head.scores_width, rows)
+        self.width = request_rows(head.scores_width)
         """Rows of one request."""
         self.heads: dict[str, OwnedHead] = {}
         self.kinds: dict[str, Kind] = {}
-        shapes, sent = {}, {}
+        encryption = key.encryption(job.blind.encryption, link.me)
         for peer in job.parties.passive:
-            shapes[peer] = AnswerShape(len(head.weights[peer]), head.scores_width, self.width)
-            sent[peer], self.kinds[peer] = session_kinds(job, shapes[peer])
-            link.declare(sent[peer], self.kinds[peer], peer=peer)
-        encryption = make_encryption(job.blind.encryption, toss_for_session(link), link.me)
-        for peer, shape in shapes.items():
-            link.send(peer, PUBLIC_KEY, SESSION, {"key": as_tensor(encryption.public_key())})
-            self.heads[peer] = OwnedHead(encryption, peer, encoded_weights(head.weights[peer], LIMIT), shape)
-            encrypted = {"head": as_tensor(self.heads[peer].encrypted), "fingerprint": as_tensor(fingerprint)}
-            link.send(peer, sent[peer], 0, encrypted)
+            shape = answer_shape(len(head.weights[peer]), head.scores_width)
+            self.kinds[peer] = session_kind(job, shape)
+            link.declare(self.kinds[peer], peer=peer)
+            self.heads[peer] = OwnedHead(encryption, shape)
+        for peer in self.heads:
+            if as_bytes(link.receive(peer, HEAD_KEPT, 0), "name") != key.names.get(peer):
+                raise WireError(
+                    "head_kept.name",
+                    f"{peer!r} keeps another head than {link.me!r} has the key of; train again, or put back the "
+                    "folders of one training",
+                )
 
     def outputs(self, split: Split, part: Part) -> Iterator[torch.Tensor]:
         """The head's outputs for all rows of a split, some rows at a time."""
@@ -117,21 +156,22 @@ class ScoreHolder:
         job: Job,
         columns: OwnColumns,
         scores: int,
-        rows: int,
+        kept: KeptHead,
         key: bytes,
         book: AnswerBook,
+        secret: bool,
     ) -> None:
+        """`secret`: not a simulation, so the dither follows from the ciphertexts."""
         self.link, self.columns, self.key, self.book, self.step = link, columns, key, book, job.blind.step
-        self.active = job.parties.active
-        self.shape = AnswerShape(columns.width, scores, request_rows(scores, rows))
-        sent, self.kind = session_kinds(job, self.shape)
-        link.declare(sent, self.kind, peer=self.active)
-        encryption = make_encryption(job.blind.encryption, toss_for_session(link), link.me)
-        encryption.meet(self.active, as_array(link.receive(self.active, PUBLIC_KEY, SESSION), "key"))
-        message = link.receive(self.active, sent, 0)
-        self.fingerprint = as_bytes(message, "fingerprint")
+        self.active, self.name, self.blur_name = job.parties.active, kept.name, kept.blur_name(secret)
+        self.shape = answer_shape(columns.width, scores)
+        self.kind = session_kind(job, self.shape)
+        link.declare(self.kind, peer=self.active)
+        encryption = make_encryption(job.blind.encryption, Toss(kept.toss), link.me)
+        encryption.meet(self.active, kept.public_key)
         # From the system also in a simulation: what is opened does not depend on them, and none is used twice.
-        self.head = HeldHead(encryption, self.active, as_array(message, "head"), self.shape, SecureDraws())
+        self.head = HeldHead(encryption, self.active, kept.encrypted, self.shape, SecureDraws())
+        link.send(self.active, HEAD_KEPT, 0, {"name": as_tensor(self.name)})
         places = {name: place for place, name in enumerate(job.parties.passive)}
         others = {name: place for name, place in places.items() if name != link.me}
         self.seeds = exchange_mask_seeds(link, others, places[link.me])
@@ -160,20 +200,24 @@ class ScoreHolder:
     def _answer(self, number: int, block: RowBlock) -> None:
         features = _held(block, self.link.me)
         named, drawn = row_names(block.ids, row_contents(features))
-        self.book.enter(named, self.fingerprint, self.link.me)
+        self.book.enter(named, self.name, self.link.me)
         shape = self.shape
         added = cancelling_mask(self.seeds, number, shape.scores, shape.rows)
         added[:, : len(block)] = ring.add(
-            added[:, : len(block)], dither(self.key, self.fingerprint, drawn, shape.scores, self.step)
+            added[:, : len(block)], dither(self.key, self.blur_name, drawn, shape.scores, self.step)
         )
         reply, share = self.head.answer(self.columns.of(features), added)
         self.link.send(self.active, self.kind, number, {"reply": as_tensor(reply), "share": torch.from_numpy(share)})
 
 
-def session_kinds(job: Job, shape: AnswerShape) -> tuple[Kind, Kind]:
-    """What crosses between the active party and one passive party: its part of the head, and answers."""
-    encryption = job.blind.encryption
-    return head_kind(shape.head_bytes(encryption)), answer_kind(shape.reply_bytes(encryption), shape.scores, shape.rows)
+def answer_shape(features: int, scores: int) -> AnswerShape:
+    """Of one passive party's answers in all sessions, those of training among them."""
+    return AnswerShape(features, scores, request_rows(scores))
+
+
+def session_kind(job: Job, shape: AnswerShape) -> Kind:
+    """One passive party's answers."""
+    return answer_kind(shape.reply_bytes(job.blind.encryption), shape.scores, shape.rows)
 
 
 def _held(block: RowBlock, party: str) -> torch.Tensor:

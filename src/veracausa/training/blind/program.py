@@ -64,6 +64,7 @@ class BlindTraining:
         if data.name == job.parties.active:
             active = BlindActive(job, data, schema)
             active.load_model(model)
+            active.load_key(run / "parties" / data.name)
             return active.outputs(link)
         passive = BlindPassive(job, data, schema)
         passive.load_model(model)

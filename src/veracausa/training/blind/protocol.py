@@ -33,10 +33,10 @@ from veracausa.wire.message import Kind, Message, TensorSpec
 MOST_FEATURES = 1024
 """Of a party: as many products are summed up in one ciphertext."""
 FINGERPRINT = 32
-"""Bytes of a head's commitment."""
+"""Bytes of a head's commitment, and of its name."""
 MOST_CLASSES = 1 << 16
-SESSION = 1
-"""The number of a scoring session's toss and key; those of the sums have 0."""
+HEAD = 1
+"""The number of the toss and the key of the head; those of the sums have 0."""
 
 BLIND_HELLO = Kind("hello", {}, {"train": int, "validation": int, "test": int, "held": int})
 """Passive to active, at every start: how many rows it knows, and how many training rows it really holds."""
@@ -44,6 +44,8 @@ WIDTH = Kind("width", {}, {"features": int})
 """Everybody to everybody, when its features are there: how many columns its part of the sums has."""
 MASK_SEED = Kind("mask_seed", {"seed": TensorSpec(torch.uint8, (SEED_BYTES,))})
 """Between two passive parties: what the masks follow from that they add to their shares, one with either sign."""
+HEAD_KEPT = Kind("head_kept", {"name": TensorSpec(torch.uint8, (FINGERPRINT,))})
+"""Passive to active, as a session begins: the hash of the encrypted head that it keeps and will answer with."""
 ASK = Kind("ask", {}, {"split": str, "start": int, "rows": int})
 """Active to passive: rows to score, in order from a position; no rows: that was all."""
 
@@ -65,7 +67,7 @@ def labels_kind(rows: int, by_row: bool) -> Kind:
 
 
 def head_kind(size: int) -> Kind:
-    """Active to passive, once a session: this party's part of the head as ciphertexts, and the whole head's name."""
+    """Active to passive, once, in training: this party's part of the head as ciphertexts, and a commitment to all."""
     specs = {"head": TensorSpec(torch.uint8, (size,)), "fingerprint": TensorSpec(torch.uint8, (FINGERPRINT,))}
     return Kind("head", specs)
 
@@ -78,18 +80,25 @@ def answer_kind(reply: int, scores: int, rows: int) -> Kind:
 
 def declare_all(link: Link, job: Job) -> None:
     """Declare, before the first word, what a party that is ahead may say while this one still waits for another."""
-    active = job.parties.active
     link.declare(WIDTH, TOSS, TOSS_SHOWN)
     for peer in link.peers:
-        if active in (peer, link.me):
-            link.declare(BLIND_HELLO, READY, PUBLIC_KEY, ASK, peer=peer)
+        if job.parties.active in (peer, link.me):
+            link.declare(READY, PUBLIC_KEY, peer=peer)
+    declare_scoring(link, job)
+
+
+def declare_scoring(link: Link, job: Job) -> None:
+    """All that can be said where rows are scored after training, but the answers: no kind brings a head or a key."""
+    for peer in link.peers:
+        if job.parties.active in (peer, link.me):
+            link.declare(BLIND_HELLO, HEAD_KEPT, ASK, peer=peer)
         else:
             link.declare(MASK_SEED, peer=peer)
 
 
-def toss_for_session(link: Link) -> Toss:
+def toss_for_head(link: Link) -> Toss:
     """A coin toss of all parties on this link, for the public halves of the head's ciphertexts."""
-    return toss_together(link, link.peers, SESSION, 0)
+    return toss_together(link, link.peers, HEAD, 0)
 
 
 def exchange_widths(link: Link, own: int) -> dict[str, int]:

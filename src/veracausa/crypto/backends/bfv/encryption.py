@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count, islice
+from typing import Self
 
 import numpy as np
 import seal
 
 from veracausa.crypto import ring
-from veracausa.crypto.backends.base import Bytes, EncryptedRows, Encryption
+from veracausa.crypto.backends.base import Bytes, EncryptedRows, KeepableEncryption
 from veracausa.crypto.backends.bfv.ciphertexts import (
     ALL,
     DEGREE,
@@ -32,7 +33,7 @@ from veracausa.crypto.ring import Ring, Small
 from veracausa.errors import WireError
 
 
-class BFV(Encryption):
+class BFV(KeepableEncryption):
     """One party's BFV key. All that is hidden rests on ring-LWE, with polynomials that no party chose.
 
     Masks come from replies themselves, and so from the system, whatever the caller would draw them from.
@@ -41,15 +42,26 @@ class BFV(Encryption):
     name = "bfv"
     protects = True
 
-    def __init__(self, toss: Toss, party: str) -> None:
+    def __init__(self, toss: Toss, party: str, secret: BfvSecretKey | None = None) -> None:
+        """`secret`: one that was kept; else a new one is made."""
         self.party, self._toss = party, toss
-        self._secret = BfvSecretKey(toss, party)
+        self._secret = secret or BfvSecretKey(toss, party)
         self._peers: dict[str, BfvPublicKey] = {}
         self._packings: dict[tuple[int, int], Packing] = {}
         """Of the rows that were encrypted here, by columns and width."""
 
     def public_key(self) -> Bytes:
         return self._secret.public_bytes
+
+    def secret_bytes(self) -> bytes:
+        return self._secret.secret_bytes()
+
+    @classmethod
+    def of_kept(cls, kept: bytes, toss: Toss, party: str, public_key: Bytes) -> Self:
+        return cls(toss, party, BfvSecretKey.of_kept(kept, toss, party, public_key))
+
+    def expect_rows(self, sizes: Sequence[int], columns: int, width: int) -> None:
+        self._packings[columns, width] = Packing(tuple(sizes), columns, width)
 
     def meet(self, peer: str, key: Bytes) -> None:
         self._peers[peer] = BfvPublicKey(self._toss, peer, key)

@@ -27,6 +27,7 @@ from veracausa.crypto.backends.bfv.ciphertexts import (
     factor,
     fingerprint,
     load,
+    nearest,
     pack,
     packed_size,
     plaintext,
@@ -95,18 +96,53 @@ _MODULI = np.array(PRIMES, dtype=np.uint64)[:, None]
 
 
 class BfvSecretKey:
-    """Encrypts one's own numbers and opens replies. It has no serializer, and its text shows nothing."""
+    """Encrypts one's own numbers and opens replies. It has no serializer, and its text shows nothing.
 
-    __slots__ = ("_decryptor", "_secret", "_toss", "_used", "owner", "public", "public_bytes")
+    One made from kept bytes opens replies, and encrypts nothing.
+    """
+
+    __slots__ = ("_decryptor", "_polynomial", "_secret", "_toss", "_used", "owner", "public", "public_bytes")
 
     def __init__(self, toss: Toss, owner: str) -> None:
         secret = seal.KeyGenerator(context()).secret_key()
-        self._decryptor = seal.Decryptor(context(), secret)
-        self._secret = {primes: factor(plaintext(_ternary_of(secret)), primes) for primes in (ALL, SUMMED)}
+        self._decryptor: seal.Decryptor | None = seal.Decryptor(context(), secret)
+        """None where only bytes were kept: SEAL reads keys from files alone."""
+        self._polynomial = _ternary_of(secret)
+        self._secret = {primes: factor(plaintext(self._polynomial), primes) for primes in (ALL, SUMMED)}
         self._toss, self.owner, self._used = toss, owner, set[tuple[str | int, ...]]()
         zeros = b"".join(self.encrypt(None, "key", number) for number in range(ZEROS))
         self.public = fingerprint(owner.encode(), toss.seed, zeros)
         self.public_bytes = wrap("key", owner, NO_KEY, [zeros])
+
+    def secret_bytes(self) -> bytes:
+        """The secret itself, for the one file in which the active party of a blind training keeps its head's key.
+
+        A passive party keeps the encrypted head and answers with it for as long as the model serves. Its answers can
+        be opened by this key alone, so it must outlive the process. No other key is ever written down, and these bytes
+        go nowhere but into that file.
+        """
+        return np.where(self._polynomial > 1, 2, self._polynomial).astype(np.uint8).tobytes()
+
+    @classmethod
+    def of_kept(cls, kept: bytes, toss: Toss, owner: str, public_bytes: Bytes) -> BfvSecretKey:
+        """The key of `secret_bytes`, to open replies with; `RunError` where it does not belong to the public key.
+
+        It does not know which second halves were used, so it refuses to encrypt anything.
+        """
+        drawn = np.frombuffer(kept, dtype=np.uint8)
+        if drawn.size != DEGREE or (drawn > 2).any():
+            raise RunError(f"a kept secret key of {len(kept)} bytes is none of this encryption; put its file back")
+        made = cls.__new__(cls)
+        made._polynomial = _TERNARY[drawn]
+        made._secret = {primes: factor(plaintext(made._polynomial), primes) for primes in (ALL, SENT)}
+        made._toss, made.owner, made._used, made._decryptor = toss, owner, set(), None
+        payload = unwrap("key", owner, NO_KEY, public_bytes, ZEROS * packed_size(ALL))
+        made.public, made.public_bytes = fingerprint(owner.encode(), toss.seed, payload), public_bytes
+        first = unpack("key", payload[: packed_size(ALL)], ALL)
+        zero = load(first, second_half(toss, owner, "key", 0), transformed=True)
+        if coefficients(nearest(made._phase(zero, ALL))).any():
+            raise RunError("a kept secret key does not belong to its public key; put its file back, or train again")
+        return made
 
     def encrypt(self, slots: Ring | None, *purpose: str | int) -> bytes:
         """The first half of a ciphertext, transformed, of all primes; None: of 0. Its second half is the purpose's."""
@@ -120,6 +156,8 @@ class BfvSecretKey:
         return self._first_half(second, plaintext(polynomial))
 
     def _use(self, purpose: tuple[str | int, ...]) -> None:
+        if self._decryptor is None:
+            raise RunError("a kept key encrypts nothing: it does not know what it encrypted before; make a new one")
         if purpose in self._used:
             raise RunError(f"two ciphertexts for {purpose}: with one second half they would show their difference")
         self._used.add(purpose)
@@ -137,11 +175,28 @@ class BfvSecretKey:
 
     def decrypt(self, purpose: str, first: Residues, second: memoryview) -> Ring:
         """The slots of a reply."""
-        return decode(self._decryptor.decrypt(load(first, unpack(purpose, second, SENT), transformed=False)))
+        return decode(self._opened(purpose, first, second))
 
     def decrypt_coefficients(self, purpose: str, first: Residues, second: memoryview) -> Ring:
         """The coefficients of a reply."""
-        return coefficients(self._decryptor.decrypt(load(first, unpack(purpose, second, SENT), transformed=False)))
+        return coefficients(self._opened(purpose, first, second))
+
+    def _opened(self, purpose: str, first: Residues, second: memoryview) -> seal.Plaintext:
+        reply = load(first, unpack(purpose, second, SENT), transformed=False)
+        if self._decryptor is not None:
+            return self._decryptor.decrypt(reply)
+        scheme().evaluator.transform_to_ntt_inplace(reply)
+        return nearest(self._phase(reply, SENT))
+
+    def _phase(self, ciphertext: seal.Ciphertext, primes: int) -> Residues:
+        """Message and noise of a transformed ciphertext, by coefficients: first half + second half · secret."""
+        evaluator = scheme().evaluator
+        first, second = residues_of(ciphertext)
+        product = evaluator.multiply_plain(load(second, second, transformed=True), self._secret[primes])
+        evaluator.add_inplace(product, load(first, first, transformed=True))
+        evaluator.transform_from_ntt_inplace(product)
+        phase: Residues = residues_of(product)[0]
+        return phase
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a secret key has no serializer")
