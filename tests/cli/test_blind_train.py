@@ -85,7 +85,8 @@ def test_labels_that_no_map_uses_are_noted_and_a_frontier_is_refused(
 ) -> None:
     folder, _ = trained
     monkeypatch.chdir(tmp_path)
-    quick = ("--set", "blind.encryption=none", "--set", "blind.labels=shared", "--out", "told")
+    settings = ("blind.encryption=none", "blind.labels=shared", "features.name=splines")
+    quick = [*(word for setting in settings for word in ("--set", setting)), "--out", "told"]
     printed = call("train", str(folder / "job.toml"), *quick)
     assert "party clinic: was told labels for nothing: 'splines' learns without them" in printed
     assert "party bank: was told" not in printed
