@@ -253,7 +253,7 @@ def job_text(dataset: str, path: Path = Path("job.toml"), protocol: str = "split
         baselines='"joint"' if of_pictures else '"active_only"',
         runtime=RUNTIME.format(file=path.name),
         network=NETWORK if of_pictures else "",
-        maps="auto: simclr on a GPU, patches on a CPU" if of_pictures else "auto: splines and one-hot columns",
+        maps="auto: simclr on a GPU, patches on a CPU" if of_pictures else "auto: splines; scores of trees with labels",
         other="patches" if of_pictures else "splines",
     )
     load_job(tomllib.loads(text))
