@@ -37,7 +37,11 @@ class RandomFourier(FeatureMap):
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
-        own = options.model_dump(include=set(SplineOptions.model_fields)) if isinstance(options, RandomFourierOptions) else {}
+        own = (
+            options.model_dump(include=set(SplineOptions.model_fields))
+            if isinstance(options, RandomFourierOptions)
+            else {}
+        )
         self.splines = Splines(SplineOptions(**{**own, "name": "splines"}))
         self.directions = torch.zeros(0, 0, dtype=torch.float64)
         self.shifts = torch.zeros(0, dtype=torch.float64)
