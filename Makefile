@@ -26,6 +26,7 @@ test-federation: $(READY)
 # Malformed, mutated and replayed ciphertexts: a peer must be refused, never crash or hang who reads it. About ten minutes.
 fuzz: $(READY)
 	$(BIN)/python tests/fuzz_ciphertexts.py --messages 100000
+	$(BIN)/python tests/fuzz_blind.py --messages 100000
 
 # Every published table and figure once, tiny, on the CPU; from scratch, so that nothing old is taken for done.
 smoke: $(READY)

@@ -26,7 +26,7 @@ from veracausa.crypto.backends import EncryptedRows, Encryption, KeepableEncrypt
 from veracausa.crypto.backends.base import Bytes
 from veracausa.crypto.randomness import Masks, expanded, subkey
 from veracausa.crypto.ring import HALF, P, Ring
-from veracausa.errors import InputError, RunError
+from veracausa.errors import InputError, RunError, WireError
 
 FEATURE_BITS = 16
 """Fractional bits of a feature at prediction."""
@@ -198,8 +198,6 @@ def opened_scores(shares: Sequence[Ring], rows: int) -> Array:
     """(rows, scores): all shares together, as numbers."""
     total = ring.centred(ring.total(np.stack(shares), 0))[:, :rows]
     if np.abs(total).max(initial=0) > HALF // 2:
-        raise RunError(
-            "an opened score leaves the range of the shares: a party answered with other numbers than agreed"
-        )
+        raise WireError("answer", "opens to a score beyond the range: a party answered with other numbers than agreed")
     scores: Array = total.T / 2.0**SCORE_BITS
     return scores

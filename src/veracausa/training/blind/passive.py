@@ -96,6 +96,8 @@ class BlindPassive(BlindParty):
             transition is not None and transition.shape[-2:] != (classes, classes)
         ):
             raise WireError("labels.transition", f"{self.active!r} tells chances that do not fit its {classes} classes")
+        if transition is not None and not ((transition >= 0) & (transition <= 1)).all():
+            raise WireError("labels.transition", f"{self.active!r} tells chances that are none")
         index = self.data.train.index
         if index is not None:
             held = index >= 0
