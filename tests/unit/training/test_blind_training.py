@@ -21,6 +21,7 @@ from veracausa.crypto.agreement import KEY as PUBLIC_KEY
 from veracausa.crypto.agreement import TOSS
 from veracausa.errors import InputError, RunError, WireError
 from veracausa.runs.store import read_tree, serialize_state
+from veracausa.training.blind.active import BlindActive
 from veracausa.training.blind.kept_head import HeadKey
 from veracausa.training.blind.passive import BlindPassive
 from veracausa.training.blind.protocol import ASK, declare_scoring, head_kind
@@ -408,6 +409,24 @@ def test_a_party_that_dies_before_it_kept_the_head_takes_all_back(tmp_path, run,
         assert bytes.fromhex(kept["name"]) == second.names[party] != first.names[party]
     # A simulation's dither follows from the commitment, so a new encryption of the same weights gives the same bits.
     assert torch.equal(again.predict().outputs, run.predict().outputs)
+
+
+def test_an_active_party_that_claims_to_have_lost_its_head_gets_no_second_one(tmp_path, run, monkeypatch):
+    """It went back to the sums after rows were answered. Whatever it sends now, these rows have had their head."""
+    record = BlindActive._record
+
+    def dying(self, reader):
+        record(self, reader)
+        raise RunError("killed here")
+
+    monkeypatch.setattr(BlindActive, "_record", dying)
+    with pytest.raises(RunError, match="killed here"):
+        veracausa.train(run.job, out=tmp_path / "run")
+    monkeypatch.undo()
+    (kept,) = (tmp_path / "run/parties/active/checkpoints").glob("step-00000004-*")
+    kept.unlink()
+    with pytest.raises(RunError, match=r"'p[12]' has answered for .* with another head"):
+        veracausa.train(run.job, out=tmp_path / "run", resume=True)
 
 
 def test_progress_is_told_phase_by_phase(tmp_path):
