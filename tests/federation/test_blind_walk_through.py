@@ -47,7 +47,7 @@ pytestmark = [
 ]
 
 
-def tables(folder: Path, rows: int = 1600) -> None:
+def tables(folder: Path, rows: int = 4000) -> None:
     """Three tables of the same people, not all of them, in different orders; the last 60 are new to the clinic."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(rows, 6))
@@ -147,9 +147,20 @@ def test_three_members_train_and_predict(trained):
     first = (folder / "first.csv").read_bytes()
     assert first == (folder / "second.csv").read_bytes()
     assert 40 < pl.read_csv(folder / "first.csv").height <= 60
+    # A second session brought no head, and the key of the first one is the clinic's alone.
+    for member, kinds in (("clinic", {"ask"}), ("lab", {"hello", "head_kept", "mask_seed", "answer"})):
+        sent = {line["kind"] for line in read_ledger(folder / member / "run/parties" / member / "inference.jsonl")}
+        assert kinds <= sent
+        assert not {"head", "key", "toss"} & sent
+    (key,) = folder.glob("*/run/parties/*/head.key")
+    assert key == folder / "clinic/run/parties/clinic/head.key"
+    assert key.stat().st_mode & 0o777 == 0o600
     call("federation export lab --out lab.part.zip", folder)
     call("federation import lab.part.zip --out lab-elsewhere", folder)
     kept, moved = (
         read_tree(folder / where / "run/parties/lab/model.safetensors")["keys"] for where in ("lab", "lab-elsewhere")
     )
     assert kept == moved  # it answers there as here
+    call("federation export clinic --out clinic.part.zip", folder)
+    call("federation import clinic.part.zip --out clinic-elsewhere", folder)
+    assert (folder / "clinic-elsewhere/run/parties/clinic/head.key").read_bytes() == key.read_bytes()
