@@ -130,7 +130,7 @@ class BfvSecretKey:
         It does not know which second halves were used, so it refuses to encrypt anything.
         """
         drawn = np.frombuffer(kept, dtype=np.uint8)
-        if drawn.size != DEGREE or (drawn > 2).any():
+        if drawn.size != DEGREE or (drawn > 2).any() or not drawn.any():
             raise RunError(f"a kept secret key of {len(kept)} bytes is none of this encryption; put its file back")
         made = cls.__new__(cls)
         made._polynomial = _TERNARY[drawn]
