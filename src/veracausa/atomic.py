@@ -17,8 +17,8 @@ def atomic_write(path: Path, content: bytes, secret: bool = False) -> None:
     try:
         if secret:
             temporary.unlink(missing_ok=True)
-        opened = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if secret else 0o666)
-        with os.fdopen(opened, "wb") as file:
+            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        with temporary.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

@@ -44,6 +44,8 @@ def trained(files: dict[str, Path], out: Path, stream: bool, **runtime: Any) -> 
         "party": {party: {"data": {"path": str(path)}} for party, path in files.items()},
         "training": {"protocol": "blind"},
         "blind": {"encryption": "none", "block_rows": 256},
+        # Of the maps that learn from labels none streams, so `auto` would take two different ones.
+        "features": {"name": "splines"},
         "runtime": {"device": "cpu", "cpu_threads": 1, **runtime},
     }
     return veracausa.train(job, out=out)

@@ -20,6 +20,7 @@ EXAMPLES = {
     "causshield_own_loop.py": r"M = 0: accuracy 0\.\d{3}, drift 0\.000\nM = 10: accuracy 0\.\d{3}, drift 0\.\d{3}",
     "discover.py": r"found \d+ edges, SHD \d+ to the true graph \(an empty graph: 7\)\n(\w+ -> \w+ +\d\.\d\d\n)+page: ",
     "federation_tables.py": r"clinic\.csv: 520 patients, lab\.csv: 550 patients",
+    "moments.py": r"the bank opened: None\nlargest error of a sum: 0\.0\d",
     "train_digits.py": r"test accuracy: 0\.\d{3}",
     "own_model.py": r"test accuracy: 0\.\d{3}",
     "own_tables.py": r"q1: (yes|no)\nq2: (yes|no)",

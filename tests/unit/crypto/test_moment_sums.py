@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 import time
 import tracemalloc
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,7 +28,6 @@ from veracausa.errors import InputError
 from veracausa.events import Observer
 from veracausa.wire.launch import Launch
 from veracausa.wire.link import Link
-from veracausa.wire.threads import run_threads, thread_links
 
 ENCRYPTIONS = [
     "none",
@@ -204,24 +201,6 @@ def test_rows_in_any_order_of_memory() -> None:
     opened = Run(plan, {party: np.asfortranarray(part) for party, part in rows.items()}).start()
     assert opened is not None
     assert np.array_equal(opened.integers, reference(plan, rows).integers)
-
-
-def test_the_snippet_of_the_page() -> None:
-    """At both parties, each with its own name."""
-    pytest.importorskip("seal")
-    page = Path(__file__).parents[3] / "docs" / "moments.md"
-    (snippet,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    rows = {"shop": np.ones((1000, 3)), "bank": np.ones((1000, 4))}
-    lines = {"shop": snippet, "bank": "\n".join(snippet.replace('plan, "shop"', 'plan, "bank"').splitlines()[:-1])}
-    names: dict[str, dict[str, Any]] = {}
-
-    def program(party: str, link: Link) -> None:
-        names[party] = {"features": rows[party], "link": link}
-        exec(lines[party], names[party])  # noqa: S102
-
-    run_threads({party: partial(program, party) for party in rows}, thread_links(list(rows)))
-    assert names["bank"]["opened"] is None
-    assert np.array_equal(names["shop"]["opened"].gram, np.full((7, 7), 1000.0))
 
 
 def test_progress_ends_at_one() -> None:
