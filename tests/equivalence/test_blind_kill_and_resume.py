@@ -128,15 +128,21 @@ def test_no_key_is_used_in_two_starts(undisturbed, tmp_path):
     encryption, path, _ = undisturbed
     job, run = tmp_path / "job.toml", tmp_path / "run"
     job.write_text(JOB.format(path=path, encryption=encryption, link="threads"))
-    keys: list[str] = []
+
+    def known() -> list[str]:
+        return [key for kept in run.glob("parties/p1/sums.safetensors") for key in read_tree(kept)["keys"]]
+
     for attempt in range(3):
+        before = len(known())
         process = start(job, run, *(["--resume"] if attempt else []))
-        while process.poll() is None and not (attempt < 2 and summing(run)):
+        # With BFV only once this party has new keys: what an earlier start left shows nothing of this one.
+        while process.poll() is None and not (
+            attempt < 2 and summing(run) and (encryption == "none" or len(known()) > before)
+        ):
             time.sleep(0.002)
         process.kill()
         process.wait(60)
-        for kept in run.glob("parties/p1/sums.safetensors"):
-            keys = read_tree(kept)["keys"]
+    keys = known()
     assert len(keys) == len(set(keys))
     if encryption == "bfv":
         assert len(keys) > 3  # of three parties in more than one start
