@@ -120,6 +120,8 @@ class FitContext:
     progress: ProgressCallback = field(default=lambda share: None)
     """Hears the share that is done, at least once a second or so: it keeps the party's links alive."""
     store: FitStore = field(default_factory=NoStore)
+    opens: bool = False
+    """Whether this party opens the sums: then its features must not single out rows, also taken together."""
 
 
 class FeatureMap(ABC):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -302,3 +303,14 @@ def test_auto_learns_trees_where_labels_are_known(monkeypatch: pytest.MonkeyPatc
     assert auto.suited(pixels=False, device="cpu", labels=False) == "splines"
     monkeypatch.setattr(auto, "find_spec", lambda name: None)
     assert auto.suited(pixels=False, device="cpu", labels=True) == "splines"
+
+
+@pytest.mark.parametrize("opens", [False, True])
+def test_few_rows_get_few_splines(opens: bool) -> None:
+    """Features together must not single out a row: at the party that opens sums each wants three times the rows."""
+    rows = OwnRows(torch.randn(480, 4, generator=seeding.generator(0, "few")))
+    limited = make("splines")
+    limited.fit(rows, replace(context(), opens=opens))
+    assert limited.width <= 480 // (20 * (3 if opens else 1))
+    assert limited.width == (4 if opens else 24 // 4 * 4)
+    assert any("few rows" in note for note in limited.notes)

@@ -29,12 +29,17 @@ from veracausa.registry import Options
 DEGREE = 3
 LEVELS = 128
 """Steps of the quantile transform."""
+ROWS_WHERE_OPENED = 3
+"""Times `min_rows` rows a feature, at a party that opens sums: with fewer, features together single out rows."""
 
 
 class SplineOptions(Options):
     name: str = "splines"
     functions: int = Field(8, ge=4, le=64)
-    """Cubic B-splines a number; one that has no more different values gets a 0/1 column for each."""
+    """Cubic B-splines a number at most; one that has no more different values gets a 0/1 column for each.
+
+    There are fewer where rows are few: a feature wants `min_rows` rows, three times as many at the active party.
+    """
     min_rows: int = Field(20, ge=1)
     """No function is other than zero in fewer rows. Rare words and levels are merged until they have as many."""
     sample: int = Field(65_536, ge=1024)
@@ -77,17 +82,28 @@ class Splines(FeatureMap):
         self.groups, self.notes = merged_flags(found, columns, self.options.min_rows)
         self.numbers = []
         usable = {at for group in self.groups for at in group}
-        for name, at, marked in number_places(columns):
+        numbers = list(number_places(columns))
+        functions = self._functions(rows // ROWS_WHERE_OPENED if context.opens else rows, len(numbers))
+        for name, at, marked in numbers:
             # Splines sum to one where a value is there: zeros where it is missing would bring a rare flag back.
             missing = marked if marked in usable else None
-            plan = self._plan(name, at, missing, found)
+            plan = self._plan(name, at, missing, found, functions)
             if plan is None:
                 self.notes.append(f"column {name!r}: left out, too few rows differ from its commonest value")
             else:
                 self.numbers.append(plan)
         context.progress(1.0)
 
-    def _plan(self, name: str, at: int, missing: int | None, found: Survey) -> dict[str, Any] | None:
+    def _functions(self, rows: int, numbers: int) -> int:
+        """How many functions each of so many numbers gets at most, with a feature for every `min_rows` rows."""
+        room = rows // self.options.min_rows - len(self.groups)
+        found = max(1, min(self.options.functions, room // max(1, numbers)))
+        if found < self.options.functions and numbers:
+            kept = f"{found} functions a number" if found > DEGREE else "one function a number"
+            self.notes.append(f"{kept} in place of {self.options.functions}: there are few rows")
+        return found
+
+    def _plan(self, name: str, at: int, missing: int | None, found: Survey, most: int) -> dict[str, Any] | None:
         """How one number is expanded; None: it cannot be, without a function of too few rows."""
         values = found.sample[:, at]
         if missing is not None:
@@ -96,11 +112,11 @@ class Splines(FeatureMap):
         fewest = self.options.min_rows
         plan: dict[str, Any] = {"name": name, "at": at, "missing": missing, "edges": [], "atoms": [], "grid": []}
         levels, counts = np.unique(values, return_counts=True)
-        if len(levels) <= self.options.functions:
+        if len(levels) <= max(2, most):
             plan["edges"] = _merged_edges(levels, counts, fewest)
             return plan if plan["edges"] else None
         others = len(found.sample) - len(values)
-        frequent = counts >= max(fewest, len(values) / self.options.functions)
+        frequent = counts >= max(fewest, len(values) / most)
         rest_rows = int(counts[~frequent].sum())
         if rest_rows < fewest:
             plan["edges"] = _merged_edges(levels, counts, fewest)
@@ -110,7 +126,7 @@ class Splines(FeatureMap):
             float(v) for v, c in zip(levels[frequent], counts[frequent], strict=True) if rest_rows + others >= fewest
         ]
         rest = values[~np.isin(values, levels[frequent])]
-        functions = int(min(self.options.functions, len(np.unique(rest)), rest_rows // fewest))
+        functions = int(min(most, len(np.unique(rest)), rest_rows // fewest))
         plan["atoms"] = atoms
         plan["grid"] = [float(value) for value in np.quantile(rest, np.linspace(0, 1, LEVELS + 1))]
         plan["functions"] = functions if functions > DEGREE else 1

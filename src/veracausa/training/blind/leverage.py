@@ -57,7 +57,8 @@ def heavy_rows(blocks: Blocks, least_rows: int, rng: np.random.Generator) -> Mas
             break
     raise InputError(
         f"blind training: the active party's own columns single out {int(left_out.sum())} of {rows} rows, so that sums "
-        "would tell what others know of them; merge rare values, take fewer features, or lower blind.min_rows"
+        "would tell what others know of them; merge rare values, take fewer features (features.functions), set "
+        "blind.epsilon, which covers such rows, or say blind.allow_small_n = true, which tells them"
     )
 
 

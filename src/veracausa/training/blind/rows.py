@@ -248,6 +248,7 @@ def fit_columns(
         labels if feature_map.labelled or feature_map.needs_labels else None,
         lambda share: progress(0.9 * share),
         **({} if store is None else {"store": store}),
+        opens=data.name == job.parties.active,
     )
     part, trained = data.train, None
     try:
