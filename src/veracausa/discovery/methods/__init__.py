@@ -21,6 +21,7 @@ methods: Registry[type[CausalDiscovery]] = Registry(
     __name__,
     __name__,
     f"{__name__}.vfedcd",
+    f"{__name__}.moments",
     old_groups=("veracausa.discovery.baselines",),
 )
 

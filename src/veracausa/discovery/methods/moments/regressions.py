@@ -1,0 +1,195 @@
+"""Which of the allowed causes explain a column, and how well: additive regressions read off the sums.
+
+Parents are found by growing and shrinking under a penalised likelihood. What was computed for a set of parents is kept,
+so that a search over orders, which asks for nearly the same sets again and again, costs little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from veracausa.arrays import Array, Mask
+from veracausa.discovery.methods.moments.sums import SumTable
+
+Parents = tuple[tuple[int, int], ...]
+"""Causes with how many of their functions are taken, sorted."""
+ROUNDS = 3
+"""Growing and shrinking alternate at most so often."""
+SMALL = 1e-12
+
+
+@dataclass
+class _Regression:
+    """A column on some causes."""
+
+    score: float
+    """Log-likelihood less the penalty, in nats, up to a constant."""
+    left: float
+    """The log-determinant of the variance that is left: of one number, or of a nominal column's functions."""
+    gains: Array
+    """(d,): what the score gains most when a cause is added, or takes more functions."""
+    levels: Array
+    """(d,): how many functions it has then."""
+
+
+class Regressions:
+    """All regressions of one table. `penalty` multiplies BIC's, `most` bounds the functions of a cause."""
+
+    def __init__(
+        self,
+        sums: SumTable,
+        *,
+        penalty: float = 1.0,
+        most: int | None = None,
+        min_gain: float = 0.0,
+        edge_cost: float = 0.0,
+        required: Mask | None = None,
+        ridge: float = 1e-9,
+    ) -> None:
+        self.sums, self.d = sums, sums.d
+        self.size = sums.blocks.shape[1]
+        self.flat = sums.blocks.reshape(self.d * self.size, -1)
+        self.required = np.zeros((self.d, self.d), dtype=bool) if required is None else required
+        self.rows = sums.counts.diagonal().copy()
+        self.cost = penalty * 0.5 * np.log(np.maximum(self.rows, 2.0))
+        """(d,): of one coefficient, in nats, by target."""
+        self.edge_cost = edge_cost
+        self.min_gain = min_gain
+        """An edge explains at least this share of what is left without it."""
+        self.ridge = ridge
+        limit = self.size if most is None else most
+        steps = [tuple(k for k in node.levels if k <= limit or node.kind == "nominal") for node in sums.nodes]
+        self.steps = [ks or (1,) for ks in steps]
+        width = max(map(len, self.steps))
+        self.level_table = np.array([[*ks, *[ks[-1]] * (width - len(ks))] for ks in self.steps])
+        """(d, L): the levels of each cause, its last one repeated."""
+        self.response = np.array([node.response for node in sums.nodes])
+        self._known: list[dict[Parents, _Regression]] = [{} for _ in range(self.d)]
+        self._found: list[dict[int, tuple[float, Parents]]] = [{} for _ in range(self.d)]
+
+    # ---- the parents of a column ---------------------------------------------------------------------------------
+
+    def best(self, target: int, allowed: int) -> tuple[float, Parents]:
+        """Score and parents of a column, with causes among the bits of `allowed`."""
+        memo = self._found[target]
+        found = memo.get(allowed)
+        if found is None:
+            found = memo[allowed] = self._grown_and_shrunk(target, allowed)
+        return found
+
+    def _grown_and_shrunk(self, target: int, allowed: int) -> tuple[float, Parents]:
+        may = np.array([bool(allowed >> i & 1) for i in range(self.d)])
+        may[target] = False
+        parents: Parents = tuple((int(i), int(self.level_table[i, 0])) for i in np.flatnonzero(self.required[:, target]))
+        for _ in range(ROUNDS):
+            start = parents
+            parents = self._shrink(target, self._grow(target, parents, may))
+            if parents == start:
+                break
+        return self.regression(target, parents).score, parents
+
+    def _grow(self, target: int, parents: Parents, may: Mask) -> Parents:
+        while True:
+            known = self.regression(target, parents)
+            gains = np.where(may, known.gains, -np.inf)
+            cause = int(gains.argmax())
+            if gains[cause] <= SMALL:
+                return parents
+            level = int(known.levels[cause])
+            parents = tuple(sorted({**dict(parents), cause: level}.items()))
+
+    def _shrink(self, target: int, parents: Parents) -> Parents:
+        while parents:
+            score = self.regression(target, parents).score
+            options: list[tuple[float, Parents]] = []
+            for cause, level in parents:
+                others = dict(parents)
+                del others[cause]
+                lower = [k for k in self.steps[cause] if k < level][-1:]
+                if not self.required[cause, target]:
+                    options.append((self.regression(target, tuple(sorted(others.items()))).score, ()))
+                    options[-1] = (options[-1][0], tuple(sorted(others.items())))
+                for k in lower:
+                    fewer = tuple(sorted({**others, cause: k}.items()))
+                    options.append((self.regression(target, fewer).score, fewer))
+            best = max(options, default=(-np.inf, ()))
+            if best[0] < score:
+                return parents
+            parents = best[1]
+        return parents
+
+    # ---- one regression --------------------------------------------------------------------------------------------
+
+    def regression(self, target: int, parents: Parents) -> _Regression:
+        known = self._known[target].get(parents)
+        if known is None:
+            known = self._known[target][parents] = self._compute(target, parents)
+        return known
+
+    def places(self, parents: Iterable[tuple[int, int]]) -> list[int]:
+        """Where the functions of these parents lie in the flat matrix."""
+        return [cause * self.size + k for cause, level in parents for k in range(level)]
+
+    def _compute(self, target: int, parents: Parents) -> _Regression:
+        d, size, width = self.d, self.size, int(self.response[target])
+        inside = self.places(parents)
+        own = slice(target * size, target * size + width)
+        cross = self.flat[own].T.copy()  # (d·size, width)
+        diagonal = self.sums.blocks[np.arange(d), :, np.arange(d), :].copy()
+        variance = self.flat[own, own].copy()
+        if inside:
+            gram = self.flat[np.ix_(inside, inside)] + self.ridge * np.eye(len(inside))
+            root = np.linalg.cholesky(gram)
+            solved = solve_triangular(root, self.flat[inside], lower=True, check_finite=False)
+            cross -= solved.T @ solved[:, own]
+            variance -= solved[:, own].T @ solved[:, own]
+            parts = solved.reshape(len(inside), d, size).transpose(1, 0, 2)
+            diagonal -= parts.transpose(0, 2, 1) @ parts
+            for cause, level in parents:
+                diagonal[cause, :level, :] = diagonal[cause, :, :level] = 0.0
+                diagonal[cause, range(level), range(level)] = 1.0
+                cross[cause * size : cause * size + level] = 0.0
+        diagonal[:, range(size), range(size)] += 1e-7
+        roots = np.linalg.cholesky(diagonal)
+        whitened = np.linalg.solve(roots, cross.reshape(d, size, width))  # (d, size, width)
+        left = _log_det(variance)
+        n = self.rows[target]
+        cost = self.cost[target] * width
+        score = -0.5 * n * left - cost * len(inside) - self.edge_cost * len(parents)
+        reduced = self._reduced(whitened, variance, left)  # (d, L)
+        now = np.zeros(d, dtype=int)
+        for cause, level in parents:
+            now[cause] = level
+        added = self.level_table - now[:, None]
+        fresh = (now == 0)[:, None]
+        gains = 0.5 * n * reduced - cost * added - self.edge_cost * fresh
+        gains = np.where(added > 0, gains, -np.inf)
+        if self.min_gain:
+            gains = np.where(fresh & (reduced < self.min_gain), -np.inf, gains)
+        gains[target] = -np.inf
+        best = gains.argmax(axis=1)
+        every = np.arange(d)
+        return _Regression(score, left, gains[every, best], self.level_table[every, best])
+
+    def _reduced(self, whitened: Array, variance: Array, left: float) -> Array:
+        """(d, L): by how much the log-determinant of what is left falls with so many functions of a cause."""
+        if variance.shape == (1, 1):
+            explained = np.cumsum(np.square(whitened[:, :, 0]), axis=1)
+            taken = np.take_along_axis(explained, self.level_table - 1, axis=1)
+            return np.asarray(-np.log(np.maximum(1 - taken / max(variance[0, 0], SMALL), SMALL)))
+        products = np.cumsum(whitened[:, :, :, None] * whitened[:, :, None, :], axis=1)
+        taken = np.take_along_axis(products, (self.level_table - 1)[:, :, None, None], axis=1)
+        rest = variance - taken
+        sign, log = np.linalg.slogdet(rest)
+        return np.asarray(left - np.where(sign > 0, log, -50.0))
+
+
+def _log_det(variance: Array) -> float:
+    if variance.shape == (1, 1):
+        return float(np.log(max(variance[0, 0], SMALL)))
+    sign, log = np.linalg.slogdet(variance)
+    return float(log) if sign > 0 else -50.0

@@ -1,0 +1,40 @@
+"""The settings of a discovery from sums."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class SumsSettings(BaseModel):
+    """How columns are expanded, how the graph is searched, and who may open what."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    # the search
+    model: Literal["auto", "linear", "lingam", "additive"] = "auto"
+    """Which relations are looked for. `auto` compares them."""
+    functions: int | None = Field(None, ge=1, le=24)
+    """Functions of each number. None: by the rows."""
+    penalty: float = Field(1.0, gt=0)
+    """Times BIC's price of a coefficient: more leaves fewer edges."""
+    min_effect: float = Field(0.0, ge=0, lt=1)
+    """A cause explains at least this share of what is left of its effect without it."""
+    starts: int = Field(4, ge=1, le=1000)
+    """Orders from which the search begins."""
+
+    # who opens what
+    encryption: Literal["bfv", "none"] = "bfv"
+    receiver: Literal["validator", "all"] = "validator"
+    """Who is sent the sums: a validator without columns, or every party."""
+    reveal: Literal["all", "own"] = "all"
+    """What a party is sent of the graph: all of it, or the edges that touch its own columns."""
+    epsilon: float | None = Field(None, gt=0)
+    """Differential privacy of a row in the sums."""
+    delta: float = Field(1e-5, gt=0, lt=1)
+    clip: float | None = Field(None, gt=0)
+    """With `epsilon`: the largest norm of a party's part of a row. None: the root of its number of features."""
+    value_bits: int = Field(12, ge=1, le=20)
+    allow_small_n: bool = False
+    """Sum even where rows are so few that sums tell rows."""
