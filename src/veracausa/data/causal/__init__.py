@@ -27,16 +27,20 @@ class CausalData:
     truth: NDArray[np.bool_] | None = None
     """(d, d), row = cause and column = effect; None: nobody knows."""
     notes: tuple[str, ...] = ()
+    nominal: tuple[str, ...] = ()
+    """Columns of three or more categories without an order; their values, 0, 1, 2, only name the categories."""
 
     def columns(self, kept: Sequence[int], note: str | None = None) -> CausalData:
         """These columns in this order; the true graph becomes the one that they induce."""
         index = np.asarray(kept, dtype=int)
+        names = tuple(self.names[at] for at in index)
         return replace(
             self,
             values=self.values[:, index],
-            names=tuple(self.names[at] for at in index),
+            names=names,
             truth=None if self.truth is None else self.truth[np.ix_(index, index)],
             notes=self.notes if note is None else (*self.notes, note),
+            nominal=tuple(name for name in self.nominal if name in names),
         )
 
     def head(self, rows: int | None) -> CausalData:
