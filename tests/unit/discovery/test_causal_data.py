@@ -24,7 +24,7 @@ real = pytest.mark.skipif(not (FILES / "sachs").is_dir(), reason="VERACAUSA_DATA
 
 
 def test_every_source_is_found_by_name():
-    assert causal_data.names() == ["bnlearn", "patients", "pima", "sachs", "synthetic", "syntren", "table"]
+    assert causal_data.names() == ["bnlearn", "patients", "pima", "sachs", "suite", "synthetic", "syntren", "table"]
 
 
 @given(st.integers(2, 9), st.data())

@@ -150,7 +150,7 @@ def _category(scores: list[Array], categories: int, options: SuiteOptions, rng: 
         return rng.choice(categories, options.rows, p=shares / shares.sum()).astype(float)
     share = CATEGORY_SHARE if options.explained is None else options.explained
     latent = np.sqrt(share / (1 - share) * GUMBEL) * standardised(np.column_stack(scores))[0]
-    return (latent + rng.gumbel(0, 1, latent.shape)).argmax(axis=1).astype(float)
+    return np.asarray((latent + rng.gumbel(0, 1, latent.shape)).argmax(axis=1), dtype=np.float64)
 
 
 def _levels(codes: NDArray[np.int64], categories: int, rng: np.random.Generator) -> Array:
