@@ -71,6 +71,7 @@ class CausalDiscovery(BaseEstimator):  # type: ignore[misc]
         self.notes_: tuple[str, ...] = ready.notes
         self.n_features_in_ = len(names)
         self.feature_names_in_ = np.array(names, dtype=object)
+        self._open: Mask | None = None
         strengths = self.learn(ready, clock(self.time_limit, self.timer))
         inside = np.ix_(ready.kept, ready.kept)
         self.strengths_ = np.zeros((len(names), len(names)))
@@ -84,6 +85,12 @@ class CausalDiscovery(BaseEstimator):  # type: ignore[misc]
         self.thresholded_: Mask = result.before
         """The graph before cycles were broken, and whether it was a DAG."""
         self.thresholded_is_dag_ = result.was_acyclic
+        self.undirected_: Mask = np.zeros((len(names), len(names)), dtype=bool)
+        """(d, d), symmetric: the edges of the graph whose direction the method does not tell."""
+        if self._open is not None:
+            known = must | never
+            self.undirected_[inside] = self._open | self._open.T
+            self.undirected_ &= (result.adjacency | result.adjacency.T) & ~(known | known.T)
         return self
 
     @classmethod
@@ -97,7 +104,10 @@ class CausalDiscovery(BaseEstimator):  # type: ignore[misc]
         return {name: value for name, value in self.get_params(deep=False).items() if value is not None}
 
     def learn(self, data: PreparedColumns, time_is_up: Callable[[], bool]) -> Array:
-        """The strength of every edge, (d, d) with row = cause; to be overridden."""
+        """The strength of every edge, (d, d) with row = cause; to be overridden.
+
+        A method that can not tell the direction of some edges sets `self._open`, (d, d), True at these.
+        """
         raise NotImplementedError
 
     def __sklearn_is_fitted__(self) -> bool:

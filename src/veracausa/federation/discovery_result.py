@@ -47,6 +47,7 @@ def write_result(site: DiscoverySite, result: DiscoveryResult, noise: Mapping[st
         what = "edges that touch its own attributes" if method.reveal == "own" else "whole graph"
         notes.append(f"{site.me} was sent the {what}; strengths that are no edges are the validator's")
     method.adjacency_matrix_ = adjacency
+    method.undirected_ = np.zeros_like(adjacency)
     method.threshold_ = result.threshold
     method.thresholded_ = thresholded(method.strengths_, result.threshold) if result.history else adjacency
     method.thresholded_is_dag_ = is_acyclic(method.thresholded_)

@@ -19,7 +19,7 @@ TIE = 1e-9
 class EdgeScores:
     """Precision, recall and F1 of a set of edges, beside the counts; nan where there is nothing to divide by."""
 
-    found: int
+    found: float
     predicted: int
     true: int
 

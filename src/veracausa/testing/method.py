@@ -77,6 +77,10 @@ def _check_fit(make: Callable[..., CausalDiscovery], table: Array) -> CausalDisc
     assert graph.shape == (d, d), f"adjacency_matrix_ has shape {graph.shape}, not (d, d)"
     assert graph.dtype == bool, "adjacency_matrix_ holds no booleans"
     assert is_acyclic(graph), "the graph has a cycle"
+    lines = method.undirected_
+    assert lines.shape == (d, d), f"undirected_ has shape {lines.shape}, not (d, d)"
+    assert np.array_equal(lines, lines.T), "undirected_ is not symmetric"
+    assert not (lines & ~(graph | graph.T)).any(), "undirected_ marks an edge that the graph does not have"
     assert isinstance(method.history_, list), "history_ is a list of mappings, one an epoch"
     assert all(isinstance(note, str) for note in method.notes_), "notes_ are sentences"
     return method

@@ -172,6 +172,7 @@ class VFedCD(CausalDiscovery):
         self.adjacency_matrix_ = chosen_graph(self.strengths_, allowed, found.threshold, must)
         self.thresholded_ = thresholded(self.strengths_, found.threshold)
         self.thresholded_is_dag_ = is_acyclic(self.thresholded_)
+        self.undirected_ = np.zeros((d, d), dtype=bool)
         self.history_ = found.history
         self.sent_ = {
             name: {"messages": sent["messages"], "bytes_sent": sent["bytes"]} for name, sent in found.sent.items()
