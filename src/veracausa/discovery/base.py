@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator
 from veracausa.arrays import Array, Mask
 from veracausa.data.causal import CausalData, as_adjacency, edges_between
 from veracausa.data.causal.columns import Collinear, Missing, PreparedColumns, Unusable, prepare
+from veracausa.discovery.export import GraphExports, with_effects
 from veracausa.discovery.graphs import constraints, cut, is_acyclic, smallest_acyclic_threshold
 from veracausa.errors import InputError
 from veracausa.metrics.graphs import graph_scores
@@ -28,7 +29,7 @@ Timer = Literal["wall", "processor"]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class CausalDiscovery(BaseEstimator):  # type: ignore[misc]
+class CausalDiscovery(BaseEstimator, GraphExports):  # type: ignore[misc]
     """Learns a DAG over the columns of a table. A method subclasses it as a dataclass and overrides `learn`."""
 
     threshold: Threshold = 0.3
@@ -115,7 +116,10 @@ class CausalDiscovery(BaseEstimator):  # type: ignore[misc]
 
     @property
     def causal_graph_(self) -> networkx.DiGraph:
-        """The DAG with the columns' names; an edge's `strength` is the method's own measure."""
+        """The DAG with the columns' names; an edge's `strength` is the method's own measure.
+
+        Where the method tells effects, an edge has them, too. One whose direction is not told has `directed = "no"`.
+        """
         import networkx
         from sklearn.utils.validation import check_is_fitted
 
@@ -125,7 +129,12 @@ class CausalDiscovery(BaseEstimator):  # type: ignore[misc]
         graph.add_nodes_from(names)
         for cause, effect in np.argwhere(self.adjacency_matrix_):
             graph.add_edge(names[cause], names[effect], strength=float(self.strengths_[cause, effect]))
-        return graph
+        open_ends = np.argwhere(getattr(self, "undirected_", np.zeros((0, 0))))
+        undirected = [(names[one], names[other]) for one, other in open_ends]
+        return with_effects(graph, undirected, getattr(self, "effects_", ()))
+
+    def exported_graph(self) -> networkx.DiGraph:
+        return self.causal_graph_
 
     def score(self, true_graph: Any, metric: str = "shd") -> float:
         """How far the learned graph is from the true one: `shd` (less is better), `f1`, `skeleton_f1` and others.

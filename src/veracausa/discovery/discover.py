@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -11,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from veracausa.atomic import as_written, atomic_write
+from veracausa.atomic import atomic_write
 from veracausa.data.causal import CausalData
 from veracausa.data.causal.parties import owners
 from veracausa.discovery.base import CausalDiscovery, as_edges, as_table, column_named, edge_constraints
+from veracausa.discovery.export import GraphExports
 from veracausa.discovery.job import GIVEN, DiscoveryJob, Edges, load_columns, read_job
 from veracausa.discovery.methods import build, methods
-from veracausa.discovery.result_files import Parties, write_found
+from veracausa.discovery.result_files import Parties, read_rows, write_found
 from veracausa.errors import InputError, VeracausaError
 from veracausa.events import Event, Observer
 from veracausa.registry import did_you_mean
@@ -34,7 +34,7 @@ CHECKPOINTS = "checkpoints"
 """The folder of a fit in one place, while it runs."""
 
 
-class DiscoveryRun(Run):
+class DiscoveryRun(Run, GraphExports):
     """The folder of a discovery: what `discover` returns, and what can be opened again later.
 
     >>> run = veracausa.DiscoveryRun("runs/discovery")
@@ -48,18 +48,16 @@ class DiscoveryRun(Run):
     @property
     def edges(self) -> list[dict[str, Any]]:
         """The edges found, strongest first."""
-        with (self.path / "edges.csv").open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
-        numbers = ("strength", "confidence")
-        return [
-            {k: (float(v) if v else None) if k in numbers else as_written(v) for k, v in row.items()} for row in rows
-        ]
+        return read_rows(self.path / "edges.csv")
 
     @property
     def graph(self) -> networkx.DiGraph:
         import networkx
 
         return networkx.read_graphml(self.path / "graph.graphml")
+
+    def exported_graph(self) -> networkx.DiGraph:
+        return self.graph
 
     def report(self) -> Path:
         """Write `report.html` and say where it is."""
