@@ -27,6 +27,9 @@ EventName = Literal[
     # a discovery
     "progress",
     "noise",
+    "announced",
+    "notes",
+    "found",
     # an audit and a frontier
     "attack",
     "label_attack",

@@ -230,6 +230,25 @@ class Store:
         return None
 
 
+class StateFile:
+    """Where a long piece of work leaves off: one file in the party's own folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def save(self, state: Mapping[str, Any]) -> None:
+        atomic_write(self.path, serialize_state(dict(state)))
+
+    def load(self) -> Mapping[str, Any] | None:
+        if not self.path.is_file():
+            return None
+        try:
+            found: Mapping[str, Any] = deserialize_state(self.path.read_bytes(), self.path)
+        except RunError:  # torn: the work begins anew, and gives the same bits
+            return None
+        return found
+
+
 def common_step(stores: list[Store]) -> int | None:
     """The newest step of which every party has a whole checkpoint."""
     common = set.intersection(*(store.whole_steps() for store in stores))

@@ -22,10 +22,10 @@ from veracausa.data.vertical import PartyData
 from veracausa.errors import RunError
 from veracausa.events import Observer
 from veracausa.features.base import FitLabels
-from veracausa.runs.store import Store
+from veracausa.runs.store import StateFile, Store
 from veracausa.training.blind.book import enter_release, lasting_key, releases_in
 from veracausa.training.blind.protocol import PhaseProgress, exchange_widths
-from veracausa.training.blind.rows import LIMIT, VALUE_BITS, OwnColumns, StateFile, fit_columns
+from veracausa.training.blind.rows import LIMIT, VALUE_BITS, OwnColumns, fit_columns
 from veracausa.training.split.program import Schema
 from veracausa.wire.link import Link
 

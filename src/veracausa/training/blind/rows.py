@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from veracausa.arrays import Array
-from veracausa.atomic import atomic_write
 from veracausa.config import Job
 from veracausa.data.vertical import Part, PartyData, RowBlock
 from veracausa.errors import InputError, RunError
@@ -27,7 +25,7 @@ from veracausa.events import ProgressCallback
 from veracausa.features import feature_maps
 from veracausa.features.base import FeatureMap, FitContext, FitLabels, OwnRows, row_columns
 from veracausa.models.runner import choose_device
-from veracausa.runs.store import deserialize_state, serialize_state
+from veracausa.runs.store import StateFile
 from veracausa.training.blind.protocol import MOST_FEATURES
 
 LIMIT = 15.0
@@ -209,25 +207,6 @@ def check_rows(job: Job, data: PartyData) -> None:
         feature_map.check(own_rows(data))
     except InputError as error:
         raise InputError(f"party {data.name!r}: {error}") from None
-
-
-class StateFile:
-    """Where a long piece of work leaves off: one file in the party's own folder."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def save(self, state: Mapping[str, Any]) -> None:
-        atomic_write(self.path, serialize_state(dict(state)))
-
-    def load(self) -> Mapping[str, Any] | None:
-        if not self.path.is_file():
-            return None
-        try:
-            found: Mapping[str, Any] = deserialize_state(self.path.read_bytes(), self.path)
-        except RunError:  # torn: the work begins anew, and gives the same bits
-            return None
-        return found
 
 
 def fit_columns(

@@ -24,6 +24,13 @@ class SumsSettings(BaseModel):
     starts: int = Field(4, ge=1, le=1000)
     """Orders from which the search begins."""
 
+    # confidence
+    bootstrap: int = Field(0, ge=0, le=1000)
+    """So many resamples, for the confidence of edges."""
+    resampling: Literal["rows", "sums"] | None = None
+    """What is drawn anew: rows by public weights, or the sums by their spread. Between parties each resample of rows is
+    another release. None: rows in one place, sums between parties."""
+
     # who opens what
     encryption: Literal["bfv", "none"] = "bfv"
     receiver: Literal["validator", "all"] = "validator"
@@ -35,6 +42,14 @@ class SumsSettings(BaseModel):
     delta: float = Field(1e-5, gt=0, lt=1)
     clip: float | None = Field(None, gt=0)
     """With `epsilon`: the largest norm of a party's part of a row. None: the root of its number of features."""
+    budget: float | None = Field(None, gt=0)
+    """The ε that all releases of the same rows may spend together. None: there is one release."""
     value_bits: int = Field(12, ge=1, le=20)
+    """Fractional bits of a feature; fewer where sums over many rows would not fit."""
     allow_small_n: bool = False
     """Sum even where rows are so few that sums tell rows."""
+
+    @property
+    def resampling_between(self) -> Literal["rows", "sums"]:
+        """What is drawn anew between parties."""
+        return self.resampling or "sums"

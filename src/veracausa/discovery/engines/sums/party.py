@@ -1,0 +1,226 @@
+"""One member of a discovery from sums: a party with columns, or the validator, which has none and opens the sums."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as Late
+from typing import Any
+
+import numpy as np
+
+from veracausa.arrays import Array
+from veracausa.crypto.moments import MomentParty, MomentPlan, Moments
+from veracausa.crypto.moments.account import EXACT
+from veracausa.crypto.moments.result import noise_of
+from veracausa.crypto.randomness import make_draws
+from veracausa.discovery.engines.shares.plan import VALIDATOR
+from veracausa.discovery.engines.sums import protocol
+from veracausa.discovery.engines.sums.features import OwnFeatures
+from veracausa.discovery.engines.sums.plan import MOST_WEIGHT, SumsPlan
+from veracausa.discovery.engines.sums.protocol import SUMS_BEAT, SUMS_HELLO
+from veracausa.discovery.engines.sums.searcher import SumsGraph, searched_graph
+from veracausa.discovery.methods.moments.expansion import NodeLayout
+from veracausa.discovery.methods.moments.search import Known
+from veracausa.errors import WireError
+from veracausa.events import Observer
+from veracausa.runs.store import StateFile, Store
+from veracausa.seeding import derive
+from veracausa.wire.link import Link
+
+BEAT = 5.0
+"""Seconds between two words of who searches."""
+
+
+class SumsMember:
+    """What parties and the validator do alike: agree, take part in every release, and keep what is done."""
+
+    def __init__(
+        self,
+        plan: SumsPlan,
+        name: str,
+        known: Known,
+        own: OwnFeatures | None,
+        seed: int | None = None,
+        notify: Observer = lambda event: None,
+        earlier: Mapping[str, float] | None = None,
+        time_is_up: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`seed` gives masks and noise of a simulation; without one they come from the system."""
+        self.plan, self.name, self.known, self.own = plan, name, known, own
+        self.seed, self.notify, self.time_is_up = seed, notify, time_is_up
+        self.earlier = dict(earlier or {})
+        """What this party's earlier releases of these rows have spent, by name."""
+        self.peers = tuple(member for member in plan.members if member != name)
+        self.widths: dict[str, int] = {}
+        self.layouts: dict[str, tuple[NodeLayout | None, ...]] = {}
+        self.opened: list[Moments] = []
+        """The releases that are open to this member."""
+        self.done = 0
+        """So many releases are over."""
+        self.graph: SumsGraph | None = None
+        self.told: dict[str, Any] | None = None
+        """What the validator told of the graph; nan where it told nothing."""
+
+    @property
+    def opens(self) -> bool:
+        """Whether this member sees the sums."""
+        return self.name == VALIDATOR or self.plan.settings.receiver == "all"
+
+    def run(self, link: Link, store: Store | None = None) -> None:
+        """Take part to the end."""
+        self._meet(link)
+        moments = self.plan.moments(self.widths)
+        moments.check()
+        if store is not None and store.start_step is not None:
+            self.load_state(store.load(store.start_step))
+        for number in range(self.done, self.plan.releases):
+            self._release(link, store, moments, number)
+            self.done = number + 1
+            if store is not None:
+                store.save(self.done, self.state())
+        self._conclude(link)
+
+    # ---- what is agreed ----------------------------------------------------------------------------------------------
+
+    def _meet(self, link: Link) -> None:
+        """The same plan with everybody, all widths, and the layouts for whoever opens the sums."""
+        plan, width = self.plan, 0 if self.own is None else self.own.width
+        link.declare(SUMS_HELLO)
+        for peer in self.peers:
+            if self.opens or self._shows(peer):
+                link.declare(protocol.layout_kind(plan), peer=peer)
+        known = [self.known.required.tolist(), self.known.forbidden.tolist(), _numbers(self.known.tiers)]
+        fingerprint = plan.digest(known)
+        word = {"fingerprint": protocol.as_tensor(fingerprint)}
+        link.broadcast(SUMS_HELLO, 0, word, width=width)
+        self.widths = {self.name: width}
+        for peer, message in link.gather(SUMS_HELLO, 0).items():
+            if message.tensors["fingerprint"].numpy().tobytes() != fingerprint:
+                raise WireError("sums_hello.fingerprint", f"{peer!r} has another plan than this party")
+            self.widths[peer] = protocol.received_width(plan, peer, message)
+        if self.own is not None:
+            self.layouts[self.name] = self.own.nodes
+            for peer in self.peers:
+                if self._shows(peer):
+                    link.send(peer, protocol.layout_kind(plan), 0, {"nodes": protocol.sent_layout(self.own.nodes)})
+        if self.opens:
+            for peer in self.peers:
+                if peer != VALIDATOR:
+                    message = link.receive(peer, protocol.layout_kind(plan), 0)
+                    self.layouts[peer] = protocol.received_layout(plan, peer, message, self.widths[peer])
+
+    def _shows(self, peer: str) -> bool:
+        """Whether this member tells a peer the layout of its columns."""
+        return self.own is not None and (peer == VALIDATOR or self.plan.settings.receiver == "all")
+
+    # ---- the sums ----------------------------------------------------------------------------------------------------
+
+    def _release(self, link: Link, store: Store | None, moments: MomentPlan, number: int) -> None:
+        kept = None if store is None else StateFile(store.folder / f"sums-{number}.safetensors")
+        state = None if kept is None else kept.load()
+        seed = None if self.seed is None else derive(self.seed, "moments", number)
+
+        def save(state: Mapping[str, Any]) -> None:
+            self._release_name = state["release"]
+            if kept is not None:
+                kept.save(state)
+
+        def progress(share: float) -> None:
+            whole = (number + share) / self.plan.releases
+            self.notify({"event": "progress", "party": self.name, "what": "sums", "share": whole})
+
+        draws = make_draws(seed, self.name)
+        party = MomentParty(moments, self.name, lambda: self._blocks(number), draws, state, save, earlier=self.earlier)
+        found = party.run(link, progress)
+        rho = EXACT if moments.account is None else moments.account.rho
+        self.earlier[self._release_name] = rho
+        if self.plan.settings.receiver == "all":
+            found = self._share_sums(link, moments, found, number, rho)
+        if found is not None:
+            self.opened.append(found)
+
+    def _share_sums(self, link: Link, moments: MomentPlan, found: Moments | None, number: int, rho: float) -> Moments:
+        """Every party has what the first one opened."""
+        kind = protocol.opened_kind(moments)
+        link.declare(kind)
+        if found is not None:
+            spent: dict[str, str | float] = {
+                "rho": rho,
+                "release": self._release_name,
+                "rows_digest": moments.rows_digest,
+            }
+            link.broadcast(kind, number, {"sums": protocol.sent_sums(found.integers)}, **spent)
+            return found
+        integers = protocol.received_sums(moments, link.receive(self.plan.receiver, kind, number))
+        return Moments(moments.rows, moments.slices, integers, moments.unit, noise_of(moments), moments.account)
+
+    def _blocks(self, number: int) -> Iterator[Array]:
+        """This party's rows for one release: as they are, or times the roots of their weights in a resample."""
+        if self.own is None:
+            return
+        roots = np.sqrt(row_weights(self.plan, number))
+        for at in range(0, self.plan.rows, self.plan.block_rows):
+            part = slice(at, at + self.plan.block_rows)
+            yield self.own.features[part] * roots[part, None]
+
+    # ---- the graph ---------------------------------------------------------------------------------------------------
+
+    def _conclude(self, link: Link) -> None:
+        if self.plan.settings.receiver == "all":
+            self.graph = self._searched()
+            return
+        if self.name != VALIDATOR:
+            self._hear(link)
+            return
+        for peer in self.peers:
+            link.declare(SUMS_BEAT, protocol.found_kind(self.plan, peer), peer=peer)
+        with ThreadPoolExecutor(1, "search") as thread:
+            searching = thread.submit(self._searched)
+            every = min(BEAT, link.timeout / 8)
+            while True:
+                try:
+                    self.graph = searching.result(timeout=every)
+                    break
+                except Late:
+                    link.broadcast(SUMS_BEAT, 0, done=0)
+        link.broadcast(SUMS_BEAT, 0, done=1)
+        for peer in self.peers:
+            parts = protocol.sent_found(self.plan, peer, self.graph.matrices(), self.graph.found.explained)
+            link.send(peer, protocol.found_kind(self.plan, peer), 0, parts, model=self.graph.found.model)
+
+    def _hear(self, link: Link) -> None:
+        kind = protocol.found_kind(self.plan, self.name)
+        link.declare(SUMS_BEAT, kind, peer=VALIDATOR)
+        while not link.receive(VALIDATOR, SUMS_BEAT, 0).meta["done"]:
+            pass
+        self.told = protocol.received_found(self.plan, self.name, link.receive(VALIDATOR, kind, 0))
+
+    def _searched(self) -> SumsGraph:
+        started = time.perf_counter()
+        nodes: list[NodeLayout | None] = [node for party in self.plan.parties for node in self.layouts[party]]
+        found = searched_graph(self.plan, self.known, nodes, self.opened, self.time_is_up)
+        self.seconds = time.perf_counter() - started
+        return found
+
+    # ---- what is kept ------------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        return {"done": self.done, "opened": [moments.state() for moments in self.opened], "earlier": self.earlier}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self.done, self.earlier = int(state["done"]), dict(state["earlier"])
+        self.opened = [Moments.of(moments) for moments in state["opened"]]
+
+
+def row_weights(plan: SumsPlan, number: int) -> Array:
+    """(n,): how often each row counts in a release. The first one has all rows once, the others are resamples."""
+    if not number:
+        return np.ones(plan.rows)
+    rng = np.random.default_rng(derive(plan.seed, "discovery", "weights", number))
+    return np.minimum(rng.poisson(1.0, plan.rows), MOST_WEIGHT).astype(np.float64)
+
+
+def _numbers(tiers: Sequence[int] | None) -> list[int] | None:
+    return None if tiers is None else [int(tier) for tier in tiers]

@@ -1,0 +1,187 @@
+"""What all parties of a discovery from sums agree on before any row is touched."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from veracausa.crypto.moments import MomentPlan, default_clip, most_bits
+from veracausa.crypto.moments.plan import ROWS_A_COLUMN
+from veracausa.crypto.zcdp import zcdp_epsilon, zcdp_rho
+from veracausa.discovery.engines.shares.plan import VALIDATOR
+from veracausa.discovery.methods.moments.expansion import POWERS, functions_for
+from veracausa.discovery.methods.moments.settings import SumsSettings
+from veracausa.errors import InputError
+
+LIMIT = 64.0
+"""Features beyond are moved there, so that all sums fit the field."""
+MOST_WEIGHT = 9
+"""Of a row in a resample; its features are multiplied by the root."""
+ROWS_A_COLUMN_OPEN = 25
+"""Where parties themselves see the sums, a party's own features explain at most 2 % of another's by chance."""
+MOST_PARTIES = 16
+
+
+@dataclass(frozen=True)
+class SumsPlan:
+    """Who holds which columns, how many rows there are, and how they are summed up and searched."""
+
+    settings: SumsSettings
+    columns: Mapping[str, tuple[str, ...]]
+    """By party, in the order of all columns."""
+    rows: int
+    seed: int
+    """Public: the search and the rows' weights in resamples follow from it."""
+    rows_digest: str = ""
+    """Names the rows for the account of releases, for instance by a digest of the aligned ids."""
+    block_rows: int = 8192
+
+    @cached_property
+    def parties(self) -> tuple[str, ...]:
+        return tuple(self.columns)
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The parties, and the validator where there is one."""
+        return self.parties if self.settings.receiver == "all" else (*self.parties, VALIDATOR)
+
+    @property
+    def receiver(self) -> str:
+        """Who opens the sums first."""
+        return self.parties[0] if self.settings.receiver == "all" else VALIDATOR
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """All columns, party by party."""
+        return tuple(name for own in self.columns.values() for name in own)
+
+    @property
+    def d(self) -> int:
+        return len(self.names)
+
+    def own(self, party: str) -> slice:
+        """Where a party's columns lie among all."""
+        start = 0
+        for one, columns in self.columns.items():
+            if one == party:
+                return slice(start, start + len(columns))
+            start += len(columns)
+        return slice(0, 0)
+
+    @property
+    def releases(self) -> int:
+        """How often sums are opened: once, and once more for each resample of the rows."""
+        return 1 + (self.settings.bootstrap if self.settings.resampling_between == "rows" else 0)
+
+    @property
+    def rows_a_feature(self) -> int:
+        """Rows for each feature of two parties. Weighted sums of the same rows are as many equations more."""
+        least = ROWS_A_COLUMN_OPEN if self.settings.receiver == "all" else ROWS_A_COLUMN
+        return least * self.releases
+
+    @property
+    def together(self) -> int:
+        """The largest number of columns that two parties have together."""
+        sizes = sorted((len(own) for own in self.columns.values()), reverse=True)
+        return sum(sizes[:2])
+
+    @property
+    def room(self) -> int:
+        """So many features a column may have on average, so that sums do not tell rows."""
+        return self.rows // (self.rows_a_feature * self.together)
+
+    @property
+    def functions(self) -> int:
+        """Functions of a number at most. A party takes fewer where its features would be too many."""
+        return functions_for(self.rows, self.together, self.settings.functions, self.rows_a_feature)
+
+    def most_features(self, party: str) -> int:
+        """Of one party, so that with any other they have rows enough."""
+        widest = max(self.room, 1 if self.settings.allow_small_n else 0)
+        if self.settings.allow_small_n:
+            widest = max(widest, self.functions + POWERS + 1)
+        return widest * len(self.columns[party])
+
+    def moments(self, widths: Mapping[str, int]) -> MomentPlan:
+        """One release of the sums, once the widths of all are known."""
+        settings = self.settings
+        limit = LIMIT * (math.sqrt(MOST_WEIGHT) if self.releases > 1 else 1.0)
+        every = {party: widths[party] for party in self.parties}
+        if settings.receiver == "validator":
+            every[VALIDATOR] = 0
+        clip = None
+        if settings.epsilon is not None:
+            clip = settings.clip or default_clip(max(every.values()))
+        return MomentPlan(
+            parties=tuple(every),
+            widths=every,
+            rows=self.rows,
+            receiver=self.receiver,
+            encryption=settings.encryption,
+            value_bits=min(settings.value_bits, most_bits(self.rows, limit)),
+            limit=limit,
+            clip=clip,
+            epsilon=self.epsilon_each,
+            delta=settings.delta,
+            block_rows=self.block_rows,
+            allow_small_n=settings.allow_small_n,
+            budget=settings.budget or (settings.epsilon if self.releases > 1 else None),
+            rows_digest=self.rows_digest,
+            receiver_noise=settings.receiver == "all",
+        )
+
+    @property
+    def epsilon_each(self) -> float | None:
+        """Of each release; all of them together spend the settings' ε."""
+        settings = self.settings
+        if settings.epsilon is None or self.releases == 1:
+            return settings.epsilon
+        return zcdp_epsilon(zcdp_rho(settings.epsilon, settings.delta) / self.releases, settings.delta)
+
+    def check(self) -> None:
+        """Refuse what can not be summed up, or would tell rows."""
+        if len(self.parties) < 2:
+            raise InputError("parties: a federation needs two at least; for one, fit without parties")
+        if len(self.parties) > MOST_PARTIES:
+            raise InputError(
+                f"parties: {len(self.parties)} are too many to sum up pair by pair; at most {MOST_PARTIES}"
+            )
+        if VALIDATOR in self.parties:
+            raise InputError(f"parties: {VALIDATOR!r} is the name of the party that opens the sums; choose another")
+        for party, own in self.columns.items():
+            if not own:
+                raise InputError(f"party {party!r} holds no column; leave it out")
+        if len(set(self.names)) != self.d:
+            twice = next(name for name in self.names if self.names.count(name) > 1)
+            raise InputError(f"names: {twice!r} is held twice; leave it with one party")
+        if self.rows < 1:
+            raise InputError("there are no rows; align the parties' ids first")
+        if self.room < 1 and not self.settings.allow_small_n:
+            least = self.rows_a_feature * self.together
+            raise InputError(
+                f"{self.rows} rows are so few that sums over them tell rows: two parties have {self.together} columns "
+                f"together, and {least} rows are needed; give more rows, fewer columns"
+                + (", fewer resamples (bootstrap)" if self.releases > 1 else "")
+                + ", or allow_small_n = true"
+            )
+        # With the fewest features there can be: what else is wrong is said before anybody starts.
+        self.moments({party: len(own) for party, own in self.columns.items()}).check()
+
+    def described(self) -> dict[str, Any]:
+        """What must be the same for a run to go on."""
+        own = {name: getattr(self, name) for name in ("rows", "seed", "rows_digest", "block_rows")}
+        return (
+            own
+            | {"columns": {party: list(names) for party, names in self.columns.items()}}
+            | {f"settings.{name}": value for name, value in self.settings.model_dump().items()}
+        )
+
+    def digest(self, *more: Any) -> bytes:
+        """SHA-256 of everything that is agreed, and of what else must be the same."""
+        words = json.dumps(["veracausa sums 1", self.described(), list(self.parties), *more], sort_keys=True)
+        return hashlib.sha256(words.encode()).digest()

@@ -1,0 +1,101 @@
+"""A member of a discovery from sums as a program: in a thread, a process, or at an organisation's own site."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from veracausa.arrays import Array
+from veracausa.discovery.base import clock
+from veracausa.discovery.engines.sums.features import own_features
+from veracausa.discovery.engines.sums.party import SumsMember
+from veracausa.discovery.engines.sums.plan import SumsPlan
+from veracausa.discovery.methods.moments.expansion import ColumnKind
+from veracausa.discovery.methods.moments.search import Known
+from veracausa.errors import RunError, VeracausaError
+from veracausa.events import Observer, event_of
+from veracausa.runs.store import Store
+from veracausa.wire.link import Link
+
+
+@dataclass
+class SumsProgram:
+    """One party or the validator, ready to be started. Only its own columns travel with it.
+
+    It notifies `announced`, `notes`, `progress`, `found` where it knows the graph or a part of it, and `finished`.
+    """
+
+    plan: SumsPlan
+    name: str
+    values: Array | None
+    """(rows, own columns), nan where a value is missing. None: the validator."""
+    kinds: Sequence[ColumnKind] | None
+    known: Known
+    """Over all columns of the plan, the same for all."""
+    seed: int | None
+    """Of masks and noise in a simulation; None: they come from the system."""
+    out: Path | None = None
+    start: int | None = None
+    """The step of the checkpoint to go on from."""
+    restart_index: int = 0
+    earlier: Mapping[str, float] = field(default_factory=dict)
+    """What this party's earlier releases of these rows have spent, by name, as `wire.ledger.releases` reads them."""
+    time_limit: float | None = None
+
+    def __call__(self, link: Link, notify: Observer) -> None:
+        try:
+            self._run(link, notify)
+        except (VeracausaError, OSError):
+            raise
+        except Exception as error:  # the reader must know whose
+            raise RunError(f"party {self.name!r} failed: {type(error).__name__}: {error}") from error
+
+    def _run(self, link: Link, notify: Observer) -> None:
+        store = None
+        if self.out is not None:
+            store = Store(self.out, self.name)
+            store.start_step = self.start
+            store.announce_to(link)
+            link.ledger = store.ledger
+        own = None if self.values is None else own_features(self.plan, self.name, self.values, self.kinds)
+        if own is not None:
+            notify(event_of("notes", {"party": self.name, "notes": list(own.notes)}))
+        up = clock(self.time_limit)
+        member = SumsMember(self.plan, self.name, self.known, own, self.seed, notify, self.earlier, up)
+        member.run(link, store)
+        link.ledger.flush()
+        notify(event_of("found", {"party": self.name, **found_event(member)}))
+        sent = {"bytes": link.ledger.bytes_sent, "messages": link.ledger.messages}
+        notify({"event": "finished", "party": self.name, "sent": sent})
+
+
+def found_event(member: SumsMember) -> dict[str, Any]:
+    """What a member knows of the graph: matrices over the plan's columns, None where it knows nothing."""
+    if member.graph is None:
+        assert member.told is not None
+        told = dict(member.told)
+        model = told.pop("model")
+        whole = member.plan.settings.reveal == "all"
+        return {"whole": whole, "found": {"model": model, **{name: _listed(part) for name, part in told.items()}}}
+    found = member.graph.found.state()
+    more = {name: member.graph.matrices()[name] for name in ("confidence", "skeleton_confidence")}
+    account = member.opened[0].account
+    return {
+        "whole": True,
+        "found": found | {name: _listed(part) for name, part in more.items()},
+        "account": None if account is None else account.state(),
+        "seconds": member.seconds,
+    }
+
+
+def _listed(part: Array) -> list[Any]:
+    return [
+        [None if np.isnan(value) else float(value) for value in row]
+        if isinstance(row, np.ndarray)
+        else (None if np.isnan(row) else float(row))
+        for row in part
+    ]
