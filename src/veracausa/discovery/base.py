@@ -12,8 +12,9 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from veracausa.arrays import Array, Mask
-from veracausa.data.causal import CausalData, as_adjacency, edges_between
-from veracausa.data.causal.columns import Collinear, Missing, PreparedColumns, Unusable, prepare
+from veracausa.data.causal import as_adjacency, edges_between
+from veracausa.data.causal.columns import Collinear, Missing, PreparedColumns, Unusable, arbitrary_order, prepare
+from veracausa.data.causal.frames import as_causal
 from veracausa.discovery.export import GraphExports, with_effects
 from veracausa.discovery.graphs import constraints, cut, is_acyclic, smallest_acyclic_threshold
 from veracausa.errors import InputError
@@ -56,20 +57,24 @@ class CausalDiscovery(BaseEstimator, GraphExports):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from a pandas or polars frame or an array, one row a case; `y` is ignored."""
-        values, names = as_table(X)
+        data = as_causal(X)
+        names = data.names
         must, never = constraints(
             len(names), as_edges(self.required, names, "required"), as_edges(self.forbidden, names, "forbidden")
         )
         ready = prepare(
-            values,
+            data.values,
             names,
             standardise=self.standardise,
             missing=self.missing,
             constant=self.constant,
             collinear=self.collinear,
+            nominal=data.nominal,
         )
         self.history_: list[dict[str, float]] = []
-        self.notes_: tuple[str, ...] = ready.notes
+        self.notes_: tuple[str, ...] = (*data.notes, *ready.notes)
+        self.warnings_: tuple[str, ...] = (*ready.warnings, *arbitrary_order(ready.nominal))
+        """What speaks against the graph, in words."""
         self.n_features_in_ = len(names)
         self.feature_names_in_ = np.array(names, dtype=object)
         self._open: Mask | None = None
@@ -158,44 +163,8 @@ class CausalDiscovery(BaseEstimator, GraphExports):  # type: ignore[misc]
 
 def as_table(X: Any) -> tuple[Array, tuple[str, ...]]:
     """Values and column names of causal data, a frame or an array; an array's columns are x0, x1, ..."""
-    columns = getattr(X, "columns", None)
-    if isinstance(X, CausalData):
-        values, names = np.ascontiguousarray(X.values), X.names
-    elif columns is not None:
-        names = tuple(str(name) for name in columns)
-        if len(set(names)) != len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise InputError(f"X: two columns are named {twice!r}; rename one")
-        try:
-            values = np.stack([_numbers(X[name]) for name in columns], axis=1) if names else np.zeros((len(X), 0))
-        except (TypeError, ValueError):
-            bad = next(str(name) for name in columns if not _is_numeric(X[name]))
-            raise InputError(f"X: column {bad!r} holds no numbers; encode it first or leave it out") from None
-    else:
-        try:
-            values = np.asarray(X, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise InputError("X: an array of numbers is needed; encode words first") from None
-        if values.ndim != 2:
-            raise InputError(f"X: shape {values.shape} is no table; give rows and columns")
-        names = tuple(f"x{at}" for at in range(values.shape[1]))
-    if values.shape[1] < 2:
-        raise InputError(f"X: {values.shape[1]} column is too few for a graph; give at least 2")
-    return values, names
-
-
-def _numbers(column: Any) -> Array:
-    # pandas spells a missing value of its nullable types pd.NA, polars null: both have a way to nan.
-    array = column.to_numpy(dtype=np.float64, na_value=np.nan) if hasattr(column, "iloc") else column.to_numpy()
-    return np.asarray(array, dtype=np.float64)
-
-
-def _is_numeric(column: Any) -> bool:
-    try:
-        _numbers(column)
-    except (TypeError, ValueError):
-        return False
-    return True
+    data = as_causal(X)
+    return data.values, data.names
 
 
 def as_edges(edges: Any, names: Sequence[str], what: str) -> Mask | None:

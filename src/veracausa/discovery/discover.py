@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,14 @@ import numpy as np
 
 from veracausa.atomic import atomic_write
 from veracausa.data.causal import CausalData
+from veracausa.data.causal.frames import as_causal
 from veracausa.data.causal.parties import owners
-from veracausa.discovery.base import CausalDiscovery, as_edges, as_table, column_named, edge_constraints
+from veracausa.discovery.base import CausalDiscovery, as_edges, column_named, edge_constraints
+from veracausa.discovery.edge_table import read_rows
 from veracausa.discovery.export import GraphExports
 from veracausa.discovery.job import GIVEN, DiscoveryJob, Edges, load_columns, read_job
 from veracausa.discovery.methods import build, methods
-from veracausa.discovery.result_files import Parties, read_rows, write_found
+from veracausa.discovery.result_files import Parties, write_found
 from veracausa.errors import InputError, VeracausaError
 from veracausa.events import Event, Observer
 from veracausa.registry import did_you_mean
@@ -83,7 +86,7 @@ def discover(
 ) -> DiscoveryRun:
     """Learn a causal graph from a frame or an array, and return the run: its edges, its scores, its page.
 
-    X: a pandas or polars frame, or an array.
+    X: a pandas or polars frame, or an array. Words of a frame are categories.
     parties: party -> its columns. Default: one party holds all.
     method: which method; `veracausa list methods` names them.
     truth: the true edges to compare with: pairs (cause, effect) of columns, a matrix or a graph.
@@ -97,7 +100,8 @@ def discover(
     >>> run = veracausa.discover(frame, {"lab": ["crp", "ldl"], "clinic": ["age", "dose"]})
     >>> run.edges
     """
-    values, names = as_table(X)
+    data = X if isinstance(X, CausalData) else as_causal(X)
+    names = data.names
 
     def pairs(edges: Any, what: str) -> Edges | None:
         matrix = as_edges(edges, names, what)
@@ -108,15 +112,15 @@ def discover(
         name=name,
         seed=seed,
         method=method,
-        data={"name": GIVEN, "rows": len(values), "columns": list(names)},
+        data={"name": GIVEN, "rows": len(data.values), "columns": list(names)},
         parties=held,
         truth=pairs(truth, "truth"),
         required=pairs(required, "required") or [],
         forbidden=pairs(forbidden, "forbidden") or [],
         settings=settings,
     )
-    data = CausalData(values, names, as_edges(truth, names, "truth"))
-    return run_job(job, out, resume, observer, (data, held))
+    known = data.truth if truth is None else as_edges(truth, names, "truth")
+    return run_job(job, out, resume, observer, (replace(data, truth=known), held))
 
 
 def run_job(

@@ -12,8 +12,10 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from veracausa.atomic import as_written
-from veracausa.data.causal import CausalData, edges_between, load_causal
-from veracausa.data.causal.table import _numbers, attributes
+from veracausa.data.causal import CausalData, checked, edges_between, load_causal
+from veracausa.data.causal.coding import CATEGORIES as CATEGORIES
+from veracausa.data.causal.coding import attributes, coded_columns
+from veracausa.data.causal.table import CausalFileOptions, check_named
 from veracausa.data.files import given_path
 from veracausa.data.ids import TableFile, held_by_all
 from veracausa.data.table_files import read_table
@@ -38,7 +40,7 @@ class DiscoveryJob(BaseModel):
     seed: int = 0
     method: str = "vfedcd"
     data: dict[str, Any]
-    """`name` and the settings of a data set; or `files`, one a party, and `on`."""
+    """`name` and the settings of a data set; or `files`, one a party, `on`, and how the files are read."""
     parties: dict[str, tuple[str, ...]] = {}
     truth: Edges | None = None
     required: Edges = []
@@ -72,8 +74,11 @@ def load_columns(job: DiscoveryJob) -> tuple[CausalData, dict[str, tuple[str, ..
     given = dict(job.data)
     parties = dict(job.parties)
     if "files" in given:
-        files = {party: given_path(path, f"--party {party}") for party, path in given["files"].items()}
-        data, parties = read_party_files(files, given.get("on"))
+        files = {party: given_path(path, f"--party {party}") for party, path in given.pop("files").items()}
+        on = given.pop("on", None)
+        options = checked(CausalFileOptions, "--party", given)
+        assert isinstance(options, CausalFileOptions)
+        data, parties = read_party_files(files, on, options)
     else:
         name = given.pop("name", None)
         if name == GIVEN:
@@ -95,7 +100,7 @@ def load_columns(job: DiscoveryJob) -> tuple[CausalData, dict[str, tuple[str, ..
             data = replace(data.columns(kept), notes=(*data.notes, *_left_out(data.names, wanted)))
     if job.truth is not None:
         truth = edges_between(job.truth, data.names, "truth")
-        data = CausalData(data.values, data.names, truth, data.notes)
+        data = replace(data, truth=truth)
     return data, parties
 
 
@@ -126,15 +131,15 @@ def _without_none(value: Any) -> Any:
     return value
 
 
-CATEGORIES = 20
-
-
-def read_party_files(files: Mapping[str, Path], on: str | None) -> tuple[CausalData, dict[str, tuple[str, ...]]]:
+def read_party_files(
+    files: Mapping[str, Path], on: str | None, options: CausalFileOptions | None = None
+) -> tuple[CausalData, dict[str, tuple[str, ...]]]:
     """The columns of all files side by side, and which are whose.
 
     Rows belong together by the column `on`, which every file has; without it they are in the same order already.
     """
-    tables = {party: TableFile(path, read_table(path), on) for party, path in files.items()}
+    options = options or CausalFileOptions(name="files")
+    tables = {party: TableFile(path, options.read(path), on) for party, path in files.items()}
     home: dict[str, Path] = {}
     for table in tables.values():
         for column in table.frame.columns:
@@ -144,19 +149,26 @@ def read_party_files(files: Mapping[str, Path], on: str | None) -> tuple[CausalD
                     "or name it with --on if it says which rows belong together"
                 )
             home[column] = table.path
+    check_named(options, list(home), " and ".join(str(path) for path in files.values()))
     notes: list[str] = []
     frames = _aligned(list(tables.values()), on, notes)
-    columns: dict[str, tuple[str, ...]] = {}
+    parties: dict[str, tuple[str, ...]] = {}
     values: list[np.ndarray] = []
-    names: list[str] = []
+    nominal: list[str] = []
     for (party, table), (frame, rows) in zip(tables.items(), frames, strict=True):
-        own = attributes(frame.drop([on] if on else []), str(table.path), CATEGORIES, notes, rows)
+        where, others = str(table.path), frame.drop([on] if on else [])
+        if options.columns is None:
+            own = attributes(others, where, options.reading, notes, rows)
+        else:
+            own = tuple(name for name in options.columns if name in others.columns)
         if not own:
-            raise InputError(f"{table.path}: has no column but ids, names and dates; give it attributes")
-        values += [_numbers(frame[column], str(table.path), CATEGORIES, notes, rows) for column in own]
-        names += own
-        columns[party] = own
-    return CausalData(np.stack(values, axis=1), tuple(names), None, tuple(notes)), columns
+            raise InputError(f"{where}: has no column but ids, names and dates; give it attributes")
+        numbers, categories = coded_columns(frame, own, where, options.reading, notes, rows)
+        values.append(numbers)
+        nominal += categories
+        parties[party] = own
+    names = tuple(name for own in parties.values() for name in own)
+    return CausalData(np.concatenate(values, axis=1), names, None, tuple(notes), tuple(nominal)), parties
 
 
 def _aligned(tables: list[TableFile], on: str | None, notes: list[str]) -> list[tuple[pl.DataFrame, list[int] | None]]:

@@ -236,6 +236,14 @@ def test_bnlearn(network, nodes, edges):
         load_causal("bnlearn", network="alarn")
 
 
+def test_nodes_of_three_categories_are_nominal(monkeypatch, tmp_path):
+    (tmp_path / "bnlearn").mkdir()
+    (tmp_path / "bnlearn" / "garden.bif").write_text(NETWORK)
+    monkeypatch.setenv("VERACAUSA_DATA", str(tmp_path))
+    assert load_causal("bnlearn", network="garden", rows=50).nominal == ("wet",)
+    assert load_causal("bnlearn", network="garden", rows=50, as_numbers=True).nominal == ()
+
+
 def test_fewer_rows_are_noted():
     data = CausalData(np.zeros((5, 2)), ("a", "b"))
     assert data.head(None) is data

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from refusals import Names
 
-from veracausa.data.causal.columns import prepare, standardised
+from veracausa.data.causal.columns import arbitrary_order, prepare, standardised
 from veracausa.errors import InputError
 
 
@@ -51,6 +51,36 @@ def test_missing_values(values):
         prepare(values, NAMES)
 
 
+def test_missing_values_stay_for_sums_over_pairs(values):
+    values[:7, 1] = np.nan
+    ready = prepare(values, NAMES, missing="pairwise")
+    assert np.array_equal(ready.values, values, equal_nan=True)
+    assert ready.notes == ("b: 7 missing values; sums use the rows where both columns have one",)
+    values[40:, 2] = np.nan
+    assert prepare(values, NAMES, missing="pairwise").notes[0].startswith("missing values: b 7, c 10; sums")
+    values[7:, 1] = 1.0
+    assert prepare(values, NAMES, missing="pairwise").kept == (0, 2, 3), "constant where it is there"
+
+
+def test_missing_categories_become_the_commonest(values):
+    values[:, 1] = np.arange(50) % 5 // 2  # 0, 0, 1, 1, 2
+    values[:10, 1] = 2
+    values[10:12, 1] = np.nan
+    ready = prepare(values, NAMES, standardise=False, nominal=["b"])
+    assert set(np.unique(ready.values[:, 1])) == {0, 1, 2}, "a median of codes would be no category"
+    assert said(ready, "b: 2 missing values set to the commonest category")
+    assert ready.nominal == ("b",)
+    assert not said(ready, "b: discrete")
+
+
+def test_a_scale_of_categories_is_warned_of():
+    assert arbitrary_order(()) == ()
+    one, many = arbitrary_order(["city"])[0], arbitrary_order(["city", "ward"])[0]
+    assert one.startswith("city holds")
+    assert many.startswith("city, ward hold")
+    assert "moments" in one
+
+
 def test_constant_columns_take_no_part(values):
     values[:, 2] = 7.1
     ready = prepare(values, NAMES)
@@ -66,12 +96,35 @@ def test_collinear_columns_are_named(values):
     values[:, 3] = 2 * values[:, 0] - values[:, 1] + 5
     ready = prepare(values, NAMES)
     assert ready.kept == (0, 1, 2, 3)
-    assert said(ready, "d: follows linearly")
-    assert prepare(values, NAMES, collinear="drop").kept == (0, 1, 2)
-    with pytest.raises(InputError, match="d: follows linearly"):
+    assert len(ready.warnings) == 1
+    assert ready.warnings[0].startswith("d follows linearly")
+    fewer = prepare(values, NAMES, collinear="drop")
+    assert fewer.kept == (0, 1, 2)
+    assert said(fewer, "d follows linearly")
+    assert not fewer.warnings
+    with pytest.raises(InputError, match="d follows linearly"):
         prepare(values, NAMES, collinear="refuse")
     values[:, 3] += 1e-3 * np.random.default_rng(1).normal(size=50)
-    assert not prepare(values, NAMES).notes
+    assert not prepare(values, NAMES).warnings
+
+
+def test_many_collinear_columns_are_one_line_and_copies_another(values):
+    more = np.column_stack([values, 3 - 2 * values[:, 1], values[:, :2].sum(axis=1), *[values @ w for w in WEIGHTS]])
+    names = (*NAMES, "twin", "sum", *(f"mix{at}" for at in range(len(WEIGHTS))))
+    copied, follow = prepare(more, names).warnings
+    assert copied.startswith("twin repeats b")
+    assert follow.startswith("sum, mix0, mix1")
+    assert "and 5 more follow" in follow
+    dropped = prepare(more, names, collinear="drop")
+    assert dropped.names == NAMES
+
+
+WEIGHTS = np.random.default_rng(3).normal(size=(12, 4))
+
+
+def test_too_few_rows_are_warned_of(values):
+    assert not prepare(values, NAMES).warnings
+    assert prepare(values[:12], NAMES).warnings[0].startswith("12 rows are too few")
 
 
 def test_discrete_columns_are_named(values):
@@ -110,13 +163,13 @@ def test_as_many_columns_as_rows_are_one_sentence():
     many = np.random.default_rng(0).normal(size=(40, 60))
     names = tuple(f"x{at}" for at in range(60))
     ready = prepare(many, names, train_rows=30)
-    assert ready.notes == (
-        "60 columns for 30 rows to learn from: edges can not be told apart; give more rows or fewer columns",
-    )
+    told = [warning for warning in ready.warnings if "60 columns for 30 rows" in warning]
+    assert len(told) == 1
+    assert "data.columns" in told[0]
+    assert not [warning for warning in ready.warnings if "linearly" in warning]
     assert len(ready.kept) == 60
     fewer = prepare(many, names, train_rows=30, collinear="drop")
     assert len(fewer.kept) == 29, "standardised columns of 30 rows span 29 dimensions"
-    assert len(fewer.notes) == 1
-    assert "31 columns take no part" in fewer.notes[0]
+    assert [warning for warning in fewer.warnings if "31 columns take no part" in warning]
     with pytest.raises(InputError, check=Names("60", "30")):
         prepare(many, names, train_rows=30, collinear="refuse")

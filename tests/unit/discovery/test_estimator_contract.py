@@ -91,6 +91,15 @@ def test_pandas_frames_with_missing_values():
     assert method.notes_[0] == "c: 1 missing values set to the median"
 
 
+def test_categories_taken_as_a_scale_are_warned_of():
+    frame = pl.DataFrame({"a": TABLE[:, 0], "city": ["Bonn", "Oslo", "Rome", "Oslo"] * 5, "c": TABLE[:, 2]})
+    method = Fixed().fit(frame)
+    assert [said.split(" holds")[0] for said in method.warnings_ if "arbitrary order" in said] == ["city"]
+    assert method.feature_names_in_.tolist() == ["a", "city", "c"]
+    two = frame.with_columns(city=pl.Series(["Bonn", "Oslo"] * 10))
+    assert not [said for said in Fixed().fit(two).warnings_ if "arbitrary order" in said]
+
+
 def test_polars_nulls_are_missing_values():
     frame = pl.DataFrame({"a": [1, None, 3, 5], "b": [1.0, 2.0, 2.5, 0.0]})
     assert Fixed().fit(frame).notes_[0] == "a: 1 missing values set to the median"
@@ -144,7 +153,7 @@ def test_unfitted_methods_say_so():
         (np.zeros(3), "is no table"),
         (np.zeros((3, 1)), "1 column is too few"),
         ([["a", "b"]], "array of numbers"),
-        (pl.DataFrame({"a": [1.0, 2.0], "b": ["u", "v"]}), "'b' holds no numbers"),
+        (pl.DataFrame({"a": [1.0, 2.0], "b": [[1], [2]]}), "b: left out, it holds values of the type List"),
     ],
 )
 def test_bad_tables_are_refused(table, said):

@@ -28,6 +28,8 @@ _ROW = re.compile(r"(?:\(([^)]*)\)|(table|default))([^;]*);")
 class BnlearnOptions(CausalOptions):
     network: str = "asia"
     rows: int = Field(1000, ge=2)
+    as_numbers: bool = False
+    """Take categories as numbers, in the file's order; default: three or more categories have no order."""
 
 
 @causal_data.register("bnlearn", BnlearnOptions)
@@ -39,11 +41,14 @@ def bnlearn(options: BnlearnOptions) -> CausalData:
     network = read_bif(held(f"bnlearn/{options.network}.bif"))
     rng = np.random.default_rng(derive(options.seed, "bnlearn", options.network))
     values = network.sample(options.rows, rng).astype(np.float64)
-    notes = (
-        f"bnlearn: {options.rows} rows drawn from {options.network}, seed {options.seed}",
-        "categories are numbered from 0 in the file's order and taken as numbers",
-    )
-    return CausalData(values, network.names, network.adjacency(), notes)
+    drawn = f"bnlearn: {options.rows} rows drawn from {options.network}, seed {options.seed}"
+    numbered = "categories are numbered from 0 in the file's order"
+    nominal = () if options.as_numbers else tuple(name for name, node in network.nodes.items() if len(node.states) > 2)
+    if options.as_numbers:
+        numbered += " and taken as numbers"
+    elif nominal:
+        numbered += f"; {len(nominal)} of {len(network.names)} columns have three or more, without an order"
+    return CausalData(values, network.names, network.adjacency(), (drawn, numbered), nominal)
 
 
 @dataclass(frozen=True)

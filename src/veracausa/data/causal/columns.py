@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -13,6 +13,8 @@ from veracausa.arrays import Array, Mask
 from veracausa.errors import InputError
 
 Missing = Literal["median", "drop", "refuse"]
+Pairwise = Literal["pairwise"]
+"""Missing values stay nan, for a method that sums over the rows where two columns both have a value."""
 Unusable = Literal["drop", "refuse"]
 Collinear = Literal["keep", "drop", "refuse"]
 
@@ -22,6 +24,10 @@ NAMING = 20
 """From so many rows on, a whole number that never occurs twice is suspected to be a row's name."""
 COLLINEAR = 1e-6
 """A standardised column of which no larger share than this is left, given the ones before it, follows from them."""
+FEW_ROWS = 50
+"""From fewer rows than this nothing can be told of causes."""
+NAMED = 8
+"""So many columns a sentence names before it counts the others."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,10 @@ class PreparedColumns:
     mean: Array
     scale: Array
     notes: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+    """What speaks against any graph of these columns, in words."""
+    nominal: tuple[str, ...] = ()
+    """Which of the kept columns only name categories."""
 
 
 def standardised(values: Array, train_rows: int | None = None) -> tuple[Array, Array, Array]:
@@ -48,8 +58,10 @@ def standardised(values: Array, train_rows: int | None = None) -> tuple[Array, A
     return (values - mean) / scale, mean, scale
 
 
-def without_missing(values: Array, names: Sequence[str], how: Missing) -> tuple[Array, tuple[str, ...]]:
-    """Values without nan, and what was done in words."""
+def without_missing(
+    values: Array, names: Sequence[str], how: Missing | Pairwise, nominal: Sequence[str] = ()
+) -> tuple[Array, tuple[str, ...]]:
+    """Values without nan, but for `pairwise`, and what was done in words."""
     absent = np.isnan(values)
     counts = absent.sum(axis=0)
     if not counts.any():
@@ -57,6 +69,9 @@ def without_missing(values: Array, names: Sequence[str], how: Missing) -> tuple[
     empty = [name for name, count in zip(names, counts, strict=True) if count == len(values)]
     if empty:
         raise InputError(f"column {empty[0]!r} holds no value at all; leave it out")
+    lacking = {name: int(count) for name, count in zip(names, counts, strict=True) if count}
+    if how == "pairwise":
+        return values, missing_pairs(values, names)
     if how == "refuse":
         at = int(counts.argmax())
         raise InputError(
@@ -68,9 +83,39 @@ def without_missing(values: Array, names: Sequence[str], how: Missing) -> tuple[
         if len(whole) < 2:
             raise InputError(f"every one of the {len(values)} rows lacks a value; set missing = 'median'")
         return whole, (f"{len(values) - len(whole)} of {len(values)} rows dropped for a missing value",)
-    filled = np.where(absent, np.nanmedian(values, axis=0), values)
-    lacking = zip(names, counts, strict=True)
-    return filled, tuple(f"{name}: {count} missing values set to the median" for name, count in lacking if count)
+    middle = np.nanmedian(values, axis=0)
+    for at in (at for at, name in enumerate(names) if name in nominal):
+        codes, often = np.unique(values[~absent[:, at], at], return_counts=True)
+        middle[at] = codes[often.argmax()]
+    put = {name: "commonest category" if name in nominal else "median" for name in lacking}
+    said = tuple(f"{name}: {count} missing values set to the {put[name]}" for name, count in lacking.items())
+    return np.where(absent, middle, values), said
+
+
+def missing_pairs(values: Array, names: Sequence[str]) -> tuple[str, ...]:
+    """How many values are missing where, and that sums do without them; nothing where none is."""
+    counts = np.isnan(values).sum(axis=0)
+    lacking = {name: int(count) for name, count in zip(names, counts, strict=True) if count}
+    sums = "sums use the rows where both columns have one"
+    if len(lacking) > 1:
+        return (f"missing values: {_listed([f'{name} {count}' for name, count in lacking.items()])}; {sums}",)
+    return tuple(f"{name}: {count} missing values; {sums}" for name, count in lacking.items())
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
+
+
+def arbitrary_order(nominal: Sequence[str]) -> tuple[str, ...]:
+    """The warning of a method that takes the codes of nominal columns as a scale; none where there are none."""
+    if not nominal:
+        return ()
+    hold, it = ("holds", "it") if len(nominal) == 1 else ("hold", "them")
+    return (
+        f"{_listed(nominal)} {hold} categories without an order, and this method takes their numbers as a scale: edges "
+        f"and directions there rest on an arbitrary order; method 'moments' takes {it} as categories",
+    )
 
 
 def prepare(
@@ -78,68 +123,122 @@ def prepare(
     names: Sequence[str],
     *,
     standardise: bool = True,
-    missing: Missing = "median",
+    missing: Missing | Pairwise = "median",
     constant: Unusable = "drop",
     collinear: Collinear = "keep",
     train_rows: int | None = None,
+    nominal: Sequence[str] = (),
 ) -> PreparedColumns:
-    """Columns ready to fit; scales come from the first `train_rows` rows."""
+    """Columns ready to fit; scales come from the first `train_rows` rows. Of `pairwise` ones nothing is scaled."""
     table = np.array(values, dtype=np.float64)
     if np.isinf(table).any():
         at = int(np.isinf(table).any(axis=0).argmax())
         raise InputError(f"column {names[at]!r} holds an infinite value; correct it or leave the column out")
-    table, notes = without_missing(table, names, missing)
+    table, notes = without_missing(table, names, missing, nominal)
     if len(table) < 2:
         raise InputError(f"{len(table)} row is too few to learn from; give at least 2")
-    kept = np.flatnonzero(table[:train_rows].std(axis=0) > 1e-12 * (1 + np.abs(table).max(axis=0)))
-    for at in sorted(set(range(len(names))) - set(kept.tolist())):
-        if constant == "refuse":
-            raise InputError(f"column {names[at]!r} is constant; leave it out, or set constant = 'drop'")
-        notes += (f"{names[at]}: constant, takes no part and stays without edges",)
+    kept = np.flatnonzero(_varying(table, train_rows))
+    still = [names[at] for at in sorted(set(range(len(names))) - set(kept.tolist()))]
+    if still and constant == "refuse":
+        raise InputError(f"column {still[0]!r} is constant; leave it out, or set constant = 'drop'")
+    if still:
+        notes += (f"{_listed(still)}: constant, {_no_part(len(still))}",)
     if not len(kept):
         raise InputError("every column is constant; there is nothing to learn from")
     used = len(table) if train_rows is None else min(train_rows, len(table))
-    dependent = _dependent(standardised(table[:, kept], train_rows)[0][:train_rows])
+    warnings: tuple[str, ...] = (few_rows(len(table)),) if len(table) < FEW_ROWS else ()
+    filled = np.where(np.isnan(table), np.nanmean(table, axis=0), table)[:, kept]
+    ready = standardised(filled, train_rows)[0][:train_rows]
+    dependent = _dependent(ready)
     if dependent and len(kept) >= used:
         # Then it says nothing of single columns: any so many of them span all rows.
         said = f"{len(kept)} columns for {used} rows to learn from: edges can not be told apart"
         if collinear == "refuse":
             raise InputError(f"{said}; give more rows or fewer columns, or set collinear = 'keep'")
         left = f", and {len(dependent)} columns take no part" if collinear == "drop" else ""
-        notes += (f"{said}{left}; give more rows or fewer columns",)
-    else:
-        notes += _said_of_dependent([names[at] for at in kept[dependent].tolist()], collinear)
+        warnings += (f"{said}{left}; give more rows or fewer columns (--set data.columns=...)",)
+    elif dependent:
+        said_of = _said_of_dependent(ready, dependent, [names[at] for at in kept.tolist()], collinear)
+        notes, warnings = (notes + said_of, warnings) if collinear == "drop" else (notes, warnings + said_of)
     if collinear == "drop":
         kept = np.delete(kept, dependent)
     table = table[:, kept]
-    kinds = [len(np.unique(column[:10_000])) for column in table.T]
-    whole = [bool((column == np.round(column)).all()) for column in table.T]
-    for at, kind, integral in zip(kept.tolist(), kinds, whole, strict=True):
-        if kind == 2 or (integral and kind <= DISCRETE):
-            notes += (f"{names[at]}: discrete, {kind} different values, fitted as a number",)
-        elif integral and len(table) >= NAMING and len(np.unique(table[:, kept == at])) == len(table):
-            notes += (
-                f"{names[at]}: a different whole number in every row; if it only names the rows, leave it out "
-                f"(--set data.id={names[at]})",
-            )
+    known = [column[~np.isnan(column)] for column in table.T]
+    kinds = [len(np.unique(column[:10_000])) for column in known]
+    for at, kind, column in zip(kept.tolist(), kinds, known, strict=True):
+        notes += _said_of_values(names[at], kind, column, names[at] in nominal)
     mean, scale = np.zeros(len(kept)), np.ones(len(kept))
-    if standardise:
+    if standardise and missing != "pairwise":
         table, mean, scale = standardised(table, train_rows)
     chosen = tuple(int(at) for at in kept)
-    return PreparedColumns(
-        table, tuple(names[at] for at in chosen), chosen, tuple(kind == 2 for kind in kinds), mean, scale, notes
-    )
+    own = tuple(names[at] for at in chosen)
+    binary = tuple(kind == 2 for kind in kinds)
+    left_nominal = tuple(name for name, two in zip(own, binary, strict=True) if name in nominal and not two)
+    return PreparedColumns(table, own, chosen, binary, mean, scale, notes, warnings, left_nominal)
 
 
-def _said_of_dependent(names: Sequence[str], collinear: Collinear) -> tuple[str, ...]:
-    notes = []
-    for name in names:
-        said = f"{name}: follows linearly from the columns before it"
-        if collinear == "refuse":
-            raise InputError(f"column {said}; leave it out, or set collinear = 'keep' or 'drop'")
-        gone = ", takes no part and stays without edges"
-        notes.append(said + (gone if collinear == "drop" else "; its edges and theirs can not be told apart"))
-    return tuple(notes)
+def _no_part(columns: int) -> str:
+    return "takes no part and stays without edges" if columns == 1 else "take no part and stay without edges"
+
+
+def few_rows(rows: int) -> str:
+    return f"{rows} rows are too few to tell a cause from chance: take no edge for found; give some hundred rows"
+
+
+def _varying(table: Array, train_rows: int | None) -> Mask:
+    """Which columns have more than one value in the rows to train on."""
+    train = table[:train_rows]
+    known = ~np.isnan(train)
+    mean = np.where(known, train, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    spread = np.sqrt(np.where(known, np.square(train - mean), 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1))
+    return np.asarray(spread > 1e-12 * (1 + np.nanmax(np.abs(table), axis=0)))
+
+
+def _said_of_values(name: str, kind: int, known: Array, nominal: bool) -> tuple[str, ...]:
+    """What is to be said of a column of so many different values."""
+    if nominal:
+        return ()
+    whole = bool((known == np.round(known)).all())
+    if kind == 2:
+        return (f"{name}: discrete, 2 different values, fitted as a number",)
+    if whole and kind <= DISCRETE:
+        codes = f"if they are codes, name it by --set data.categorical={name}"
+        return (f"{name}: discrete, {kind} different values, fitted as a number; {codes}",)
+    if whole and len(known) >= NAMING and len(np.unique(known)) == len(known):
+        return (
+            f"{name}: a different whole number in every row; if it only names the rows, leave it out "
+            f"(--set data.id={name})",
+        )
+    return ()
+
+
+def _said_of_dependent(
+    ready: Array, dependent: Sequence[int], names: Sequence[str], collinear: Collinear
+) -> tuple[str, ...]:
+    """One sentence on columns that repeat another one, and one on those that follow from several."""
+    copies = _copies(ready, dependent)
+    others = [names[at] for at in dependent if at not in copies]
+    twice = [f"{names[at]} repeats {names[first]}" for at, first in copies.items()]
+    said = [f"{_listed(twice)}, up to its unit"] if copies else []
+    if others:
+        follow = "follows" if len(others) == 1 else "follow"
+        said.append(f"{_listed(others)} {follow} linearly from the columns before")
+    if collinear == "refuse":
+        raise InputError(f"{said[0]}; leave out such columns, or set collinear = 'keep' or 'drop'")
+    drawn = "edges of such columns can not be told apart; leave them out, or set collinear = 'drop'"
+    end = f"; {_no_part(len(dependent))}" if collinear == "drop" else f": {drawn}"
+    return tuple(sentence + end for sentence in said)
+
+
+def _copies(columns: Array, dependent: Sequence[int]) -> dict[int, int]:
+    """Which of these columns repeat an earlier one, and which one that is."""
+    unit = columns / np.maximum(np.linalg.norm(columns, axis=0), 1e-300)
+    found = {}
+    for at in dependent:
+        near = np.abs(unit[:, :at].T @ unit[:, at])
+        if at and near.max() > 1 - COLLINEAR**2:
+            found[at] = int(near.argmax())
+    return found
 
 
 def _dependent(columns: Array) -> list[int]:
@@ -170,8 +269,10 @@ class PreparedTable:
     binary: Mask
     required: Mask
     forbidden: Mask
+    warnings: tuple[str, ...] = ()
+    """What speaks against any graph of these columns, in words."""
 
     def resampled(self, rng: np.random.Generator) -> PreparedTable:
         """As many rows, drawn with replacement; a held-out row is never trained on."""
         train, held_out = (rows[rng.integers(0, len(rows), len(rows))] for rows in (self.train, self.held_out))
-        return PreparedTable(train, held_out, self.names, self.binary, self.required, self.forbidden)
+        return replace(self, train=train, held_out=held_out)

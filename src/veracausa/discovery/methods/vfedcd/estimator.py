@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 
 from veracausa.arrays import Array, Mask
-from veracausa.data.causal.columns import PreparedTable, prepare, without_missing
+from veracausa.data.causal.columns import FEW_ROWS, PreparedTable, arbitrary_order, prepare, without_missing
+from veracausa.data.causal.frames import as_causal
 from veracausa.data.causal.parties import owners
-from veracausa.discovery.base import CausalDiscovery, as_table, clock, column_named, edge_constraints
+from veracausa.discovery.base import CausalDiscovery, clock, column_named, edge_constraints
 from veracausa.discovery.engines.centralized import RESAMPLES_STATE, Centralized, bootstrap_graphs
 from veracausa.discovery.graphs import chosen_graph, edge_rows, is_acyclic, revealed, thresholded
 from veracausa.discovery.methods import method
@@ -147,12 +148,13 @@ class VFedCD(CausalDiscovery):
         `watch` is shown every party of a federated fit before it runs.
         """
         settings, tell = self.settings(), observer or (lambda event: None)
-        values, names = as_table(X)
+        data = as_causal(X)
+        names = data.names
         held = _held(parties, names)
         kind = self.engine_for(len(held), parties is not None)
         check_choice(settings, kind, self.bootstrap)
         must, never = edge_constraints(self.required, self.forbidden, names)
-        table, kept, notes = self._prepared(settings, values, names, must, never)
+        table, kept, notes = self._prepared(settings, data.values, names, must, never, data.nominal)
         self.n_features_in_, self.feature_names_in_ = len(names), np.array(names, dtype=object)
         self.parties_: dict[str, tuple[str, ...]] = held
         self.engine_: str = kind
@@ -195,13 +197,13 @@ class VFedCD(CausalDiscovery):
         """Of each column on held-out rows: `diagnostics.FIGURES`; nan where nobody could say."""
         if found.figures is not None:
             self.figures_[kept] = found.figures
-        self.warnings_ = warnings(self.figures_, self.adjacency_matrix_)
+        self.warnings_ = (*table.warnings, *warnings(self.figures_, self.adjacency_matrix_))
         """What speaks against the graph, in words."""
         apart = self._resamples_apart or not self.bootstrap
         protected = protection_in_words(settings, kind, len(held), found.noise, apart)
         renamed = dict.fromkeys([*self._notes, *old_names(getattr(self, name) for name in GROUPS)])
         chosen = choice_in_words(settings, found.search)
-        self.notes_ = (*renamed, *notes, *chosen, f"vfedcd {SUITS}", *protected)
+        self.notes_ = (*renamed, *data.notes, *notes, *chosen, f"vfedcd {SUITS}", *protected)
         return self
 
     @property
@@ -228,10 +230,16 @@ class VFedCD(CausalDiscovery):
         return graph
 
     def _prepared(
-        self, settings: Settings, values: Array, names: tuple[str, ...], must: Mask, never: Mask
+        self,
+        settings: Settings,
+        values: Array,
+        names: tuple[str, ...],
+        must: Mask,
+        never: Mask,
+        nominal: Sequence[str] = (),
     ) -> tuple[PreparedTable, list[int], tuple[str, ...]]:
         """Rows to train on and held-out rows, the columns that take part, and what was done."""
-        table, notes = without_missing(values, names, self.missing)
+        table, notes = without_missing(values, names, self.missing, nominal)
         apart = round(settings.held_out * len(table))
         train_rows = len(table) - apart
         if train_rows < 2 or (settings.held_out and not apart):
@@ -244,6 +252,7 @@ class VFedCD(CausalDiscovery):
             constant=self.constant,
             collinear=self.collinear,
             train_rows=train_rows,
+            nominal=nominal,
         )
         fitted = ready.values.copy()
         two = np.array([len(np.unique(column)) == 2 for column in ready.values.T])
@@ -257,11 +266,12 @@ class VFedCD(CausalDiscovery):
             else note
             for note in ready.notes
         )
-        few = (f"{len(table)} rows are few: expect edges to be missed",) if len(table) < MANY else ()
+        few = (f"{len(table)} rows are few: expect edges to be missed",) if FEW_ROWS <= len(table) < MANY else ()
         inside = np.ix_(ready.kept, ready.kept)
         both = fitted[:train_rows], fitted[train_rows:]
+        speaks_against = (*ready.warnings, *arbitrary_order(ready.nominal))
         return (
-            PreparedTable(*both, ready.names, binary, must[inside], never[inside]),
+            PreparedTable(*both, ready.names, binary, must[inside], never[inside], speaks_against),
             list(ready.kept),
             (*notes, *said, *few),
         )
