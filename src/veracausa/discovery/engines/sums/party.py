@@ -46,10 +46,13 @@ class SumsMember:
         notify: Observer = lambda event: None,
         earlier: Mapping[str, float] | None = None,
         time_is_up: Callable[[], bool] = lambda: False,
+        enter: Callable[[str, float], None] | None = None,
     ) -> None:
-        """`seed` gives masks and noise of a simulation; without one they come from the system."""
+        """`seed` gives masks and noise of a simulation; without one they come from the system. `enter` writes a release
+        and what it spends down, before anything of it leaves."""
         self.plan, self.name, self.known, self.own = plan, name, known, own
         self.seed, self.notify, self.time_is_up = seed, notify, time_is_up
+        self.enter = enter
         self.earlier = dict(earlier or {})
         """What this party's earlier releases of these rows have spent, by name."""
         self.peers = tuple(member for member in plan.members if member != name)
@@ -122,10 +125,14 @@ class SumsMember:
         state = None if kept is None else kept.load()
         seed = None if self.seed is None else derive(self.seed, "moments", number)
 
+        rho = EXACT if moments.account is None else moments.account.rho
+
         def save(state: Mapping[str, Any]) -> None:
             self._release_name = state["release"]
             if kept is not None:
                 kept.save(state)
+            if self.enter is not None and self.own is not None:
+                self.enter(self._release_name, rho)
 
         def progress(share: float) -> None:
             whole = (number + share) / self.plan.releases
@@ -134,7 +141,6 @@ class SumsMember:
         draws = make_draws(seed, self.name)
         party = MomentParty(moments, self.name, lambda: self._blocks(number), draws, state, save, earlier=self.earlier)
         found = party.run(link, progress)
-        rho = EXACT if moments.account is None else moments.account.rho
         self.earlier[self._release_name] = rho
         if self.plan.settings.receiver == "all":
             found = self._share_sums(link, moments, found, number, rho)
@@ -210,7 +216,7 @@ class SumsMember:
         return {"done": self.done, "opened": [moments.state() for moments in self.opened], "earlier": self.earlier}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        self.done, self.earlier = int(state["done"]), dict(state["earlier"])
+        self.done, self.earlier = int(state["done"]), self.earlier | dict(state["earlier"])
         self.opened = [Moments.of(moments) for moments in state["opened"]]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,8 @@ class SumsProgram:
     earlier: Mapping[str, float] = field(default_factory=dict)
     """What this party's earlier releases of these rows have spent, by name, as `wire.ledger.releases` reads them."""
     time_limit: float | None = None
+    enter: Callable[[str, float], None] | None = None
+    """Writes the name of a release and what it spends down, before anything of it leaves."""
 
     def __call__(self, link: Link, notify: Observer) -> None:
         try:
@@ -65,7 +67,7 @@ class SumsProgram:
         if own is not None:
             notify(event_of("notes", {"party": self.name, "notes": list(own.notes)}))
         up = clock(self.time_limit)
-        member = SumsMember(self.plan, self.name, self.known, own, self.seed, notify, self.earlier, up)
+        member = SumsMember(self.plan, self.name, self.known, own, self.seed, notify, self.earlier, up, self.enter)
         member.run(link, store)
         link.ledger.flush()
         notify(event_of("found", {"party": self.name, **found_event(member)}))
