@@ -22,9 +22,11 @@ ENOUGH = {
     "dagma_mlp": {"warm_iterations": 1000, "iterations": 2000},
 }
 """Settings that find this graph sooner than the defaults do, with which all others are tried."""
-QUICK = ("sortnregress", "notears", "nobears", "sdcd")
+QUICK = ("sortnregress", "notears", "nobears", "sdcd", "cam")
 """The others take seconds each."""
-BASELINES = [name for name in methods.names() if not methods.get(name).federated and not name.startswith("dagma")]
+ELSEWHERE = ("dagma", "dagma_mlp", "boss", "pc", "direct_lingam")
+"""Linear methods, or slow ones, that have data of their own: below, or in test_classic_methods."""
+BASELINES = [name for name in methods.names() if not methods.get(name).federated and name not in ELSEWHERE]
 
 
 def each(*names: str):
@@ -46,7 +48,7 @@ def fitted(name: str, table: np.ndarray, **settings):
     return build(name, **{**ENOUGH.get(name, {}), **settings}).fit(table)
 
 
-# DAGMA is linear and has a graph of its own below; its networks need far more iterations than a test can wait for.
+# DAGMA's networks need far more iterations than a test can wait for.
 @pytest.mark.parametrize("name", each(*BASELINES))
 def test_it_beats_the_empty_graph_and_repeats(name, table):
     before = table.copy()

@@ -42,3 +42,30 @@ def test_linear_notears_finds_what_gcastle_finds():
     ours = build("notears", sparsity=0.1, standardise=False).fit(values).strengths_
     # Both stop at h = 1e-8, from where weights of this size still move in the third digit.
     assert np.allclose(ours, np.abs(other.weight_causal_matrix), atol=1e-2)
+
+
+def test_pc_has_the_neighbours_of_causal_learn():
+    reference = pytest.importorskip("causallearn.search.ConstraintBased.PC")
+    data = load_causal("suite", generator="linear", seed=1)
+    theirs = reference.pc(data.values, 0.05, show_progress=False).G.graph
+    ours = build("pc", alpha=0.05).fit(data).adjacency_matrix_
+    np.testing.assert_array_equal(ours | ours.T, theirs != 0)
+
+
+def test_boss_finds_the_class_that_causal_learn_finds():
+    reference = pytest.importorskip("causallearn.search.PermutationBased.BOSS")
+    data = load_causal("suite", generator="linear", rows=5000, seed=1)
+    # Their λ is a price in log(rows), ours in halves of it.
+    theirs = reference.boss(data.values, parameters={"lambda_value": 1.0}, verbose=False).graph
+    found = build("boss").fit(data)
+    np.testing.assert_array_equal(found.undirected_, (theirs == -1) & (theirs.T == -1))
+    np.testing.assert_array_equal(found.adjacency_matrix_ & ~found.undirected_, (theirs == -1) & (theirs.T == 1))
+
+
+def test_direct_lingam_is_that_of_its_authors():
+    reference = pytest.importorskip("causallearn.search.FCMBased.lingam")
+    data = load_causal("suite", generator="linear", noise="exponential", seed=2)
+    theirs = reference.DirectLiNGAM()
+    theirs.fit(data.values)
+    ours = build("direct_lingam").fit(data).strengths_
+    assert np.allclose(ours, np.abs(theirs.adjacency_matrix_.T), atol=1e-8)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from veracausa.data.causal.columns import PreparedColumns
 from veracausa.discovery.base import CausalDiscovery
+from veracausa.discovery.linear_fits import along_order
 from veracausa.discovery.methods import method
 from veracausa.metrics.graphs import r2_given_others
 from veracausa.seeding import derive
@@ -32,8 +33,6 @@ class SortNRegress(CausalDiscovery):
     standardise: bool = False
 
     def learn(self, data: PreparedColumns, time_is_up: Callable[[], bool]) -> NDArray[np.float64]:
-        from sklearn.linear_model import LassoLarsIC, LinearRegression
-
         values = data.values - data.values.mean(axis=0)
         d = values.shape[1]
         if self.by == "r2":
@@ -44,12 +43,4 @@ class SortNRegress(CausalDiscovery):
             if variance.max() < STANDARDISED * variance.min():
                 order = np.random.default_rng(derive(self.seed, "sortnregress")).permutation(d)
                 self.notes_ += ("sortnregress: the columns are standardised, their order is a random one",)
-        strengths = np.zeros((d, d))
-        for place in range(1, d):
-            if time_is_up():
-                break
-            target, earlier = order[place], order[:place]
-            plain = np.abs(LinearRegression().fit(values[:, earlier], values[:, target]).coef_)
-            lasso = LassoLarsIC(criterion="bic").fit(values[:, earlier] * plain, values[:, target])
-            strengths[earlier, target] = np.abs(lasso.coef_ * plain)
-        return strengths
+        return along_order(values, order, time_is_up)
