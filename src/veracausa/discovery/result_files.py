@@ -16,30 +16,21 @@ from typing import Any
 
 import numpy as np
 
-from veracausa.atomic import as_written, atomic_write, safe
+from veracausa.atomic import atomic_write, safe
 from veracausa.data.causal import CausalData
 from veracausa.data.causal.parties import owners
 from veracausa.discovery.base import CausalDiscovery
-from veracausa.discovery.export import EFFECT
-from veracausa.discovery.graphs import COLUMNS, edge_rows, is_acyclic, revealed
+from veracausa.discovery.edge_table import EDGE_FIELDS, finite, found_edges
+from veracausa.discovery.graphs import is_acyclic, revealed
 from veracausa.discovery.job import DiscoveryJob
 from veracausa.discovery.methods.vfedcd.diagnostics import FIGURES
 from veracausa.discovery.methods.vfedcd.estimator import ONE_PARTY
+from veracausa.metrics.cpdag import cpdag_scores
 from veracausa.metrics.graphs import graph_scores
 from veracausa.runs import folder
 from veracausa.runs.machine import describe_machine
 
 Parties = dict[str, tuple[str, ...]]
-EdgeRow = dict[str, Any]
-
-EDGE_FIELDS = (
-    *COLUMNS,
-    *("directed", "direction_confidence", "margin"),
-    *("slope", "slope_in_units", "share", "shape"),
-)
-"""The columns of `edges.csv`."""
-NUMBERS = ("strength", "confidence", "direction_confidence", "margin", "slope", "slope_in_units", "share")
-"""Those of them that are numbers, or empty."""
 
 
 def write_found(
@@ -62,8 +53,8 @@ def write_found(
         atomic_write(path / "parties" / party / "edges.csv", table)
     graph = method.causal_graph_
     for row in rows:
-        told = {name: row[name] for name in ("confidence", "direction_confidence", "margin") if row[name] is not None}
-        graph.edges[row["cause"], row["effect"]].update(told)
+        told = {name: finite(row[name]) for name in ("confidence", "direction_confidence", "margin")}
+        graph.edges[row["cause"], row["effect"]].update({name: x for name, x in told.items() if x is not None})
     for party, columns in parties.items():
         graph.add_nodes_from(columns, party=party)
     buffer = io.BytesIO()
@@ -75,52 +66,6 @@ def write_found(
     environment = {"veracausa": __version__, **describe_machine(cuda=False), "engine": engine, "seed": job.seed}
     folder.write_json(path / "environment.json", environment)
     folder.write_json(path / "summary.json", _summary(job, method, data, parties, rows, seconds))
-
-
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of an `edges.csv`, numbers as numbers. A file of an earlier version has fewer columns."""
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    return [
-        {name: (float(text) if text else None) if name in NUMBERS else as_written(text) for name, text in row.items()}
-        for row in rows
-    ]
-
-
-def found_edges(method: CausalDiscovery, names: Sequence[str], parties: Mapping[str, Sequence[str]]) -> list[EdgeRow]:
-    """The edges, strongest first, each with the values of `EDGE_FIELDS`; None where the method does not tell."""
-    confidence, skeleton = getattr(method, "confidence_", None), getattr(method, "skeleton_confidence_", None)
-    undirected, margins = (
-        getattr(method, "undirected_", None),
-        getattr(getattr(method, "found_", None), "margins", None),
-    )
-    effects = {(effect["cause"], effect["effect"]): effect for effect in getattr(method, "effects_", ())}
-    at = {name: position for position, name in enumerate(names)}
-    rows = edge_rows(method.adjacency_matrix_, method.strengths_, confidence, names, parties)
-    for row in rows:
-        ends = at[row["cause"]], at[row["effect"]]
-        open_end = undirected is not None and bool(undirected[ends])
-        row["directed"] = "no" if open_end else "yes"
-        row["margin"] = _finite(margins[ends]) if margins is not None and not open_end else None
-        row["direction_confidence"] = None
-        if confidence is not None and skeleton is not None:
-            row["direction_confidence"] = float(confidence[ends] / skeleton[ends]) if skeleton[ends] > 0 else None
-            # An edge without a direction is as sure as that there is one at all.
-            row["confidence"] = float(skeleton[ends]) if open_end else row["confidence"]
-        effect = effects.get((row["cause"], row["effect"]), {})
-        row |= {name: _finite(effect.get(name)) for name in EFFECT}
-    return rows
-
-
-def _finite(value: Any) -> Any:
-    """The value with numbers that JSON and a table can hold; what is not finite is None."""
-    if isinstance(value, Mapping):
-        return {str(name): _finite(item) for name, item in value.items()}
-    if isinstance(value, np.ndarray | list | tuple):
-        return [_finite(item) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _summary(
@@ -152,11 +97,11 @@ def _summary(
         "model": getattr(method, "model_", None),
         "assumes": getattr(method, "assumes_", None),
         "undirected": [[row["cause"], row["effect"]] for row in rows if row["directed"] == "no"],
-        "effects": _finite(getattr(method, "effects_", [])),
+        "effects": finite(getattr(method, "effects_", [])),
         "explained": _by_column(getattr(method, "explained_", None), names),
         "hidden_causes": _joined(method, names),
-        "compared": _finite(getattr(method, "compared_", None)),
-        "announced": _finite(getattr(method, "announced_", None)),
+        "compared": finite(getattr(method, "compared_", None)),
+        "announced": finite(getattr(method, "announced_", None)),
         "privacy": _privacy(method, parties),
         "held_out_log_likelihood": getattr(method, "held_out_log_likelihood_", None),
         "parties": {party: {"columns": list(columns), **sent.get(party, {})} for party, columns in parties.items()}
@@ -173,6 +118,9 @@ def _summary(
     if data.truth is not None:
         holders = owners(parties, names) if parties else None
         summary |= graph_scores(data.truth, adjacency, holders)
+        if summary["undirected"]:
+            open_ends = cpdag_scores(data.truth, adjacency, method.undirected_)
+            summary |= {name: open_ends[name] for name in ("partial_f1", "uncompelled")}
         summary["true_edge_list"] = [[names[i], names[j]] for i, j in np.argwhere(data.truth)]
     return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in summary.items()}
 

@@ -13,6 +13,19 @@ from markupsafe import Markup
 
 from veracausa.atomic import as_written
 from veracausa.data.causal import edges_between
+from veracausa.discovery.edge_table import read_rows
+from veracausa.report.discovery_sections import (
+    BREAKS,
+    assumed,
+    candidate_rows,
+    certain,
+    effect_rows,
+    explained_rows,
+    kept_because,
+    saw,
+    tells_more,
+    uncertain,
+)
 from veracausa.report.figures import Chart, Curve, bytes_svg, chart_svg
 from veracausa.report.graph_figures import COLOURS, compared, graph_svg, heat_map_svg, legend
 from veracausa.report.page import format_bytes, format_seconds, render, write_page
@@ -27,15 +40,20 @@ def write_discovery_page(path: Path) -> Path:
     run = read_run(Path(path))
     summary = run.summary
     names, strengths = _matrix(run.path / "strengths.csv")
-    rows = _rows(run.path / "edges.csv")
+    rows = read_rows(run.path / "edges.csv")
     found = edges_between([(row["cause"], row["effect"]) for row in rows], names, "edges.csv")
+    open_ends = [(row["cause"], row["effect"]) for row in rows if row.get("directed") == "no"]
+    undirected = edges_between(open_ends, names, "edges.csv")
     true_edges = summary.get("true_edge_list")
     truth = edges_between([(a, b) for a, b in true_edges], names, "truth") if true_edges is not None else None
     parties = {name: list(p["columns"]) for name, p in mapping(summary.get("parties")).items() if "columns" in p}
     owner = {column: at for at, columns in enumerate(parties.values()) for column in columns}
-    drawn = compared(found, strengths, truth)
+    drawn = compared(found, strengths, truth, undirected)
     kinds = {(names[edge.cause], names[edge.effect]): edge.kind for edge in drawn}
+    rows = [{**row, "kind": kinds[row["cause"], row["effect"]]} for row in rows]
     by_kind = _bytes_by_kind(run.path)
+    colours = [owner.get(name, 0) for name in names]
+    ways = Counter("directed" if edge.directed else "undirected" for edge in drawn if edge.kind != "missing")
     page = render(
         "discovery.html.j2",
         run=run,
@@ -43,17 +61,28 @@ def write_discovery_page(path: Path) -> Path:
         headline=discovery_headline(summary),
         empty=empty_graph_sentence(summary),
         key_numbers=discovery_numbers(summary),
-        graph=Markup(graph_svg(names, [owner.get(name, 0) for name in names], drawn, "The causal graph")),
-        legend=Markup(legend(Counter(edge.kind for edge in drawn))),
+        graph=Markup(graph_svg(names, colours, drawn, "The causal graph")),
+        legend=Markup(legend(Counter(edge.kind for edge in drawn) + ways)),
         colour={column: at % COLOURS + 1 for column, at in owner.items()},
         parties=[(name, at % COLOURS + 1, columns) for at, (name, columns) in enumerate(parties.items())],
         heat_map=Markup(heat_map_svg(names, strengths, found, truth, "Strength of every possible edge")),
+        all_strengths=bool((strengths * ~found).any()),
         charts=[Markup(chart_svg(chart)) for chart in _charts(run)],
-        rows=[{**row, "kind": kinds[row["cause"], row["effect"]]} for row in rows],
+        rows=rows,
         missing=[pair for pair, kind in kinds.items() if kind == "missing"],
         truth=truth is not None,
         bytes_figure=Markup(bytes_svg(by_kind)) if by_kind else None,
         sent=_sent(run),
+        more=tells_more(summary),
+        certain=certain(rows, summary),
+        uncertain=uncertain(rows, summary),
+        effects=effect_rows(rows),
+        explained=explained_rows(summary, rows),
+        assumed=assumed(summary),
+        breaks=BREAKS,
+        candidates=_candidates(summary, names, colours),
+        kept_because=kept_because(summary),
+        privacy=mapping(summary.get("privacy")),
     )
     return write_page(run.path / "report.html", page)
 
@@ -63,16 +92,27 @@ def discovery_headline(summary: Mapping[str, Any]) -> str:
     edges, attributes = summary.get("edges", 0), summary.get("attributes", 0)
     parties = [p for p in mapping(summary.get("parties")).values() if "columns" in p]
     among = f"{attributes} attributes of {len(parties)} parties" if len(parties) > 1 else f"{attributes} attributes"
-    sentence = f"{edges} causal edge{'' if edges == 1 else 's'} among {among}, from {summary.get('rows', 0):,} rows"
-    f1 = number(summary.get("f1"))
+    open_ends = len(summary.get("undirected") or ())
+    what = "edge" if open_ends else "causal edge"
+    sentence = f"{edges} {what}{'' if edges == 1 else 's'} among {among}, from {summary.get('rows', 0):,} rows"
+    if open_ends:
+        sentence += f", {edges - open_ends or 'none'} of them with a direction"
     if summary.get("shd") is None:
         return f"{sentence}."
+    f1, partial, skeleton = (number(summary.get(name)) for name in ("f1", "partial_f1", "skeleton_f1"))
+    if open_ends and partial is not None and skeleton is not None:
+        return (
+            f"{sentence}: F1 {skeleton:.2f} without directions and {partial:.2f} with them, where an edge without one "
+            "counts a half."
+        )
     score = f"SHD {summary['shd']} to the true graph (an empty graph: {summary['empty_graph_shd']})"
     return f"{sentence}: {score}" + (f", F1 {f1:.2f}." if f1 is not None else ".")
 
 
 def empty_graph_sentence(summary: Mapping[str, Any]) -> str:
     """What was tried, where no edge was found."""
+    if summary.get("model"):
+        return "No edge was found: no column explains enough of another one to be worth its coefficients."
     threshold = number(summary.get("threshold"))
     strongest = [f"{row['cause']} → {row['effect']} {row['strength']:.2f}" for row in summary.get("strongest") or ()]
     if threshold is None or not strongest:
@@ -87,13 +127,14 @@ def empty_graph_sentence(summary: Mapping[str, Any]) -> str:
 def discovery_numbers(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What a reader looks for first, as (name, value)."""
     shown = [("edges", str(summary.get("edges", 0)))]
+    open_ends = bool(summary.get("undirected"))
     if summary.get("shd") is not None:
-        shown.append(("SHD", str(summary["shd"])))
-    for name, title in (
-        ("f1", "F1"),
-        ("intra_party_f1", "F1 inside parties"),
-        ("inter_party_f1", "F1 between parties"),
-    ):
+        shown.append(("SHD of one DAG of the class" if open_ends else "SHD", str(summary["shd"])))
+    # The directions of one DAG of the class are a matter of luck.
+    scores = {"skeleton_f1": "F1 without directions", "partial_f1": "F1, open ones half"}
+    if not open_ends:
+        scores = {"f1": "F1", "intra_party_f1": "F1 inside parties", "inter_party_f1": "F1 between parties"}
+    for name, title in scores.items():
         if (value := number(summary.get(name))) is not None:
             shown.append((title, f"{value:.2f}"))
     if (likelihood := number(summary.get("held_out_log_likelihood"))) is not None:
@@ -103,6 +144,19 @@ def discovery_numbers(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     if summary.get("bytes_sent"):
         shown.append(("sent, all parties", format_bytes(summary["bytes_sent"])))
     return shown
+
+
+def _candidates(summary: Mapping[str, Any], names: Sequence[str], colours: Sequence[int]) -> list[dict[str, Any]]:
+    """What was compared, each with its graph where its edges were written down."""
+    found = candidate_rows(summary)
+    for one in found:
+        pairs = [(a, b) for a, b in one.get("edge_list") or ()]
+        if pairs:
+            edges = edges_between(pairs, names, "summary.json")
+            lines = edges_between([(a, b) for a, b in one.get("undirected") or ()], names, "summary.json")
+            drawn = compared(edges, edges * 0.0, None, lines | lines.T)
+            one["graph"] = Markup(graph_svg(names, colours, drawn, f"The graph of {one['method']}"))
+    return found
 
 
 def _charts(run: RunRecord) -> list[Chart]:
@@ -128,6 +182,7 @@ def _sent(run: RunRecord) -> list[dict[str, Any]]:
                 "columns": party.get("columns"),
                 "messages": party.get("messages"),
                 "bytes": party.get("bytes_sent"),
+                "saw": saw(run.summary, name, "columns" in party),
             }
         )
     return rows
@@ -154,13 +209,3 @@ def _matrix(path: Path) -> tuple[tuple[str, ...], Any]:
     with path.open(encoding="utf-8", newline="") as file:
         header, *rows = csv.reader(file)
     return tuple(map(as_written, header[1:])), np.array([[float(value) for value in row[1:]] for row in rows])
-
-
-def _rows(path: Path) -> Sequence[dict[str, Any]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        rows: list[dict[str, Any]] = list(csv.DictReader(file))
-    for row in rows:
-        row |= {name: as_written(text) for name, text in row.items() if text}
-        row["strength"] = float(row["strength"])
-        row["confidence"] = float(row["confidence"]) if row["confidence"] else None
-    return rows

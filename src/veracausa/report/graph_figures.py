@@ -33,25 +33,38 @@ STROKES = {
 
 @dataclass(frozen=True)
 class DrawnEdge:
-    """An edge and what is to be seen of it: found; or right, extra, reversed or missing where the truth is known."""
+    """An edge and what is to be seen of it: found; or right, extra, reversed or missing where the truth is known.
+
+    One that is not `directed` is a line without a head: which end is the cause is not told.
+    """
 
     cause: int
     effect: int
     strength: float = 0.0
     kind: str = "found"
     note: str = ""
+    directed: bool = True
 
 
 def compared(
-    adjacency: NDArray[np.bool_], strengths: NDArray[np.float64], truth: NDArray[np.bool_] | None
+    adjacency: NDArray[np.bool_],
+    strengths: NDArray[np.float64],
+    truth: NDArray[np.bool_] | None,
+    undirected: NDArray[np.bool_] | None = None,
 ) -> list[DrawnEdge]:
-    """The edges found, and those that should have been; a reversed edge is drawn as it was found."""
+    """The edges found, and those that should have been; a reversed edge is drawn as it was found.
+
+    An edge of `undirected` is right if the true graph has it in either direction.
+    """
     drawn = []
     for cause, effect in np.argwhere(adjacency):
+        line = undirected is not None and bool(undirected[cause, effect])
         kind = "found"
         if truth is not None:
-            kind = "right" if truth[cause, effect] else "reversed" if truth[effect, cause] else "extra"
-        drawn.append(DrawnEdge(int(cause), int(effect), float(strengths[cause, effect]), kind))
+            either = truth[cause, effect] or (line and truth[effect, cause])
+            kind = "right" if either else "reversed" if truth[effect, cause] else "extra"
+        strength = float(strengths[cause, effect])
+        drawn.append(DrawnEdge(int(cause), int(effect), strength, kind, directed=not line))
     if truth is not None:
         lost = np.argwhere(truth & ~adjacency & ~adjacency.T)
         drawn += [DrawnEdge(int(cause), int(effect), 0.0, "missing") for cause, effect in lost]
@@ -172,7 +185,9 @@ def _edge_svg(
     head = HEAD + 0.8 * width
     tip = points[0] if upward else points[-1]
     # The line ends inside its head, so that a thick one does not show beyond the tip.
-    if upward:
+    if not edge.directed:
+        pass
+    elif upward:
         points[0] = (tip[0], tip[1] + 0.7 * head)
     else:
         points[-1] = (tip[0], tip[1] - 0.7 * head)
@@ -191,14 +206,15 @@ def _edge_svg(
     )
     colour, dashes = STROKES[edge.kind]
     dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
-    told = f"{names[edge.cause]} → {names[edge.effect]}"
-    told += f", strength {edge.strength:.2f}" if edge.kind != "missing" else ""
+    told = f"{names[edge.cause]} {'→' if edge.directed else '—'} {names[edge.effect]}"
+    told += f", strength {edge.strength:.2f}" if edge.strength else ""
     told += f", {edge.kind}" if edge.kind not in ("found", "right") else ""
+    told += "" if edge.directed else ", direction not told"
     told += f", {edge.note}" if edge.note else ""
+    arrow = f'<polygon points="{triangle}" fill="{colour}"/>' if edge.directed else ""
     return (
         f'<g class="edge" data-ends="{edge.cause} {edge.effect}"><title>{escape(told)}</title>'
-        f'<path d="{"".join(path)}" fill="none" stroke="{colour}" stroke-width="{width:.2f}"{dashed}/>'
-        f'<polygon points="{triangle}" fill="{colour}"/></g>'
+        f'<path d="{"".join(path)}" fill="none" stroke="{colour}" stroke-width="{width:.2f}"{dashed}/>{arrow}</g>'
     )
 
 
@@ -207,7 +223,10 @@ def _short(name: str) -> str:
 
 
 def legend(kinds: Mapping[str, int]) -> str:
-    """What the kinds of edges that occur look like, as one row of small pictures."""
+    """What the kinds of edges that occur look like, as one row of small pictures.
+
+    `directed` and `undirected` are told apart where both words are counted and there are undirected ones.
+    """
     words = {
         "right": "in the true graph",
         "extra": "not in the true graph",
@@ -215,13 +234,52 @@ def legend(kinds: Mapping[str, int]) -> str:
         "missing": "in the true graph, not found",
     }
     parts = []
+    if kinds.get("undirected"):
+        head = '<polygon points="34,5 25,1.2 25,8.8" fill="var(--soft)"/>'
+        parts += [_key("var(--soft)", "", f"cause to effect ({kinds['directed']})", head)] if kinds["directed"] else []
+        parts.append(_key("var(--soft)", "", f"direction not told ({kinds['undirected']})"))
     for kind, meaning in words.items():
         if count := kinds.get(kind):
-            colour, dashes = STROKES[kind]
-            dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
-            parts.append(
-                f'<span class="whole"><svg width="34" height="10" viewBox="0 0 34 10" aria-hidden="true">'
-                f'<path d="M0 5H34" stroke="{colour}" stroke-width="2.5"{dashed}/></svg> '
-                f"{meaning} ({count})</span> "
-            )
+            parts.append(_key(*STROKES[kind], f"{meaning} ({count})"))
     return "".join(parts)
+
+
+def _key(colour: str, dashes: str, meaning: str, head: str = "") -> str:
+    dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
+    return (
+        f'<span class="whole"><svg width="34" height="10" viewBox="0 0 34 10" aria-hidden="true">'
+        f'<path d="M0 5H{26 if head else 34}" stroke="{colour}" stroke-width="2.5"{dashed}/>{head}</svg> '
+        f"{meaning}</span> "
+    )
+
+
+BAR = (150, 14)
+"""Width and height of a bar in a table."""
+
+
+def effect_bar_svg(slope: float | None, most: float) -> str:
+    """An effect's sign and size: a bar to the right of the middle if the effect rises, to the left if it falls.
+
+    `most` is the largest size of the table; no bar where an effect has no slope.
+    """
+    width, height = BAR
+    middle, length = width / 2, 0.0 if slope is None else (width / 2 - 2) * min(abs(slope) / (most or 1.0), 1.0)
+    start = middle if slope is not None and slope > 0 else middle - length
+    colour = "var(--s1)" if slope is not None and slope > 0 else "var(--s2)"
+    bar = f'<rect x="{start:.1f}" y="3" width="{length:.1f}" height="{height - 6}" rx="1.5" fill="{colour}"/>'
+    return (
+        f'<svg class="bar" width="{width}" height="{height}" viewBox="0 0 {width} {height}" aria-hidden="true">'
+        f'{bar if length else ""}<path d="M{middle} 0V{height}" stroke="var(--rule)"/></svg>'
+    )
+
+
+def share_bar_svg(share: float) -> str:
+    """A share of 0 to 1 as a bar in its frame."""
+    width, height = BAR
+    full = (width - 2) * min(max(share, 0.0), 1.0)
+    return (
+        f'<svg class="bar" width="{width}" height="{height}" viewBox="0 0 {width} {height}" aria-hidden="true">'
+        f'<rect x="1" y="3" width="{width - 2}" height="{height - 6}" rx="1.5" fill="var(--wash)" '
+        f'stroke="var(--rule)"/><rect x="1" y="3" width="{full:.1f}" height="{height - 6}" rx="1.5" '
+        f'fill="var(--s3)"/></svg>'
+    )
