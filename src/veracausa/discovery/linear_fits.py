@@ -10,6 +10,12 @@ from numpy.typing import NDArray
 from veracausa.arrays import Array, Mask
 
 
+def covariance_of(values: Array) -> Array:
+    """(d, d), of one column, too."""
+    centred = values - values.mean(axis=0)
+    return np.asarray(centred.T @ centred / len(values))
+
+
 def coefficients(covariance: Array, dag: Mask) -> Array:
     """Each column's coefficients on its causes by least squares, (d, d) with row = cause."""
     found = np.zeros_like(covariance)

@@ -27,8 +27,7 @@ def cpdag(adjacency: ArrayLike) -> tuple[Edges, Edges]:
 
 def meek(directed: ArrayLike, undirected: ArrayLike) -> tuple[Edges, Edges]:
     """Both after the four rules of Meek (1995): what follows from no new collider and no cycle."""
-    arrows, lines = np.asarray(directed) != 0, np.asarray(undirected) != 0
-    arrows, lines = arrows.copy(), lines.copy()
+    arrows, lines = np.array(directed) != 0, np.array(undirected) != 0
     while lines.any():
         new = lines & _implied(arrows, lines)
         new &= ~np.tril(new.T)  # contradictory edges of data: the one from the lower number is kept
@@ -60,8 +59,8 @@ def _implied(arrows: Edges, lines: Edges) -> Edges:
 
 def dag_of(directed: ArrayLike, undirected: ArrayLike) -> Edges | None:
     """One DAG with these edges and no other collider (Dor and Tarsi 1992); None if there is none."""
-    arrows, lines = np.asarray(directed) != 0, np.asarray(undirected) != 0
-    found, arrows, lines = arrows.copy(), arrows.copy(), lines.copy()
+    arrows, lines = np.array(directed) != 0, np.array(undirected) != 0
+    found: Edges = arrows.copy()
     left = list(range(len(arrows)))
     while left:
         near = arrows | arrows.T | lines

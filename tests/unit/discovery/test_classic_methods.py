@@ -73,6 +73,8 @@ def test_constant_columns_and_few_values_do_no_harm(name: str) -> None:
     found = build(name).fit(table)
     assert is_acyclic(found.adjacency_matrix_)
     assert not found.undirected_[-1].any()
+    alone = build(name).fit(table[:, -2:])
+    assert not alone.adjacency_matrix_.any()
 
 
 @pytest.mark.parametrize("name", NEW)

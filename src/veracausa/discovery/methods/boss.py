@@ -14,7 +14,7 @@ import numpy as np
 from veracausa.arrays import Array
 from veracausa.data.causal.columns import PreparedColumns
 from veracausa.discovery.base import CausalDiscovery, Threshold
-from veracausa.discovery.linear_fits import coefficients
+from veracausa.discovery.linear_fits import coefficients, covariance_of
 from veracausa.discovery.methods import method
 from veracausa.metrics.cpdag import cpdag
 from veracausa.seeding import derive
@@ -35,7 +35,7 @@ class BOSS(CausalDiscovery):
     """So many random orders to start from; the best end is kept."""
 
     def learn(self, data: PreparedColumns, time_is_up: Callable[[], bool]) -> Array:
-        covariance, rows = np.cov(data.values.T, bias=True), len(data.values)
+        covariance, rows = covariance_of(data.values), len(data.values)
         d = len(covariance)
         trees = [GrowShrinkTree(node, covariance, rows, self.penalty) for node in range(d)]
         rng = np.random.default_rng(derive(self.seed, "boss"))

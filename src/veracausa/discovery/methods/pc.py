@@ -14,7 +14,7 @@ import numpy as np
 from veracausa.arrays import Array, Mask
 from veracausa.data.causal.columns import PreparedColumns
 from veracausa.discovery.base import CausalDiscovery, Threshold
-from veracausa.discovery.linear_fits import coefficients
+from veracausa.discovery.linear_fits import coefficients, covariance_of
 from veracausa.discovery.methods import method
 from veracausa.metrics.cpdag import dag_of, meek
 
@@ -31,8 +31,8 @@ class PC(CausalDiscovery):
     """At most so many columns in a condition; default: as many as a column has neighbours."""
 
     def learn(self, data: PreparedColumns, time_is_up: Callable[[], bool]) -> Array:
-        covariance = np.cov(data.values.T)
-        near, apart = self._neighbours(np.corrcoef(data.values.T), len(data.values), time_is_up)
+        covariance = covariance_of(data.values)
+        near, apart = self._neighbours(covariance, len(data.values), time_is_up)
         arrows, lines = meek(*_colliders(near, apart))
         self._open = lines
         dag = dag_of(arrows, lines)
@@ -42,24 +42,24 @@ class PC(CausalDiscovery):
         return coefficients(covariance, dag)
 
     def _neighbours(
-        self, correlation: Array, rows: int, time_is_up: Callable[[], bool]
+        self, covariance: Array, rows: int, time_is_up: Callable[[], bool]
     ) -> tuple[Mask, dict[tuple[int, int], tuple[int, ...]]]:
         from scipy.stats import norm
 
-        d = len(correlation)
+        d = len(covariance)
         needed = float(norm.isf(self.alpha / 2))
         near = ~np.eye(d, dtype=bool)
         apart: dict[tuple[int, int], tuple[int, ...]] = {}
         size = 0
         while size <= (d if self.largest is None else self.largest) and (near.sum(axis=0) > size).any():
             # The conditions of a size come from the neighbours at its beginning: no order of the columns matters.
-            around = {node: np.flatnonzero(near[node]) for node in range(d)}
+            around = {node: [int(other) for other in np.flatnonzero(near[node])] for node in range(d)}
             for one, other in np.argwhere(np.triu(near, 1)):
                 if time_is_up():
                     self.notes_ += (f"pc: out of time; conditions of up to {size} columns were tested",)
                     return near, apart
                 for condition in _conditions(int(one), int(other), around, size):
-                    z = abs(fisher_z(correlation, rows, int(one), int(other), condition))
+                    z = abs(fisher_z(covariance, rows, int(one), int(other), condition))
                     if z < needed:
                         near[one, other] = near[other, one] = False
                         apart[int(one), int(other)] = condition
@@ -68,15 +68,15 @@ class PC(CausalDiscovery):
         return near, apart
 
 
-def _conditions(one: int, other: int, around: dict[int, Array], size: int) -> list[tuple[int, ...]]:
-    both = [combinations([int(c) for c in around[a] if c != b], size) for a, b in ((one, other), (other, one))]
+def _conditions(one: int, other: int, around: dict[int, list[int]], size: int) -> list[tuple[int, ...]]:
+    both = [combinations([c for c in around[a] if c != b], size) for a, b in ((one, other), (other, one))]
     return list(dict.fromkeys(condition for some in both for condition in some))
 
 
-def fisher_z(correlation: Array, rows: int, one: int, other: int, condition: tuple[int, ...]) -> float:
+def fisher_z(covariance: Array, rows: int, one: int, other: int, condition: tuple[int, ...]) -> float:
     """Fisher's z of a partial correlation, standard normal where the two are independent given the condition."""
     index = [one, other, *condition]
-    inverse = np.linalg.pinv(correlation[np.ix_(index, index)], hermitian=True)
+    inverse = np.linalg.pinv(covariance[np.ix_(index, index)], hermitian=True)
     scale = np.sqrt(max(inverse[0, 0] * inverse[1, 1], 1e-300))
     partial = float(np.clip(-inverse[0, 1] / scale, -1 + 1e-12, 1 - 1e-12))
     return float(np.sqrt(max(rows - len(condition) - 3, 0)) * np.arctanh(partial))
