@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from veracausa.cli.interruption import GoOn, resumable
+from veracausa.discovery import DEFAULT_METHOD
 from veracausa.errors import InputError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from veracausa.discovery.discover import DiscoveryRun
     from veracausa.discovery.job import DiscoveryJob
 
@@ -41,9 +44,16 @@ def discover(
     ] = None,
     required: Annotated[Path | None, typer.Option(metavar="EDGES.csv", help="Edges that the graph must have.")] = None,
     forbidden: Annotated[Path | None, typer.Option(metavar="EDGES.csv", help="Edges that it must not have.")] = None,
-    method: Annotated[
-        str | None, typer.Option(help="Default: vfedcd. Others to compare with: notears, dagma, sdcd, …")
+    tier: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COL,COL", help="Columns that come no later than those of the next --tier; repeatable."),
     ] = None,
+    method: Annotated[
+        str | None, typer.Option(help=f"Default: {DEFAULT_METHOD}. Others: moments, vfedcd, notears, dagma, …")
+    ] = None,
+    networks: Annotated[
+        bool, typer.Option("--networks", help="With auto: train VFedCD's networks too, in minutes, and keep the better.")
+    ] = False,
     engine: Annotated[
         str | None,
         typer.Option(help="federated: parties exchange messages; floating: in one place. Default: by the parties."),
@@ -74,8 +84,8 @@ def discover(
     from veracausa.discovery.discover import DiscoveryRun, run_job
     from veracausa.discovery.job import read_job
 
-    options = (data, party, truth, required, forbidden, settings, on, encryption, engine, method, bootstrap, seed)
-    bare = all(option is None or option == [] for option in options)
+    options = (data, party, truth, required, forbidden, settings, on, encryption, engine, method, bootstrap, seed, tier)
+    bare = not networks and all(option is None or option == [] for option in options)
     if example:
         if not bare or table is not None:
             raise InputError("--example: it writes a table and ends; leave the other options to the next command")
@@ -88,9 +98,11 @@ def discover(
             raise InputError(f"{table}: a job says all itself; leave the other options out, or change a copy of it")
         job = read_job(table)
     else:
-        chosen = {"engine": engine, "encryption": encryption, "bootstrap": bootstrap}
+        chosen = {"engine": engine, "encryption": encryption, "bootstrap": bootstrap, "tiers": _tiers(tier or ())}
         edges = (truth, required, forbidden)
-        job = _job(table, data, party or (), on, edges, method or "vfedcd", chosen, settings or (), seed or 0)
+        chosen |= {"networks": True} if networks else {}
+        job = _job(table, data, party or (), on, edges, method or DEFAULT_METHOD, chosen, settings or (), seed or 0)
+        _check_settings(job, given=method is not None)
     go_on = GoOn()
     with resumable(go_on), ProgressDisplay() as progress:
         run = run_job(job, out, resume, go_on.heard(progress))
@@ -131,11 +143,11 @@ def _job(
     files = {name: value for name, value in held.items() if value.lower().endswith(FILES)}
     where: dict[str, Any]
     if files:
-        if table is not None or data is not None or len(files) < len(held) or source:
+        if table is not None or data is not None or len(files) < len(held):
             raise InputError(
                 "--party: give every party its file and no table beside them, or one table and its columns"
             )
-        where = {"files": {name: str(Path(path).absolute()) for name, path in files.items()}, "on": on}
+        where = {"files": {name: str(Path(path).absolute()) for name, path in files.items()}, "on": on, **source}
         name = "discovery"
     elif (table is None) == (data is None):
         raise InputError("give a table, DATA.csv, or a known one by --data NAME, or a file to every --party")
@@ -158,8 +170,52 @@ def _job(
         truth=true,
         required=must or [],
         forbidden=never or [],
-        settings={**own, **{key: value for key, value in chosen.items() if value is not None}},
+        settings={**own, **_understood(method, chosen)},
     )
+
+
+def _understood(method: str, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that were given, as settings of the method."""
+    from veracausa.discovery.methods import methods
+
+    given = {name: value for name, value in chosen.items() if value is not None}
+    if method not in methods.names() and method.replace("-", "_") not in methods.names():
+        return given  # it is refused where the job is read
+    known = methods.options(method).model_fields
+    if "engine" in given and "engine" not in known:
+        if given["engine"] != "floating":
+            raise InputError(f"--engine {given['engine']}: {method} needs all columns in one place; use floating")
+        del given["engine"]
+    for option, name in (("--tier", "tiers"), ("--networks", "networks")):
+        if name in given and name not in known:
+            able = [other for other in methods.names() if name in methods.options(other).model_fields]
+            fix = f"take --method {able[0]}" if able else "leave it out"
+            raise InputError(f"{option}: {method} does not know it; {fix}")
+    return given
+
+
+def _check_settings(job: DiscoveryJob, given: bool) -> None:
+    """Without --method, a setting of VFedCD asks for the method that the default was before."""
+    from veracausa.discovery.methods import methods
+
+    if given or job.method == "vfedcd":
+        return
+    own, theirs = (methods.options(name).model_fields for name in (job.method, "vfedcd"))
+    for name in job.settings:
+        if name not in own and name in theirs:
+            raise InputError(f"--set {name}: a setting of vfedcd, and the default is {job.method}; add --method vfedcd")
+
+
+def _tiers(given: Sequence[str]) -> list[list[str]] | None:
+    """Lists of columns, those of the earliest tier first."""
+    tiers = [[name for name in map(str.strip, text.split(",")) if name] for text in given]
+    if any(not tier for tier in tiers):
+        raise InputError("--tier: write it as COLUMN,COLUMN, from the earliest tier to the latest")
+    named = [name for tier in tiers for name in tier]
+    for name in named:
+        if named.count(name) > 1:
+            raise InputError(f"--tier: {name!r} is named twice; a column has one tier")
+    return tiers or None
 
 
 def _parties(given: Sequence[str]) -> dict[str, str]:
@@ -200,33 +256,20 @@ def print_discovery(run: DiscoveryRun) -> None:
 
     from veracausa.cli import console
     from veracausa.report.discovery_page import discovery_headline, discovery_numbers, empty_graph_sentence
+    from veracausa.report.discovery_sections import kept_because
 
     summary, edges = run.summary, run.edges
-    many = len({row["cause_party"] for row in edges} | {row["effect_party"] for row in edges}) > 1
-    sure = bool(summary.get("bootstrap"))
     console.out.print(discovery_headline(summary), markup=False, soft_wrap=True)
+    if because := kept_because(summary):
+        console.out.print(because, markup=False, soft_wrap=True)
     if not edges:
         console.out.print(empty_graph_sentence(summary), markup=False, soft_wrap=True)
     if edges:
-        table = Table(box=None, pad_edge=False)
-        table.add_column("cause")
-        table.add_column("effect")
-        table.add_column("strength", justify="right")
-        if sure:
-            table.add_column("confidence", justify="right")
-        if many:
-            table.add_column("whose")
-        shown = edges[:SHOWN]
-        for row in shown:
-            cells = [row["cause"], row["effect"], f"{row['strength']:.2f}"]
-            cells += [f"{100 * row['confidence']:.0f} %"] if sure else []
-            inside = row["cause_party"] == row["effect_party"]
-            whose = row["cause_party"] if inside else f"{row['cause_party']} → {row['effect_party']}"
-            cells += [whose] if many else []
-            table.add_row(*map(escape, cells))
-        console.out.print(table)
-        if len(edges) > len(shown):
-            console.out.print(f"… and {len(edges) - len(shown)} weaker ones in {run.path / 'edges.csv'}", markup=False)
+        console.out.print(_edge_table(edges[:SHOWN], summary))
+        if len(edges) > SHOWN:
+            console.out.print(f"… and {len(edges) - SHOWN} weaker ones in {run.path / 'edges.csv'}", markup=False)
+        if summary.get("undirected"):
+            console.out.print("—: the direction is not told; both fit the columns equally well", markup=False)
     numbers = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for name, value in discovery_numbers(summary)[1:]:
         numbers.add_row(name, escape(value))
@@ -236,6 +279,48 @@ def print_discovery(run: DiscoveryRun) -> None:
     for note in summary.get("notes", ()):
         console.out.print(f"note: {note}", markup=False, soft_wrap=True)
     console.out.print(f"\nReport: {run.path / 'report.html'}", markup=False, soft_wrap=True)
+
+
+def _edge_table(edges: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> Table:
+    """The edges, one a row: with effects where the method tells them, else with its own measure of strength."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from veracausa.report.discovery_sections import signed
+
+    told = any(row.get("share") is not None for row in edges)
+    lines = any(row.get("directed") == "no" for row in edges)
+    many = len({row["cause_party"] for row in edges} | {row["effect_party"] for row in edges}) > 1
+    sure = bool(summary.get("bootstrap"))
+    table = Table(box=None, pad_edge=False)
+    table.add_column("cause")
+    if told or lines:
+        table.add_column("")
+    table.add_column("effect")
+    for name in ("deviations", "of variance") if told else ("strength",):
+        table.add_column(name, justify="right")
+    if told:
+        table.add_column("shape")
+    if sure:
+        table.add_column("confidence", justify="right")
+    if many:
+        table.add_column("whose")
+    for row in edges:
+        way = "—" if row.get("directed") == "no" else "→"
+        cells = [row["cause"], *([way] if told or lines else []), row["effect"]]
+        if told:
+            slope, share = row.get("slope"), row.get("share")
+            cells += ["" if slope is None else signed(slope), "" if share is None else f"{100 * share:.0f} %"]
+            cells.append(row.get("shape") or "")
+        else:
+            cells.append(f"{row['strength']:.2f}")
+        if sure:
+            cells.append("" if row["confidence"] is None else f"{100 * row['confidence']:.0f} %")
+        inside = row["cause_party"] == row["effect_party"]
+        whose = row["cause_party"] if inside else f"{row['cause_party']} {way} {row['effect_party']}"
+        cells += [whose] if many else []
+        table.add_row(*map(escape, cells))
+    return table
 
 
 SHOWN = 25

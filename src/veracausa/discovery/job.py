@@ -19,6 +19,7 @@ from veracausa.data.causal.table import CausalFileOptions, check_named
 from veracausa.data.files import given_path
 from veracausa.data.ids import TableFile, held_by_all
 from veracausa.data.table_files import read_table
+from veracausa.discovery import DEFAULT_METHOD
 from veracausa.errors import InputError
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class DiscoveryJob(BaseModel):
     kind: str = Field("discovery", pattern="^discovery$")
     name: str = "discovery"
     seed: int = 0
-    method: str = "vfedcd"
+    method: str = DEFAULT_METHOD
     data: dict[str, Any]
     """`name` and the settings of a data set; or `files`, one a party, `on`, and how the files are read."""
     parties: dict[str, tuple[str, ...]] = {}
@@ -120,8 +121,18 @@ def read_edges(path: Path) -> Edges:
     for pair in pairs:
         if set(pair) <= set(frame.columns):
             own = as_written if pair[0] == "cause" else str
+            for cause, effect in _without_direction(frame).select(*pair).rows():
+                raise InputError(
+                    f"{path}: {cause} — {effect} has no direction (directed = no); remove its row, or write yes there "
+                    "if you know that the first is the cause"
+                )
             return [(own(str(cause)), own(str(effect))) for cause, effect in frame.select(*pair).rows()]
     raise InputError(f"{path}: its columns are {', '.join(frame.columns)}; name them source,target")
+
+
+def _without_direction(frame: pl.DataFrame) -> pl.DataFrame:
+    """The rows of a run's `edges.csv` whose direction was not told."""
+    return frame.filter(frame["directed"] == "no") if "directed" in frame.columns else frame.clear()
 
 
 def _without_none(value: Any) -> Any:
@@ -156,7 +167,8 @@ def read_party_files(
     values: list[np.ndarray] = []
     nominal: list[str] = []
     for (party, table), (frame, rows) in zip(tables.items(), frames, strict=True):
-        where, others = str(table.path), frame.drop([on] if on else [])
+        where = str(table.path)
+        others = frame.select([name for name in frame.columns if name not in (on, options.id)])
         if options.columns is None:
             own = attributes(others, where, options.reading, notes, rows)
         else:

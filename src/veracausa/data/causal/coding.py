@@ -36,6 +36,10 @@ class Remedies:
     scale: str = "name a column whose words are a scale by --set data.ordinal={name}"
     order: str = "; another order: --set data.ordinal='{{\"{name}\"=[{words}]}}'"
     many: str = "; if they are categories, --set data.categories={count} keeps it"
+    refused: str = (
+        "leave {them} out of --party and data.columns{kept}, say --set data.id={name} if that column names rows"
+    )
+    raised: str = ", or keep words as categories by --set data.categories={count}"
 
 
 IN_PYTHON = Remedies(
@@ -197,12 +201,12 @@ def _refuse(typed: Sequence[pl.Series], where: str, reading: Reading) -> None:
         return
     held = some([f"{name!r} holds {reason}" for name, reason in wrong.items()])
     good = [column.name for column in typed if column.name not in wrong]
-    left = f"leave {'them' if len(wrong) > 1 else 'it'} out of --party and data.columns"
     kept = f" (--set data.columns={','.join(good)})" if 0 < len(good) <= 2 * SHOWN else ""
-    named = f"say --set data.id={next(iter(wrong))} if that column names the rows"
+    them = "them" if len(wrong) > 1 else "it"
+    remedy = reading.remedies.refused.format(them=them, kept=kept, name=next(iter(wrong)))
     words = [many for column in typed if (many := _many_words(column, reading))]
-    raised = f", or keep words as categories by --set data.categories={max(words)}" if words else ""
-    raise InputError(f"{where}: {held}; {left}{kept}, {named}{raised}")
+    raised = reading.remedies.raised.format(count=max(words)) if words else ""
+    raise InputError(f"{where}: {held}; {remedy}{raised}")
 
 
 def _scale(name: str, words: list[str], where: str, reading: Reading, notes: list[str]) -> list[str]:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 class CausalFileOptions(CausalOptions):
     """How a file is read, and what its columns are. A list may be written as names with commas between them."""
 
+    id: str | None = None
+    """The column that names a row; it is no attribute."""
     separator: str = ","
     columns: tuple[str, ...] | None = None
     """Only these; default: all but the id, and but names and dates."""
@@ -72,8 +74,6 @@ class CausalTableOptions(CausalFileOptions):
     path: str
     truth: str | None = None
     """A CSV with the columns `source` and `target`, one true edge a line."""
-    id: str | None = None
-    """The column that names a row; it is no attribute."""
     rows: int | None = Field(None, ge=2)
 
 
@@ -90,7 +90,7 @@ def _names(given: object) -> object:
 def table(options: CausalTableOptions) -> CausalData:
     path = given_path(options.path, "data.path")
     frame = options.read(path)
-    check_named(options, frame.columns, str(path), *([options.id] if options.id else ()))
+    check_named(options, frame.columns, str(path))
     notes: list[str] = []
     others = [name for name in frame.columns if name != options.id]
     names = options.columns or attributes(frame.select(others), str(path), options.reading, notes)
@@ -107,9 +107,10 @@ def table(options: CausalTableOptions) -> CausalData:
     return CausalData(values, names, truth, tuple(notes), nominal).head(options.rows)
 
 
-def check_named(options: CausalFileOptions, columns: Sequence[str], where: str, *more: str) -> None:
+def check_named(options: CausalFileOptions, columns: Sequence[str], where: str) -> None:
     """Refuse a setting that names a column which is not there."""
-    for name in (*(options.columns or ()), *more, *options.categorical, *options.ordinal):
+    ids = () if options.id is None else (options.id,)
+    for name in (*(options.columns or ()), *ids, *options.categorical, *options.ordinal):
         if name not in columns:
             raise InputError(f"{where}: no column {name!r}{did_you_mean(name, columns)}")
 
