@@ -25,13 +25,15 @@ from veracausa.cli.progress import ProgressDisplay
 from veracausa.data.causal import load_causal
 from veracausa.data.causal.patients import ROWS
 from veracausa.discovery.discover import DiscoveryRun
+from veracausa.discovery.edge_table import EDGE_FIELDS
 from veracausa.errors import InputError
 
 DATA = load_causal("synthetic", attributes=4, edges=4, rows=120, seed=1)
 NAMES = ("age", "dose", "bmi", "crp")
 FRAME = pl.DataFrame(DATA.values, schema=list(NAMES))
 TRUTH = [(NAMES[i], NAMES[j]) for i, j in np.argwhere(DATA.truth)]
-QUICK = ("--set", "epochs=3", "--set", "refit_epochs=2", "--set", "searches=[]")
+VFEDCD = ("--method", "vfedcd")
+QUICK = (*VFEDCD, "--set", "epochs=3", "--set", "refit_epochs=2", "--set", "searches=[]")
 TWO = ("--party", "hospital=age,dose", "--party", "lab=bmi,crp")
 
 
@@ -75,7 +77,9 @@ def test_one_command_writes_the_whole_folder(here: Path) -> None:
     with (run / "edges.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == summary["edges"]
-    assert set(rows[0]) == {"cause", "effect", "strength", "confidence", "cause_party", "effect_party"}
+    assert tuple(rows[0]) == EDGE_FIELDS
+    assert {row["directed"] for row in rows} == {"yes"}
+    assert not any(row["slope"] or row["margin"] for row in rows), "VFedCD tells no effects"
     graph = nx.read_graphml(run / "graph.graphml")
     assert set(graph.edges) == {(row["cause"], row["effect"]) for row in rows}
     assert graph.nodes["age"]["party"] == "hospital"
@@ -118,7 +122,9 @@ def test_resume(here: Path) -> None:
 
 
 def test_parties_federate_and_the_page_says_what_is_not_protected(here: Path) -> None:
-    line = call("all.csv", *TWO, "--set", "epochs=1", "--set", "refit_epochs=1", "--set", "reveal=own", "--json")
+    line = call(
+        "all.csv", *TWO, *VFEDCD, "--set", "epochs=1", "--set", "refit_epochs=1", "--set", "reveal=own", "--json"
+    )
     summary = json.loads(line.splitlines()[-1])
     assert summary["engine"] == "federated"
     assert summary["encryption"] == "none"
@@ -196,8 +202,8 @@ def test_other_methods_and_known_data(here: Path) -> None:
         (("all.csv", "--data", "sachs"), "give a table"),
         (("--data", "sacks"), "did you mean 'sachs'"),
         (("all.csv", "--method", "notear"), "did you mean 'notears'"),
-        (("all.csv", "--set", "widht=3"), "did you mean 'width'"),
-        (("all.csv", "--set", "width=0"), "width"),
+        (("all.csv", *VFEDCD, "--set", "widht=3"), "did you mean 'width'"),
+        (("all.csv", *VFEDCD, "--set", "width=0"), "width"),
         (("all.csv", "--set", "seed=3"), "give it by --seed"),
         (("all.csv", "--set", "modle.width=3"), "a setting of the data is data.NAME"),
         (("all.csv", "--set", "width"), "write it as NAME=VALUE"),
@@ -205,7 +211,7 @@ def test_other_methods_and_known_data(here: Path) -> None:
         (("all.csv", "--party", "lab=age", "--party", "lab=bmi"), "'lab' is named twice"),
         (("all.csv", "--party", "lab=agee,dose"), "no column 'agee'; did you mean 'age'"),
         (("all.csv", *TWO, "--party", "x=age"), "column 'age' is named by 'hospital' and 'x'"),
-        (("all.csv", "--engine", "federated"), "two parties or more"),
+        (("all.csv", *VFEDCD, "--engine", "federated"), "two parties or more"),
         (("all.csv", "--engine", "flying"), "engine"),
         (("all.csv", *TWO, "--encryption", "rot13"), "rot13"),
     ],
@@ -272,7 +278,7 @@ SOLVED_FOR = "enough of them can be solved for those columns"
 def test_what_no_encryption_hides_stands_on_terminal_page_and_summary(here: Path, encryption: str) -> None:
     if encryption == "bfv":
         pytest.importorskip("seal")
-    few = ("--set", "epochs=1", "--set", "refit_epochs=1", "--set", "searches=[]", "--set", "data.rows=40")
+    few = (*VFEDCD, "--set", "epochs=1", "--set", "refit_epochs=1", "--set", "searches=[]", "--set", "data.rows=40")
     printed = call("all.csv", *TWO, "--encryption", encryption, *few, "--out", "one")
     assert SOLVED_FOR in printed
     assert SOLVED_FOR in " ".join(DiscoveryRun("one").summary["notes"])
@@ -280,7 +286,7 @@ def test_what_no_encryption_hides_stands_on_terminal_page_and_summary(here: Path
 
 
 def test_where_all_is_in_one_place_or_on_shares_that_is_not_said(here: Path) -> None:
-    few = ("--set", "epochs=1", "--set", "refit_epochs=1", "--set", "searches=[]")
+    few = (*VFEDCD, "--set", "epochs=1", "--set", "refit_epochs=1", "--set", "searches=[]")
     assert SOLVED_FOR not in call("all.csv", *TWO, "--engine", "floating", *few, "--out", "one")
     assert SOLVED_FOR not in call("all.csv", *TWO, *few, "--set", "strong=true", "--out", "two")
 
@@ -290,7 +296,7 @@ def test_warnings_stand_on_terminal_page_and_summary(here: Path) -> None:
     line[:, 1] += line[:, 0]
     line[:, 2] += line[:, 1]
     pl.DataFrame(line, schema=list(NAMES)).write_csv("all.csv")
-    short = ("--set", "epochs=60", "--set", "refit_epochs=60", "--set", "rate=0.03", "--set", "searches=[]")
+    short = (*VFEDCD, "--set", "epochs=60", "--set", "refit_epochs=60", "--set", "rate=0.03", "--set", "searches=[]")
     printed = call("all.csv", "--engine", "floating", *short, "--out", "one")
     assert "WARNING: relations look linear" in printed
     assert "note: vfedcd suits columns whose relations are curved" in printed
@@ -312,7 +318,7 @@ def test_status_says_which_epoch_a_running_fit_is_in(here: Path, monkeypatch: py
         status = json.loads(Path("mine/status.json").read_text(encoding="utf-8"))
         seen.append((status["state"], status.get("epoch", 0), status.get("epochs", 0)))
 
-    settings = {"epochs": 3, "refit_epochs": 2, "searches": []}
+    settings = {"method": "vfedcd", "epochs": 3, "refit_epochs": 2, "searches": []}
     veracausa.discover(FRAME, {"a": ["age", "dose"], "b": ["bmi", "crp"]}, out="mine", observer=look, **settings)
     assert seen == [("running", 0, 0), *(("running", epoch, 5) for epoch in range(1, 5))]
     assert json.loads(Path("mine/status.json").read_text(encoding="utf-8"))["state"] == "done"
@@ -353,7 +359,7 @@ def test_the_example_is_written_and_its_true_edges_fit(here: Path) -> None:
 def test_the_example_finds_most_of_its_edges_between_parties(here: Path) -> None:
     call("--example")
     parties = ("--party", "hospital=age,bmi,dose", "--party", "lab=crp,hba1c,ldl")
-    given = ("patients.csv", *parties, "--truth", "patients_edges.csv", "--set", "searches=[]", "--json")
+    given = ("patients.csv", *parties, "--truth", "patients_edges.csv", *VFEDCD, "--set", "searches=[]", "--json")
     summary = json.loads(call(*given).splitlines()[-1])
     assert summary["f1"] >= 0.8
     assert not summary["warnings"]
@@ -361,7 +367,7 @@ def test_the_example_finds_most_of_its_edges_between_parties(here: Path) -> None
 
 def test_from_python(here: Path) -> None:
     events: list[Any] = []
-    settings = {"epochs": 2, "refit_epochs": 1, "searches": [], "engine": "floating"}
+    settings = {"method": "vfedcd", "epochs": 2, "refit_epochs": 1, "searches": [], "engine": "floating"}
     parties = {"hospital": ["age", "dose"], "lab": ["bmi", "crp"]}
     run = veracausa.discover(FRAME, parties, truth=TRUTH, out="mine", observer=events.append, **settings)
     assert run.summary["empty_graph_shd"] == 4
@@ -375,7 +381,7 @@ def test_from_python(here: Path) -> None:
 
 def test_a_failed_fit_is_recorded(here: Path) -> None:
     with pytest.raises(veracausa.errors.RunError, match="diverged"):
-        call("all.csv", "--set", "rate=1e30", "--out", "one")
+        call("all.csv", *VFEDCD, "--set", "rate=1e30", "--out", "one")
     status = json.loads(Path("one/status.json").read_text(encoding="utf-8"))
     assert status["state"] == "failed"
     assert "diverged" in status["error"]
@@ -383,7 +389,7 @@ def test_a_failed_fit_is_recorded(here: Path) -> None:
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_graph(here: Path) -> None:
-    given = ("discover", "all.csv", *TWO, "--set", "epochs=40", "--set", "refit_epochs=30")
+    given = ("discover", "all.csv", *TWO, *VFEDCD, "--set", "epochs=40", "--set", "refit_epochs=30")
     command = [sys.executable, "-m", "veracausa.cli.main", *given]
     environment = {**os.environ, "PYTHONPATH": str(Path(veracausa.__file__).parents[1])}
     with subprocess.Popen([*command, "--out", "killed"], env=environment, stderr=subprocess.DEVNULL) as process:

@@ -52,7 +52,8 @@ def discover(
         str | None, typer.Option(help=f"Default: {DEFAULT_METHOD}. Others: moments, vfedcd, notears, dagma, …")
     ] = None,
     networks: Annotated[
-        bool, typer.Option("--networks", help="With auto: train VFedCD's networks too, in minutes, and keep the better.")
+        bool,
+        typer.Option("--networks", help="With auto: train VFedCD's networks too, in minutes, and keep the better."),
     ] = False,
     engine: Annotated[
         str | None,

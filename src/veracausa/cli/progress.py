@@ -16,7 +16,7 @@ from veracausa.events import Event
 
 PACE_SECONDS = 3.0
 """After this time the pace is known well enough to say how long the rest takes."""
-_PARTS = {"graph": "learning the graph", "resamples": "resamples"}
+_PARTS = {"graph": "learning the graph", "resamples": "resamples", "sums": "sums over rows", "search": "the search"}
 """What the parts of a discovery are called on the screen."""
 _PHASES = {
     "features": "features, at home",
@@ -62,6 +62,8 @@ class ProgressDisplay:
                 from veracausa.discovery.privacy.mechanism import said
 
                 self._say(said(event))
+            case "announced":
+                self._announce(event)
             case "trial":
                 self._trial(event)
             case _:
@@ -171,6 +173,17 @@ class ProgressDisplay:
             left = passed / (share - done) * (1 - share)
             self._say(f"{words}: about {format_seconds(round(left))} left")
             self._pace = math.inf, 1.0  # said once
+
+    def _announce(self, event: Event) -> None:
+        """What a run will cost, before it is spent."""
+        from veracausa.report.page import format_bytes, format_seconds
+
+        seconds, size = event.get("seconds"), event.get("bytes")
+        cost = [format_seconds(max(1, round(seconds)))] if isinstance(seconds, int | float) else []
+        cost += [f"{format_bytes(size)} of messages"] if size else []
+        if cost:
+            what = f"{event['method']}: " if event.get("method") else ""
+            self._say(f"{what}about {' and '.join(cost)}".replace(".0 s", " s"))
 
     def _trial(self, event: Event) -> None:
         from veracausa.report.page import format_seconds

@@ -4,3 +4,6 @@
 run the main one, `vfedcd`. Others may use `discover`, `run_job`, `methods`, `build`, and the classes of `base` and
 `result`.
 """
+
+DEFAULT_METHOD = "vfedcd"
+"""The method of a job that names none."""

@@ -15,6 +15,7 @@ from veracausa.atomic import atomic_write
 from veracausa.data.causal import CausalData
 from veracausa.data.causal.frames import as_causal
 from veracausa.data.causal.parties import owners
+from veracausa.discovery import DEFAULT_METHOD
 from veracausa.discovery.base import CausalDiscovery, as_edges, column_named, edge_constraints
 from veracausa.discovery.edge_table import read_rows
 from veracausa.discovery.export import GraphExports
@@ -73,7 +74,7 @@ def discover(
     X: Any,
     parties: Mapping[str, Sequence[str]] | None = None,
     *,
-    method: str = "vfedcd",
+    method: str = DEFAULT_METHOD,
     truth: Any = None,
     required: Any = None,
     forbidden: Any = None,
