@@ -40,6 +40,7 @@ cpu_threads = 1
 """
 DISCOVERY = """
 kind = "discovery"
+method = "vfedcd"
 simulation = {simulation}
 name = "causes"
 data = {{ name = "synthetic", attributes = 6, edges = 7, rows = 200 }}

@@ -34,7 +34,6 @@ DISCOVERY = """
 kind = "discovery"
 data = { on = "id" }
 parties = { clinic = ["ill"], lab = ["a", "b"] }
-settings = { epochs = 2, refit_epochs = 1, searches = [] }
 """
 ROWS = 400
 

@@ -21,8 +21,6 @@ from torch import Tensor
 from veracausa.atomic import atomic_write
 from veracausa.config import Job
 from veracausa.data.tables import TableFileOptions
-from veracausa.discovery.job import DiscoveryJob
-from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.errors import InputError, RunError, WireError
 from veracausa.escaping import escaped
 from veracausa.federation.row_matching import Counts
@@ -292,11 +290,11 @@ Row = tuple[str, str]
 
 UNENCRYPTED = "NONE: COLUMNS LEAVE UNENCRYPTED"
 """Said in capitals wherever somebody could still say no."""
-_MATCHED = {
+MATCHED = {
     "all": "all: the rows that every party has, found without showing ids",
     "active": "active: every row of the active party's, found without showing ids; a party may lack some",
 }
-_NOT_MATCHED = "none: every site has the same data set"
+NOT_MATCHED = "none: every site has the same data set"
 
 
 def describe_training(job: Job, me: str, rows: int | None = None, numbers: int | None = None) -> tuple[Row, ...]:
@@ -309,7 +307,7 @@ def describe_training(job: Job, me: str, rows: int | None = None, numbers: int |
         return _describe_blind(job, me, rows, numbers)
     active = job.parties.active
     schedule = f"{job.training.epochs}, in batches of {job.training.batch_size}"
-    match = _MATCHED[job.data.match] if isinstance(job.data, TableFileOptions) else _NOT_MATCHED
+    match = MATCHED[job.data.match] if isinstance(job.data, TableFileOptions) else NOT_MATCHED
     return (
         ("job", f"{job.name}: split training; {active} has the labels and gets the predictions"),
         ("model", f"{_model(job)}, cut after unit {job.model.cut}"),
@@ -322,7 +320,7 @@ def describe_training(job: Job, me: str, rows: int | None = None, numbers: int |
 
 def _describe_blind(job: Job, me: str, rows: int | None, numbers: int | None) -> tuple[Row, ...]:
     active = job.parties.active
-    match = _MATCHED[job.data.match] if isinstance(job.data, TableFileOptions) else _NOT_MATCHED
+    match = MATCHED[job.data.match] if isinstance(job.data, TableFileOptions) else NOT_MATCHED
     return (
         ("job", f"{job.name}: blind training; {active} has the labels and gets the predictions"),
         ("crosses", f"{_sums(job, rows)}; at prediction {_opened(job, numbers)}"),
@@ -383,30 +381,6 @@ def _blind_encryption(job: Job) -> str:
     return f"{job.blind.encryption}: features, sums and head cross as ciphertexts; {job.parties.active} opens the sums"
 
 
-def described_discovery(job: DiscoveryJob, method: VFedCD, aligned: bool) -> tuple[Row, ...]:
-    """The rows of a causal discovery; `aligned`: the parties' rows are matched first."""
-    settings = method.settings()
-    searches = f", {len(settings.searches)} searches" if len(settings.searches) > 1 else ""
-    revealed = "the whole graph" if method.reveal == "all" else "the edges that touch its own columns"
-    return (
-        ("job", f"{job.name}: causal discovery; every party is told {revealed}"),
-        ("model", f"{job.method}, of the registry; profile {method.profile}"),
-        ("epochs", f"{settings.epochs}, then {settings.refit_epochs} to refit{searches}"),
-        ("defense", _noise(method)),
-        ("encryption", describe_encryption(method)),
-        ("matching", _MATCHED["all"] if aligned else _NOT_MATCHED),
-    )
-
-
-def describe_encryption(method: VFedCD) -> str:
-    """What protects the columns that leave a party of a discovery."""
-    if method.strong:
-        return "none is needed: columns leave as shares, which the validator and a partner could put together"
-    if method.encryption == "none":
-        return f"{UNENCRYPTED} (simulation = true)"
-    return f"{method.encryption}: columns leave encrypted"
-
-
 def _model(job: Job) -> str:
     name = job.model.name
     if ":" not in name:
@@ -428,18 +402,3 @@ def _defense(job: Job, me: str) -> str:
 def _with_settings(defense: Options) -> str:
     settings = defense.model_dump(mode="json", exclude={"name"}, exclude_defaults=True)
     return f"{defense.name} ({', '.join(f'{k} = {v}' for k, v in settings.items())})" if settings else defense.name
-
-
-def _noise(method: VFedCD) -> str:
-    settings, found = method.settings(), []
-    if method.strong:
-        found.append("strong: of rows only sums are opened")
-    if method.epsilon is not None:
-        found.append(f"differential privacy against the validator, epsilon {method.epsilon}, delta {method.delta}")
-    if method.laplace is not None:
-        found.append(f"Laplace noise on strengths ({method.laplace}), a heuristic without a guarantee")
-    if settings.row_noise:
-        found.append(f"noise of {settings.row_noise} on what is opened of a row")
-    if settings.bottleneck:
-        found.append(f"{settings.bottleneck} numbers opened of a row")
-    return "; ".join(found) or "none: partners can solve for columns from what is opened of rows"

@@ -137,10 +137,9 @@ def parties_of(job: Path) -> tuple[str, ...]:
     if "party" in tree:
         raise InputError(f"{job}: [party.*] is a party's own and never leaves it; move it into that party's party.toml")
     if tree.get("kind") == "discovery":
-        from veracausa.discovery.engines.shares.plan import VALIDATOR
-        from veracausa.federation.discovery_job import read_agreed
+        from veracausa.federation.discovery_job import members_of, read_agreed
 
-        return (*read_agreed(job)[0].parties, VALIDATOR)
+        return members_of(*read_agreed(job))
     parties = load_job(job).parties
     return (parties.active, *parties.passive)
 

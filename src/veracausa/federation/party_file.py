@@ -147,9 +147,9 @@ def check_own_data(folder: Path, me: str) -> None:
 
 def _check_columns(folder: Path, me: str) -> None:
     from veracausa.federation.columns import SiteColumns
-    from veracausa.federation.discovery_job import read_agreed
+    from veracausa.federation.discovery_job import drops_rows, read_agreed
     from veracausa.federation.discovery_site import own_table
 
     job, method = read_agreed(folder / "job.toml")
     if me in job.parties:
-        SiteColumns(job, method, own_table(folder), me, folder)
+        SiteColumns(job, own_table(folder), me, folder, drops_rows(method))

@@ -50,6 +50,8 @@ class SiteProgram(ABC):
     """What the job is and does, in rows for whoever is asked to agree."""
     warnings: tuple[str, ...] = ()
     """What the party should know before it says yes."""
+    question = "Do you agree?"
+    """What a person is asked in the end."""
     ids: OwnIds | None = None
     """The ids that it brings; None where rows are not matched by ids."""
 
@@ -143,9 +145,9 @@ def party_program(folder: Path, me: str, secret: bool = True, allow_model: str |
     that is code runs only if `allow_model` or the folder's `party.toml` names the same one.
     """
     if read_toml(folder / "job.toml").get("kind") == "discovery":
-        from veracausa.federation.discovery_site import DiscoverySite
+        from veracausa.federation.discovery_methods import discovery_program
 
-        return DiscoverySite(folder, me, secret)
+        return discovery_program(folder, me, secret)
     from veracausa.federation.training_site import SplitSite
 
     return SplitSite(folder, me, secret, allow_model or allowed_model(folder))

@@ -16,8 +16,8 @@ from veracausa.discovery.job import DiscoveryJob
 from veracausa.errors import InputError, RunError, WireError
 from veracausa.federation import columns as site_columns
 from veracausa.federation.columns import ATTRIBUTES, Attributes
-from veracausa.federation.discovery_site import LIVES
 from veracausa.federation.site_program import party_program
+from veracausa.federation.vfedcd_site import LIVES
 from veracausa.wire.message import Message
 from veracausa.wire.threads import run_threads, thread_links
 
@@ -47,6 +47,7 @@ class Discovery:
         root.mkdir()
         job = {
             "kind": "discovery",
+            "method": "vfedcd",
             "seed": 4,
             "data": {"on": "id"},
             "parties": {name: [] for name in parties},
@@ -72,6 +73,7 @@ class Discovery:
 
     def whole(self):
         job = DiscoveryJob(
+            method="vfedcd",
             seed=4,
             data={"files": {name: str(path) for name, path in self.files.items()}, "on": "id"},
             settings={**self.settings, "engine": "federated"},
@@ -202,28 +204,30 @@ def test_an_encrypted_discovery_finds_the_same(tmp_path):
         assert (hidden.found(VALIDATOR).path / file).read_bytes() == (whole.path / file).read_bytes()
 
 
-def message(names, kept, binary, rows=10, raw=None):
-    own = Attributes(("x",), np.array([True]), np.array([False]), rows)
+def message(names, kept, kinds, rows=10, raw=None, rows_name=""):
+    own = Attributes(("x",), np.array([True]), ("number",), rows)
     tensors = own.tensors() | {
         "names": torch.frombuffer(bytearray(raw or json.dumps(names).encode()), dtype=torch.uint8),
         "kept": torch.tensor(kept),
-        "binary": torch.tensor(binary, dtype=torch.bool),
+        "kinds": torch.tensor(kinds, dtype=torch.uint8),
     }
-    return Message("lab", "bank", ATTRIBUTES.name, 0, tensors, {"rows": rows})
+    return Message("lab", "bank", ATTRIBUTES.name, 0, tensors, {"rows": rows, "rows_name": rows_name})
 
 
 @pytest.mark.parametrize(
     ("said", "problem"),
     [
-        (message(["a"], [True], [False], raw=b"{"), "no list of names"),
-        (message([1], [True], [False]), "no list of names"),
-        (message(["a", "a"], [True, True], [False, False]), "one of them twice"),
-        (message(["a\n"], [True], [False]), "not printable"),
-        (message(["a" * 300], [True], [False]), "too long"),
-        (message(["a", "b"], [True], [False]), "other columns"),
+        (message(["a"], [True], [0], raw=b"{"), "no list of names"),
+        (message([1], [True], [0]), "no list of names"),
+        (message(["a", "a"], [True, True], [0, 0]), "one of them twice"),
+        (message(["a\n"], [True], [0]), "not printable"),
+        (message(["a" * 300], [True], [0]), "too long"),
+        (message(["a", "b"], [True], [0]), "other columns"),
         (message(["a"], [False], []), "other columns"),
-        (message(["a"], [True], [False], rows=-1), "claims -1 rows"),
-        (message(["a"], [True], [False], rows=1 << 40), "claims 1099511627776 rows"),
+        (message(["a"], [True], [0], rows_name="x" * 32), "what is no hash"),
+        (message(["a"], [True], [3]), "a kind that there is not"),
+        (message(["a"], [True], [0], rows=-1), "claims -1 rows"),
+        (message(["a"], [True], [0], rows=1 << 40), "claims 1099511627776 rows"),
     ],
 )
 def test_columns_that_can_not_be_are_refused(said, problem):
@@ -242,7 +246,7 @@ def exchanged(*own):
 
 def test_a_party_that_claims_more_rows_or_anothers_column():
     def said(name, rows):
-        return Attributes((name,), np.array([True]), np.array([False]), rows)
+        return Attributes((name,), np.array([True]), ("number",), rows)
 
     with pytest.raises(WireError, match=r"'p1' claims 11 rows, 10 are in common|'p0' claims 10 rows, 11"):
         exchanged(said("a", 10), said("b", 11))
@@ -276,7 +280,7 @@ def test_lives_are_bounded(tmp_path):
     ],
 )
 def test_what_can_not_be_across_sites(tmp_path, change, problem):
-    job = {"kind": "discovery", "data": {"on": "id"}, "parties": {"bank": [], "lab": []}} | change
+    job = {"kind": "discovery", "method": "vfedcd", "data": {"on": "id"}, "parties": {"bank": [], "lab": []}} | change
     (tmp_path / "job.toml").write_text(tomli_w.dumps(job))
     with pytest.raises(InputError, match=problem):
         party_program(tmp_path, "bank")

@@ -12,10 +12,12 @@ import tomli_w
 from veracausa.errors import InputError
 from veracausa.federation import membership
 from veracausa.federation.discovery_job import read_agreed
+from veracausa.federation.discovery_terms import SOLVABLE
 from veracausa.federation.site_program import party_program
 
 JOB: dict[str, Any] = {
     "kind": "discovery",
+    "method": "vfedcd",
     "data": {"on": "id"},
     "parties": {"bank": [], "lab": []},
     "settings": {"epochs": 2, "refit_epochs": 0, "threshold": 0.1, "searches": []},
@@ -44,7 +46,10 @@ def test_where_a_job_names_no_encryption_it_is_bfv_for_everybody(tmp_path: Path)
         site = party_program(path.parent, member)
         assert site.method.encryption == "bfv"  # type: ignore[attr-defined]
         assert dict(site.described)["encryption"] == "bfv: columns leave encrypted"
-        assert not site.warnings
+        assert site.warnings == (() if member == "validator" else (SOLVABLE,))
+        solving = dict(site.described)["opened"].lower()
+        assert "can solve for " + ("each other's" if member == "validator" else "your") + " columns" in solving
+        assert ("can solve for your columns" in site.question) == (member == "bank")
         (path.parent / "run" / "config.toml").unlink()
     site = party_program(path.parent, "bank")
     assert rows(site)["columns"] == "its 2 columns, encrypted (bfv)"
@@ -75,6 +80,8 @@ def test_the_strong_mode_sends_shares_and_needs_no_encryption(tmp_path: Path) ->
     site = party_program(path.parent, "bank")
     assert "columns" not in rows(site)
     assert "none is needed" in dict(site.described)["encryption"]
+    assert "solve" not in dict(site.described)["opened"]
+    assert site.question == "Do you agree?"
 
 
 def test_a_missing_library_is_one_sentence_before_anybody_is_dialled(

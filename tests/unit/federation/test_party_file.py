@@ -20,6 +20,7 @@ TRAINING: dict[str, Any] = {
 }
 DISCOVERY: dict[str, Any] = {
     "kind": "discovery",
+    "method": "vfedcd",
     "data": {},
     "parties": {"bank": [], "lab": []},
     "settings": {"encryption": "none"},
@@ -43,7 +44,13 @@ CASES = [
     (TRAINING, "lab", "id,age\n1,1\n,2\n", "id", r"own\.csv: row 2: the id \('id'\) is missing"),
     (TRAINING, "bank", GOOD.replace("y", "z", 1), "id", r"own\.csv: no column 'y' for the label"),
     (TRAINING, "lab", "id,age\n1,1\n2,1e999\n", "id", "age"),
-    (DISCOVERY, "lab", WORDS, "id", r"own\.csv: column 'name' holds 300 different words"),
+    (
+        {**DISCOVERY, "parties": {"bank": [], "lab": ["age", "name"]}},
+        "lab",
+        WORDS,
+        "id",
+        "'name' holds 300 different words",
+    ),
     (DISCOVERY, "lab", GOOD, "nope", r"own\.csv: no column 'nope' for the id"),
     (DISCOVERY, "lab", "id,a\n1,1\n1,2\n", "id", r"own\.csv: id '1' stands in rows 1 and 2"),
 ]

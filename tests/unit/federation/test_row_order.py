@@ -186,10 +186,11 @@ def test_new_rows_are_predicted_in_no_partys_order_and_come_back_in_the_active_p
     assert at == sorted(at)
 
 
-def test_a_discovery_tells_nothing_of_the_first_partys_file(tmp_path):
+@pytest.mark.parametrize("method", ["moments", "vfedcd"])
+def test_a_discovery_tells_nothing_of_the_first_partys_file(tmp_path, method):
     rng = np.random.default_rng(3)
     values = rng.normal(size=ROWS)
-    job = {"kind": "discovery", "data": {"on": "id"}, "parties": {"bank": [], "lab": []}, "settings": {"epochs": 1}}
+    job = {"kind": "discovery", "method": method, "data": {"on": "id"}, "parties": {"bank": [], "lab": []}}
     for name, order in {"bank": np.argsort(values), "lab": rng.permutation(ROWS)}.items():
         ids = [f"p{row}" for row in order]
         pl.DataFrame({"id": ids, f"of_{name}": values[order]}).write_csv(tmp_path / f"{name}.csv")

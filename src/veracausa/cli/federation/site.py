@@ -70,7 +70,7 @@ def _take_part(folder: Path, yes: bool, job_seed: bool, listen: str | None, allo
             console.err.print("nobody can be asked here; start with --yes to agree to these terms", markup=False)
             return False
         try:
-            return typer.confirm("Do you agree?", err=True)
+            return typer.confirm(program.question, err=True)
         except typer.Abort:  # the question was closed without an answer
             return False
 

@@ -1,4 +1,4 @@
-"""What a discovery leaves at a site: at the validator all that it saw, at a party what it was sent."""
+"""What VFedCD leaves at a site: at the validator all that it saw, at a party what it was sent."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from veracausa.arrays import Mask
 from veracausa.data.causal import CausalData, edges_between
 from veracausa.discovery.engines.shares.plan import VALIDATOR
 from veracausa.discovery.graphs import chosen_graph, is_acyclic, thresholded
-from veracausa.discovery.job import load_columns
+from veracausa.discovery.job import DiscoveryJob, load_columns
 from veracausa.discovery.methods.vfedcd.diagnostics import OPENED_FEATURES
 from veracausa.discovery.methods.vfedcd.structure import rule_in_words
 from veracausa.discovery.privacy.mechanism import said
 from veracausa.discovery.result import DiscoveryResult, choice_in_words
 from veracausa.discovery.result_files import write_found
 from veracausa.federation.columns import all_names
+from veracausa.federation.discovery_terms import SOLVABLE
 
 if TYPE_CHECKING:
-    from veracausa.federation.discovery_site import DiscoverySite
+    from veracausa.federation.vfedcd_site import VFedCDSite
 
 
-def write_result(site: DiscoverySite, result: DiscoveryResult, noise: Mapping[str, Any] | None, seconds: float) -> None:
+def write_vfedcd(site: VFedCDSite, result: DiscoveryResult, noise: Mapping[str, Any] | None, seconds: float) -> None:
     """The files of a discovery in the site's run folder, as far as its member may know them."""
     method, names, d = site.method, all_names(site.said), len(all_names(site.said))
     inside = np.ix_(site.kept, site.kept)
@@ -62,9 +63,9 @@ def write_result(site: DiscoverySite, result: DiscoveryResult, noise: Mapping[st
         notes.append(said(noise))
     if not method.strong:
         notes.append(OPENED_FEATURES)
-    method.notes_ = (*notes, *site.warnings)
+    method.notes_ = (*notes, *(warning for warning in site.warnings if warning != SOLVABLE))
     rows = next(iter(site.said.values())).rows
-    data = CausalData(np.broadcast_to(0.0, (rows, d)), names, _truth(site, names))
+    data = CausalData(np.broadcast_to(0.0, (rows, d)), names, true_graph(site.job, names))
     write_found(site.path, site.job, method, data, dict(method.parties_), seconds)
     if site.me != VALIDATOR:
         for party in site.parties:
@@ -72,11 +73,10 @@ def write_result(site: DiscoverySite, result: DiscoveryResult, noise: Mapping[st
                 shutil.rmtree(site.path / "parties" / party)
 
 
-def _truth(site: DiscoverySite, names: tuple[str, ...]) -> Mask | None:
+def true_graph(job: DiscoveryJob, names: tuple[str, ...]) -> Mask | None:
     """The true graph, where the job or its data set says it: a score is for experiments."""
-    if "name" in site.job.data:
-        truth = load_columns(site.job)[0].truth
-        order = load_columns(site.job)[0].names
-        at = [order.index(name) for name in names]
-        return None if truth is None else truth[np.ix_(at, at)]
-    return None if site.job.truth is None else edges_between(site.job.truth, names, "truth")
+    if "name" in job.data:
+        data = load_columns(job)[0]
+        at = [data.names.index(name) for name in names]
+        return None if data.truth is None else data.truth[np.ix_(at, at)]
+    return None if job.truth is None else edges_between(job.truth, names, "truth")

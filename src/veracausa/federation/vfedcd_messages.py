@@ -1,4 +1,4 @@
-"""What a member of a discovery will send, said before anything runs."""
+"""What a member of a discovery by VFedCD will send, said before anything runs."""
 
 from __future__ import annotations
 
@@ -7,19 +7,12 @@ from collections.abc import Iterator, Sequence
 from veracausa.discovery.engines.shares.plan import VALIDATOR
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.federation.columns import SiteColumns
-from veracausa.federation.row_matching import OwnIds
-from veracausa.federation.row_matching import declared as declared_alignment
 from veracausa.wire.message import MESSAGE, Declared
-
-"""Bytes of a message beside its numbers, about."""
-
 
 _WORD = 8
 
 
-def declared_discovery(
-    me: str, parties: Sequence[str], method: VFedCD, columns: SiteColumns | None, ids: OwnIds | None
-) -> Iterator[Declared]:
+def declared_vfedcd(me: str, parties: Sequence[str], method: VFedCD, columns: SiteColumns | None) -> Iterator[Declared]:
     """Kinds, receivers, shapes and bytes; of sizes that are a partner's own, as if they were this party's."""
     others = tuple(name for name in parties if name != me)
     everybody = (*others, *([VALIDATOR] if me != VALIDATOR else []))
@@ -28,10 +21,6 @@ def declared_discovery(
         yield Declared("order seed", others, "a number", "run", MESSAGE * len(others))
         yield from _validator(others, method)
         return
-    if ids is not None:
-        yield from declared_alignment(me, parties, ids.announced[0])
-    names = len(everybody) * (MESSAGE + sum(len(name) + 4 for name in columns.names))
-    yield Declared("attributes", everybody, "names of columns, which vary, which are binary", "run", names)
     if method.strong:
         yield Declared("common seed", others, "32 bytes", "run", 32 * len(others))
         yield Declared("opening", others, "shares of masked numbers", "epoch", None)
