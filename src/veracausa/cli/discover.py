@@ -270,7 +270,7 @@ def print_discovery(run: DiscoveryRun) -> None:
         if len(edges) > SHOWN:
             console.out.print(f"… and {len(edges) - SHOWN} weaker ones in {run.path / 'edges.csv'}", markup=False)
         if summary.get("undirected"):
-            console.out.print("—: the direction is not told; both fit the columns equally well", markup=False)
+            console.out.print("—: the direction is not told; both fit the columns about equally well", markup=False)
     numbers = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for name, value in discovery_numbers(summary)[1:]:
         numbers.add_row(name, escape(value))
