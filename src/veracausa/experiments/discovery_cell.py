@@ -117,6 +117,8 @@ class FitResult:
     notes: tuple[str, ...] = ()
     scores: Mapping[str, float] = field(default_factory=dict)
     """Beside those of the graph."""
+    undirected: Mask | None = None
+    """Edges whose direction the method does not tell; None: it tells all."""
 
 
 def tables_of(cell: DiscoveryCell) -> list[GraphTable]:
@@ -155,23 +157,21 @@ def discover(cell: DiscoveryCell) -> dict[str, Any]:
 
 
 def _fitted(cell: DiscoveryCell, table: GraphTable, seed: int) -> FitResult:
-    import polars as pl
-
     from veracausa.discovery.methods import build
 
     if cell.audit:
         return audited(cell, table, seed)
-    frame = pl.DataFrame(dict(zip(table.data.names, table.data.values.T, strict=True)))
     started = time.process_time()
     if cell.method == "vfedcd":
         from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 
         parties = None if cell.together else table.parties
-        fitted: Any = VFedCD(**cell.method_settings, seed=seed).fit(frame, parties=parties)
+        fitted: Any = VFedCD(**cell.method_settings, seed=seed).fit(table.data, parties=parties)
     else:
         how = {"seed": seed, "time_limit": cell.time_limit, "timer": "processor"}
-        fitted = build(cell.method, **cell.method_settings, **how).fit(frame)
-    return FitResult(fitted.adjacency_matrix_, time.process_time() - started, _notes(table, fitted.notes_))
+        fitted = build(cell.method, **cell.method_settings, **how).fit(table.data)
+    seconds = time.process_time() - started
+    return FitResult(fitted.adjacency_matrix_, seconds, _notes(table, fitted.notes_), undirected=fitted.undirected_)
 
 
 def audited(cell: DiscoveryCell, table: GraphTable, seed: int) -> FitResult:
@@ -212,10 +212,14 @@ def _notes(table: GraphTable, notes: Sequence[str]) -> tuple[str, ...]:
 
 
 def _record(cell: DiscoveryCell, table: GraphTable, seed: int, found: FitResult) -> dict[str, Any]:
+    from veracausa.metrics.cpdag import cpdag_scores
     from veracausa.metrics.graphs import graph_scores
 
     truth, names = table.data.truth, table.data.names
-    scores = graph_scores(truth, found.adjacency, table.owners) if truth is not None else {}
+    lines = np.zeros_like(found.adjacency) if found.undirected is None else found.undirected
+    scores = {}
+    if truth is not None:
+        scores = {**graph_scores(truth, found.adjacency, table.owners), **cpdag_scores(truth, found.adjacency, lines)}
     scores.setdefault("edges", int(found.adjacency.sum()))
     scores |= found.scores
     return {
@@ -236,7 +240,7 @@ def _sortability(cell: DiscoveryCell, table: GraphTable) -> dict[str, float]:
         return {}
     values, truth = table.data.values, table.data.truth
     found = {"variance": var_sortability(values, truth), "r2": r2_sortability(values, truth)}
-    if cell.data["name"] == "synthetic":
+    if cell.data["name"] in ("synthetic", "suite"):
         raw = load_causal(**{**cell.data, cell.vary: table.number, "standardise": False})
         assert raw.truth is not None
         found["raw variance"] = var_sortability(raw.values, raw.truth)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from veracausa.errors import InputError
 from veracausa.experiments.cell import CellStore
 from veracausa.experiments.discovery_cell import OURS, DiscoveryCell
+from veracausa.experiments.discovery_overview import overview_tables
 from veracausa.experiments.experiment import EMPTY, DiscoveryExperiment
 from veracausa.experiments.figures import Drawing, drawings_of
 from veracausa.experiments.grid import Place, Reproduction
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     pass
 
 
+NAMED = 3
+"""A note that is true of more data sets than this is not told of each."""
 FitRecord = Mapping[str, Any]
 """One fit, as a cell keeps it: `graph`, `seed`, `seconds`, `limited`, `scores`, `edges`."""
 
@@ -34,6 +37,8 @@ class DiscoveryReproduction(Reproduction):
     """Panel -> row -> its fits."""
     columns: dict[str, list[str]] = field(default_factory=dict)
     """Panel -> the columns of its data."""
+    sortability: dict[str, Mapping[str, float]] = field(default_factory=dict)
+    """Panel -> that of its data, mean over graphs."""
 
     @classmethod
     def begin(cls, experiment: DiscoveryExperiment, out: Path, overrides: Sequence[str] = ()) -> DiscoveryReproduction:
@@ -59,17 +64,18 @@ class DiscoveryReproduction(Reproduction):
             reason = next((why_not[cell.key] for cell in cells if cell.key in why_not), "")
             values = {
                 column: value_of(column, runs, experiment.published_at(panel, row, column))
-                for column in dict.fromkeys([*experiment.columns, SECONDS])
+                for column in dict.fromkeys([*experiment.columns, *experiment.overview, SECONDS])
             }
             fits, method = Fits(len(runs), wanted, sum(run["limited"] for run in runs)), experiment.methods[row]
             table.lines.append(Line(row, method.label, method.at, values, fits, reason))
             for result in results:
                 table.notes += [note for note in result["notes"] if note not in table.notes]
             if row == EMPTY and results:
-                table.remark = _sortability(results[0]["sortability"])
+                self.sortability[panel] = mean_sortability(results[0]["sortability"])
+                table.remark = _sortability_text(self.sortability[panel])
                 self.columns[panel] = results[0]["columns"]
                 # What a generator did is in its settings, and the notes are those of one graph.
-                if source.data["name"] != "synthetic" and len(source.graphs or experiment.graphs) == 1:
+                if source.data["name"] not in ("synthetic", "suite") and len(source.graphs or experiment.graphs) == 1:
                     table.notes = [*results[0]["data_notes"], *table.notes]
         return table
 
@@ -82,9 +88,10 @@ class DiscoveryReproduction(Reproduction):
 
     @property
     def texts(self) -> list[TextTable]:
-        """The tables, and where no truth is known the edges at the column that matters."""
+        """Overviews, the tables, and where no truth is known the edges at the column that matters."""
         edges = (self._edges(panel) for panel in self.experiment.show)
-        return [*super().texts, *(table for table in edges if table is not None)]
+        overviews = overview_tables(self.experiment, self.tables, self.sortability)
+        return [*overviews, *super().texts, *(table for table in edges if table is not None)]
 
     def _edges(self, panel: str) -> TextTable | None:
         """How often each method found the edges at the column that matters, and whether the paper names them."""
@@ -133,8 +140,12 @@ class DiscoveryReproduction(Reproduction):
                 f"{', '.join(limited)}."
             )
         notes += list(experiment.footnotes)
+        told: dict[str, list[str]] = {}
         for table in tables:
-            notes += [f"{table.label}: {note}." for note in table.notes]
+            for note in table.notes:
+                told.setdefault(note, []).append(table.label)
+        for note, labels in told.items():
+            notes.append(f"{', '.join(labels) if len(labels) <= NAMED else f'{len(labels)} data sets'}: {note}.")
         missing = dict.fromkeys(f"{line.label}: {line.why_not}" for line in lines if line.why_not)
         return [*notes, *(f"–: {reason}." for reason in missing)]
 
@@ -180,11 +191,15 @@ def value_of(column: str, runs: Sequence[FitRecord], published: tuple[float, flo
     )
 
 
-def _sortability(found: Sequence[Mapping[str, float]]) -> str:
+def mean_sortability(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Over the graphs whose truth is known and has edges."""
     known = [each for each in found if each]
-    if not known:
+    return {name: fmean(each[name] for each in known) for name in known[0]} if known else {}
+
+
+def _sortability_text(mean: Mapping[str, float]) -> str:
+    if not mean:
         return ""
-    mean = {name: fmean(each[name] for each in known) for name in known[0]}
     variance = f"{mean['variance']:.2f} by variance"
     if "raw variance" in mean:
         variance = f"{mean['raw variance']:.2f} by variance as generated, {mean['variance']:.2f} standardised"
@@ -192,10 +207,6 @@ def _sortability(found: Sequence[Mapping[str, float]]) -> str:
         f"Sortability of the data, mean over graphs: {variance}, {mean['r2']:.2f} by R². At 0.5 such an order says "
         "nothing about causes; of standardised columns only chance is left in it."
     )
-
-
-"""Methods that had another name when the first cells were kept: a cell's key is made of the names of then."""
-"""So many rows an attacker knows that works by known rows."""
 
 
 def row_cells(experiment: DiscoveryExperiment, panel: str, row: str) -> list[DiscoveryCell]:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from veracausa.errors import InputError
 from veracausa.experiments.table import AUDIT_SCORES, SECONDS
+from veracausa.metrics.cpdag import cpdag_scores
 from veracausa.metrics.graphs import graph_scores
 from veracausa.registry import did_you_mean
 
@@ -23,7 +24,7 @@ COSINE = "cosine"
 """Stands where an attack would: the cosine to the causal proxy is measured on a trained run, like an attack."""
 EMPTY = "empty"
 """The row of the graph without edges."""
-DISCOVERY_COLUMNS = (*graph_scores([[0]], [[0]], [0]), SECONDS, *AUDIT_SCORES)
+DISCOVERY_COLUMNS = (*graph_scores([[0]], [[0]], [0]), *cpdag_scores([[0]], [[0]], [[0]]), SECONDS, *AUDIT_SCORES)
 OF_SCALE = {
     "smoke": "Scale smoke: a minute on a CPU with bundled data, to see that everything runs. Its numbers mean nothing.",
     "small": "Scale small: the paper's comparison with less data and a shorter training; see the settings.",
@@ -276,6 +277,8 @@ class DataPanel(Panel):
     """What `at` of its rows is."""
     effect: str = ""
     """Where no true graph is known: the column whose edges are listed."""
+    group: str = ""
+    """What its data have in common with others': an overview has the mean of each group."""
 
 
 class DiscoveryExperiment(Experiment):
@@ -285,6 +288,10 @@ class DiscoveryExperiment(Experiment):
 
     says: str = ""
     """What this scale is, where it is not what it usually is."""
+    own: bool = False
+    """Whether no paper has it: it is a measurement of ours."""
+    overview: tuple[str, ...] = ()
+    """Scores that get one table over all panels, methods as columns, the sortability of the data beside them."""
     graphs: tuple[int, ...] = (200,)
     seeds: tuple[int, ...] = (0,)
     always: dict[str, Any] = Field(default_factory=dict)
@@ -299,7 +306,7 @@ class DiscoveryExperiment(Experiment):
     @model_validator(mode="after")
     def _named(self) -> Self:
         self._check_names(self.methods, "method")
-        for column in self.columns:
+        for column in (*self.columns, *self.overview):
             _known(column, DISCOVERY_COLUMNS, "columns", "score")
         for panel, of_panel in self.published.items():
             for row, values in of_panel.items():

@@ -15,7 +15,9 @@ SECONDS = "seconds"
 SHARES = ("accuracy", "leakage", "success", "identified")
 """What a score begins with that is shown in percent."""
 DIGITS = {"psnr": 2, "mse": 4, "loss": 3}
-DIGITS |= dict.fromkeys(("shd", "shd_reversal_2", "empty_graph_shd", "edges", "true_edges"), 1)
+DIGITS |= dict.fromkeys(
+    ("shd", "shd_reversal_2", "empty_graph_shd", "edges", "true_edges", "undirected", "uncompelled"), 1
+)
 AUDIT_SCORES = {
     "unsplit": "UnSplit",
     "ica": "ICA",
@@ -54,6 +56,9 @@ NAMES = {
     "empty_graph_shd": "SHD of the empty graph",
     "f1": "F1",
     "skeleton_f1": "skeleton F1",
+    "partial_f1": "F1, undirected half",
+    "undirected": "undirected edges",
+    "uncompelled": "directions nobody can know",
     "intra_party_f1": "F1 inside a party",
     "inter_party_f1": "F1 between parties",
     SECONDS: "processor seconds a fit",
