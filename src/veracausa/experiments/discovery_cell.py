@@ -82,10 +82,10 @@ class DiscoveryCell(Cell):
     @property
     def about(self) -> str:
         """What it is, in a line of progress."""
-        size = f" {self.data['attributes']}" if "attributes" in self.data else ""
+        kinds = [str(self.data[name]) for name in ("generator", "network", "attributes") if name in self.data]
         graphs = f"graph {self.graphs[0]}" if len(self.graphs) == 1 else f"{len(self.graphs)} graphs"
         seeds = f"seed {self.seeds[0]}" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
-        return f"{self.method} on {self.data['name']}{size}, {graphs}, {seeds}"
+        return f"{self.method} on {' '.join([self.data['name'], *kinds])}, {graphs}, {seeds}"
 
     def run(self, store: CellStore, observer: Observer) -> None:
         store.keep(self, discover(self))
