@@ -38,6 +38,13 @@ def test_it_asks_for_data_and_methods_that_exist_and_reports_no_tuning_graph(sca
                 build(cell.method, **cell.method_settings)
 
 
+def test_tuning_sees_no_reporting_graph_and_no_file() -> None:
+    for place in discovery_places(suite("tuning")):
+        for cell in place.cells.values():
+            assert cell.data["name"] == "suite"
+            assert max(cell.graphs) < 20
+
+
 def test_small_has_every_generator_and_paper_every_size() -> None:
     small, paper = suite("small"), suite("paper")
     drawn = [small.panels[panel].data for panel in small.show if small.panels[panel].data["name"] == "suite"]
