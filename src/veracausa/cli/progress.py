@@ -178,11 +178,12 @@ class ProgressDisplay:
         """What a run will cost, before it is spent."""
         from veracausa.report.page import format_bytes, format_seconds
 
-        seconds, size = event.get("seconds"), event.get("bytes")
+        told: Mapping[str, Any] = event
+        seconds, size = told.get("seconds"), told.get("bytes")
         cost = [format_seconds(max(1, round(seconds)))] if isinstance(seconds, int | float) else []
         cost += [f"{format_bytes(size)} of messages"] if size else []
         if cost:
-            what = f"{event['method']}: " if event.get("method") else ""
+            what = f"{told['method']}: " if told.get("method") else ""
             self._say(f"{what}about {' and '.join(cost)}".replace(".0 s", " s"))
 
     def _trial(self, event: Event) -> None:

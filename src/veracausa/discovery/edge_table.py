@@ -51,7 +51,8 @@ def found_edges(method: Any, names: Sequence[str], parties: Mapping[str, Sequenc
         ends = at[row["cause"]], at[row["effect"]]
         open_end = undirected is not None and bool(undirected[ends])
         row["directed"] = "no" if open_end else "yes"
-        row["margin"] = float(margins[ends]) if margins is not None and not open_end else None
+        margin = math.nan if margins is None or open_end else float(margins[ends])
+        row["margin"] = None if math.isnan(margin) else margin
         row["direction_confidence"] = None
         if confidence is not None and skeleton is not None:
             row["direction_confidence"] = float(confidence[ends] / skeleton[ends]) if skeleton[ends] > 0 else None

@@ -144,7 +144,10 @@ def _privacy(method: CausalDiscovery, parties: Parties) -> dict[str, Any] | None
     receiver = getattr(method, "receiver", None)
     if receiver is None or getattr(method, "engine_", None) != "federated":
         return None
-    told = {"opened": "sums over rows", "opened_to": list(parties) if receiver == "all" else [str(receiver)]}
+    told: dict[str, Any] = {
+        "opened": "sums over rows",
+        "opened_to": list(parties) if receiver == "all" else [str(receiver)],
+    }
     told |= {name: getattr(method, name, None) for name in ("encryption", "epsilon", "delta", "reveal")}
     return told | {"resamples": getattr(method, "bootstrap", 0), "link": getattr(method, "link", None)}
 

@@ -83,6 +83,7 @@ def write_discovery_page(path: Path) -> Path:
         candidates=_candidates(summary, names, colours),
         kept_because=kept_because(summary),
         privacy=mapping(summary.get("privacy")),
+        in_one_place=sum("messages" in party for party in mapping(summary.get("parties")).values()) != 1,
     )
     return write_page(run.path / "report.html", page)
 
@@ -154,7 +155,7 @@ def _candidates(summary: Mapping[str, Any], names: Sequence[str], colours: Seque
         if pairs:
             edges = edges_between(pairs, names, "summary.json")
             lines = edges_between([(a, b) for a, b in one.get("undirected") or ()], names, "summary.json")
-            drawn = compared(edges, edges * 0.0, None, lines | lines.T)
+            drawn = compared(edges, np.zeros(edges.shape), None, lines | lines.T)
             one["graph"] = Markup(graph_svg(names, colours, drawn, f"The graph of {one['method']}"))
     return found
 
