@@ -14,6 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
+from told_graph import EDGES, written
 from veracausa.audit.measure import Gallery
 from veracausa.report.compare import write_comparison
 from veracausa.report.run_page import write_report
@@ -120,8 +121,13 @@ def trained_blind(run: Path) -> Path:
     return run
 
 
-@pytest.fixture(params=["report", "comparison", "blind report", "split and blind"])
+@pytest.fixture(params=["report", "comparison", "blind report", "split and blind", "discovery"])
 def page(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    if request.param == "discovery":
+        both = [
+            {"method": name, "edges": 3, "kept": name == "moments", "edge_list": EDGES} for name in ("moments", "x")
+        ]
+        return written(tmp_path / "told", truth=True, parties=True, compared_=both).report()
     runs = [Path(shutil.copytree(EXAMPLE, tmp_path / name)) for name in ("first", "second")]
     if "blind" in request.param:
         trained_blind(runs[0])

@@ -108,7 +108,7 @@ def _summary(
         | {name: figures for name, figures in sent.items() if name not in parties},
         "bytes_sent": sum(figures.get("bytes_sent", 0) for figures in sent.values()),
         "warnings": list(getattr(method, "warnings_", ())),
-        "notes": [*data.notes, *method.notes_],
+        "notes": list(dict.fromkeys([*data.notes, *method.notes_])),
     }
     if (found := getattr(method, "figures_", None)) is not None and np.isfinite(found).any():
         summary["diagnostics"] = {
