@@ -13,7 +13,15 @@ from sklearn.base import BaseEstimator
 
 from veracausa.arrays import Array, Mask
 from veracausa.data.causal import as_adjacency, edges_between
-from veracausa.data.causal.columns import Collinear, Missing, PreparedColumns, Unusable, arbitrary_order, prepare
+from veracausa.data.causal.columns import (
+    Collinear,
+    Missing,
+    PreparedColumns,
+    Unusable,
+    arbitrary_order,
+    prepare,
+    two_values,
+)
 from veracausa.data.causal.frames import as_causal
 from veracausa.discovery.export import GraphExports, with_effects
 from veracausa.discovery.graphs import constraints, cut, is_acyclic, smallest_acyclic_threshold
@@ -72,7 +80,8 @@ class CausalDiscovery(BaseEstimator, GraphExports):  # type: ignore[misc]
             nominal=data.nominal,
         )
         self.history_: list[dict[str, float]] = []
-        self.notes_: tuple[str, ...] = (*data.notes, *ready.notes)
+        two = [name for name, binary in zip(ready.names, ready.binary, strict=True) if binary]
+        self.notes_: tuple[str, ...] = (*data.notes, *ready.notes, *two_values(two, "numbers"))
         self.warnings_: tuple[str, ...] = (*ready.warnings, *arbitrary_order(ready.nominal))
         """What speaks against the graph, in words."""
         self.n_features_in_ = len(names)

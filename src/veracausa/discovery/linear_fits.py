@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veracausa.arrays import Array, Mask
+from veracausa.errors import InputError
 
 
 def covariance_of(values: Array) -> Array:
@@ -39,6 +40,11 @@ def along_order(values: Array, order: Sequence[int] | NDArray[np.intp], time_is_
     """The strength of every edge by an adaptive lasso of each column on those before it."""
     centred = values - values.mean(axis=0)
     places = np.asarray(order, dtype=np.intp)
+    if len(values) <= len(places):
+        raise InputError(
+            f"{len(values)} rows are too few for {len(places)} columns: this method fits each column on all before it; "
+            "give more rows or fewer columns"
+        )
     strengths = np.zeros((len(places), len(places)))
     for place in range(1, len(places)):
         if time_is_up():

@@ -108,28 +108,34 @@ def test_missing_values_are_nan_in_words_and_numbers(tmp_path, suffix):
 def test_what_can_be_no_attribute_is_left_out_with_the_remedy(tmp_path):
     days = [f"2024-01-{1 + row % 5:02d}" for row in range(ROWS)]
     frame = FRAME.select("x", "city").with_columns(
-        name=pl.Series(NAMES), visit=pl.Series(days), empty=pl.Series([None] * ROWS, dtype=pl.String)
+        name=pl.Series(NAMES),
+        team=pl.Series([f"t{row // 4}" for row in range(ROWS)]),
+        visit=pl.Series(days),
+        empty=pl.Series([None] * ROWS, dtype=pl.String),
     )
     frame.write_csv(tmp_path / "t.csv")
-    data = read(tmp_path / "t.csv")
+    data = read(tmp_path / "t.csv", categories=4)
     assert data.names == ("x", "city")
     left = {note.split(":")[0]: note for note in data.notes if "left out" in note}
-    assert set(left) == {"name", "visit", "empty"}
-    assert "--set data.categories=40 keeps it" in left["name"]
+    assert set(left) == {"name", "team", "visit", "empty"}
+    assert "data.categories" not in left["name"], "another word in every row is a name"
+    assert "--set data.categories=10 keeps it" in left["team"]
     assert "dates, such as '2024-01-01'" in left["visit"], "few different dates are still no categories"
+    assert "data.categories" not in left["visit"]
     kept = read(tmp_path / "t.csv", categorical="visit", categories=40)
-    assert kept.nominal == ("city", "name", "visit")
+    assert kept.nominal == ("city", "name", "team", "visit")
     frame.with_columns(day=pl.Series(days).str.to_date()).write_parquet(tmp_path / "t.parquet")
-    assert read(tmp_path / "t.parquet").names == ("x", "city")
+    assert read(tmp_path / "t.parquet").names == ("x", "city", "team")
 
 
 def test_all_that_can_be_no_attribute_is_refused_in_one_sentence(tmp_path):
     days = [f"{1 + row % 28}.1.2024" for row in range(ROWS)]
     frame = FRAME.select("x", "city").with_columns(name=pl.Series(NAMES), visit=pl.Series(days))
     frame.write_csv(tmp_path / "t.csv")
-    options = ("data.columns=x,city", "data.id=name", "data.categories=40")
-    with pytest.raises(InputError, check=Names("name", "visit", *options)):
+    with pytest.raises(InputError, check=Names("name", "visit", "data.columns=x,city", "data.id=name")):
         read(tmp_path / "t.csv", columns="x,name,city,visit")
+    with pytest.raises(InputError, check=Names("city", "data.categories=3")):
+        read(tmp_path / "t.csv", columns="x,city", categories=2)
 
 
 def test_a_file_a_party_keeps_categories_gaps_and_settings(tmp_path):

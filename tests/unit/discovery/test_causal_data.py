@@ -266,5 +266,5 @@ def test_a_word_among_numbers_is_refused_with_its_row(tmp_path):
 def test_words_that_name_the_rows_are_refused_with_the_settings(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("id,b\n" + "".join(f"p{n},{n * n}\n" for n in range(30)))
-    with pytest.raises(InputError, match=r"data\.columns.*--set data\.id=id.*--set data\.categories"):
+    with pytest.raises(InputError, match=r"--set data\.columns=b.*--set data\.id=id"):
         load_causal("table", path=str(path), columns=("id", "b"))

@@ -70,7 +70,7 @@ def test_missing_categories_become_the_commonest(values):
     assert set(np.unique(ready.values[:, 1])) == {0, 1, 2}, "a median of codes would be no category"
     assert said(ready, "b: 2 missing values set to the commonest category")
     assert ready.nominal == ("b",)
-    assert not said(ready, "b: discrete")
+    assert not said(ready, "discrete")
 
 
 def test_a_scale_of_categories_is_warned_of():
@@ -132,8 +132,13 @@ def test_discrete_columns_are_named(values):
     values[:, 1] = np.arange(50) % 4
     ready = prepare(values, NAMES)
     assert ready.binary == (True, False, False, False)
-    assert said(ready, "a: discrete, 2 different")
-    assert said(ready, "b: discrete, 4 different")
+    assert ready.notes[0].startswith("discrete, fitted as a number: b (4 different values)")
+    assert "data.categorical" in ready.notes[0]
+    values[:, 2] = np.arange(50) % 3
+    ready = prepare(values, NAMES)
+    assert len(ready.notes) == 1, "one line for all of them"
+    assert "b (4 different values), c (3 different values)" in ready.notes[0]
+    assert not prepare(values, NAMES, nominal=["b", "c"]).notes
 
 
 def test_infinite_values_are_refused(values):

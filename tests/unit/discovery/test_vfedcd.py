@@ -159,10 +159,10 @@ def test_columns_with_two_values_are_probabilities() -> None:
     table = DATA.values.copy()
     table[:, 0] = np.where(table[:, 0] > 0, 7, 3)
     method = VFedCD(epochs=5, refit_epochs=2).fit(table)
-    assert "x0: two values, fitted as a probability" in method.notes_
+    assert "x0: two values, fitted as probabilities" in method.notes_
     assert math.isfinite(method.held_out_log_likelihood_)
     as_number = VFedCD(epochs=1, refit_epochs=0, bernoulli=False).fit(table)
-    assert "x0: discrete, 2 different values, fitted as a number" in as_number.notes_
+    assert "x0: two values, fitted as numbers" in as_number.notes_
 
 
 def test_what_was_done_to_columns_is_said() -> None:

@@ -80,7 +80,7 @@ def attributes(
         if reason is None:
             kept.append(column.name)
         else:
-            many = _many_words(typed, reading)
+            many = _categories(typed, reading)
             more = reading.remedies.many.format(count=many) if many else ""
             notes.append(f"{column.name}: left out, it holds {reason}{more}")
     return tuple(kept)
@@ -171,17 +171,30 @@ def _no_attribute(column: pl.Series, reading: Reading) -> str | None:
     if column.dtype != pl.String:
         return f"values of the type {column.dtype}, not numbers"
     known = column.drop_nulls()
-    if not reading.declared(column.name) and known.str.strip_chars().str.contains(_DATE).sum() >= NEARLY * len(known):
+    if _dates(column, reading):
         return f"dates, such as {known[0]!r}"
-    if _many_words(column, reading):
+    if _too_many(column, reading):
         return f"{known.n_unique()} different words, such as {known.min()!r}"
     return None
 
 
-def _many_words(column: pl.Series, reading: Reading) -> int:
-    """How many different words a column has, where these are too many; 0: it holds no words, or few."""
+def _too_many(column: pl.Series, reading: Reading) -> bool:
+    """Whether a column holds more different words than there are to be categories."""
     words = _words(column) or ()
-    return len(words) if len(words) > reading.categories and column.name not in reading.ordinal else 0
+    return len(words) > reading.categories and column.name not in reading.ordinal
+
+
+def _categories(column: pl.Series, reading: Reading) -> int:
+    """How many different words a column has, if they are too many and may still be categories; else 0."""
+    different = column.drop_nulls().n_unique() if _too_many(column, reading) and not _dates(column, reading) else 0
+    return different if 2 * different <= len(column) else 0
+
+
+def _dates(column: pl.Series, reading: Reading) -> bool:
+    known = column.drop_nulls()
+    return not reading.declared(column.name) and known.str.strip_chars().str.contains(_DATE).sum() >= NEARLY * len(
+        known
+    )
 
 
 def _row_number(column: pl.Series) -> str | None:
@@ -199,14 +212,15 @@ def _refuse(typed: Sequence[pl.Series], where: str, reading: Reading) -> None:
     wrong = {column.name: reason for column in typed if (reason := _no_attribute(column, reading)) is not None}
     if not wrong:
         return
-    held = some([f"{name!r} holds {reason}" for name, reason in wrong.items()])
+    held = some([f"{name} ({reason})" for name, reason in wrong.items()])
     good = [column.name for column in typed if column.name not in wrong]
     kept = f" (--set data.columns={','.join(good)})" if 0 < len(good) <= 2 * SHOWN else ""
     them = "them" if len(wrong) > 1 else "it"
     remedy = reading.remedies.refused.format(them=them, kept=kept, name=next(iter(wrong)))
-    words = [many for column in typed if (many := _many_words(column, reading))]
+    words = [many for column in typed if (many := _categories(column, reading))]
     raised = reading.remedies.raised.format(count=max(words)) if words else ""
-    raise InputError(f"{where}: {held}; {remedy}{raised}")
+    no = "no attribute" if len(wrong) == 1 else "no attributes"
+    raise InputError(f"{where}: {held} can be {no}; {remedy}{raised}")
 
 
 def _scale(name: str, words: list[str], where: str, reading: Reading, notes: list[str]) -> list[str]:

@@ -165,13 +165,12 @@ def prepare(
     table = table[:, kept]
     known = [column[~np.isnan(column)] for column in table.T]
     kinds = [len(np.unique(column[:10_000])) for column in known]
-    for at, kind, column in zip(kept.tolist(), kinds, known, strict=True):
-        notes += _said_of_values(names[at], kind, column, names[at] in nominal)
+    own = tuple(names[at] for at in kept.tolist())
+    notes += _said_of_values(dict(zip(own, known, strict=True)), dict(zip(own, kinds, strict=True)), nominal)
     mean, scale = np.zeros(len(kept)), np.ones(len(kept))
     if standardise and missing != "pairwise":
         table, mean, scale = standardised(table, train_rows)
     chosen = tuple(int(at) for at in kept)
-    own = tuple(names[at] for at in chosen)
     binary = tuple(kind == 2 for kind in kinds)
     left_nominal = tuple(name for name, two in zip(own, binary, strict=True) if name in nominal and not two)
     return PreparedColumns(table, own, chosen, binary, mean, scale, notes, warnings, left_nominal)
@@ -194,22 +193,31 @@ def _varying(table: Array, train_rows: int | None) -> Mask:
     return np.asarray(spread > 1e-12 * (1 + np.nanmax(np.abs(table), axis=0)))
 
 
-def _said_of_values(name: str, kind: int, known: Array, nominal: bool) -> tuple[str, ...]:
-    """What is to be said of a column of so many different values."""
-    if nominal:
-        return ()
-    whole = bool((known == np.round(known)).all())
-    if kind == 2:
-        return (f"{name}: discrete, 2 different values, fitted as a number",)
-    if whole and kind <= DISCRETE:
-        codes = f"if they are codes, name it by --set data.categorical={name}"
-        return (f"{name}: discrete, {kind} different values, fitted as a number; {codes}",)
-    if whole and len(known) >= NAMING and len(np.unique(known)) == len(known):
-        return (
-            f"{name}: a different whole number in every row; if it only names the rows, leave it out "
-            f"(--set data.id={name})",
+def _said_of_values(known: dict[str, Array], kinds: dict[str, int], nominal: Sequence[str]) -> tuple[str, ...]:
+    """What is to be said of numbers that may be codes, and of those that may be names; `kinds`: different values."""
+    few, naming = {}, []
+    for name, column in known.items():
+        whole = bool((column == np.round(column)).all())
+        if whole and 2 < kinds[name] <= DISCRETE and name not in nominal:
+            few[name] = kinds[name]
+        elif whole and len(column) >= NAMING and kinds[name] > DISCRETE and len(np.unique(column)) == len(column):
+            naming.append(name)
+    said = []
+    if few:
+        listed = _listed([f"{name} ({count} different values)" for name, count in few.items()])
+        codes = "a column of codes is named by --set data.categorical=NAME"
+        said.append(f"discrete, fitted as {'numbers' if len(few) > 1 else 'a number'}: {listed}; {codes}")
+    if naming:
+        said.append(
+            f"{_listed(naming)}: a different whole number in every row; if it only names the rows, leave it out "
+            f"(--set data.id={naming[0]})"
         )
-    return ()
+    return tuple(said)
+
+
+def two_values(names: Sequence[str], fitted: str) -> tuple[str, ...]:
+    """That these columns have two values, and how they are fitted; nothing where there is none."""
+    return (f"{_listed(names)}: two values, fitted as {fitted}",) if names else ()
 
 
 def _said_of_dependent(
@@ -225,7 +233,7 @@ def _said_of_dependent(
         said.append(f"{_listed(others)} {follow} linearly from the columns before")
     if collinear == "refuse":
         raise InputError(f"{said[0]}; leave out such columns, or set collinear = 'keep' or 'drop'")
-    drawn = "edges of such columns can not be told apart; leave them out, or set collinear = 'drop'"
+    drawn = "edges of such columns can not be told apart; --set collinear=drop leaves them out"
     end = f"; {_no_part(len(dependent))}" if collinear == "drop" else f": {drawn}"
     return tuple(sentence + end for sentence in said)
 

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from veracausa.arrays import Array
-from veracausa.data.causal import CausalData
-from veracausa.data.causal.columns import PreparedColumns
-from veracausa.discovery.base import CausalDiscovery, as_table, clock, edge_constraints
+from veracausa.data.causal.columns import PreparedColumns, prepare
+from veracausa.data.causal.frames import as_causal
+from veracausa.discovery.base import CausalDiscovery, clock, edge_constraints
 from veracausa.discovery.methods import method
 from veracausa.discovery.methods.moments.expansion import column_kinds, expand, functions_for
 from veracausa.discovery.methods.moments.found import SumsFound
@@ -49,9 +49,11 @@ class MomentSearch(CausalDiscovery):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from a pandas or polars frame or an array, one row a case; `y` is ignored."""
         settings = self.settings()
-        values, names = as_table(X)
+        data = as_causal(X)
+        values, names = data.values, data.names
         must, never = edge_constraints(self.required, self.forbidden, names)
-        nominal = self.nominal or (getattr(X, "nominal", ()) if isinstance(X, CausalData) else ())
+        nominal = self.nominal or data.nominal
+        looked = prepare(values, names, missing="pairwise", collinear="keep", nominal=nominal)
         kinds = column_kinds(values, names, nominal)
         functions = functions_for(len(values), len(names), settings.functions, rows_a_column=5)
         made = expand(values, names, kinds, functions)
@@ -60,7 +62,8 @@ class MomentSearch(CausalDiscovery):
         found = search_sums(sums, settings, Known(must, never), rng, clock(self.time_limit, self.timer))
         self.n_features_in_, self.feature_names_in_ = len(names), np.array(names, dtype=object)
         self._take(found)
-        self.notes_ = made.notes
+        self.notes_ = (*data.notes, *looked.notes, *made.notes)
+        self.warnings_ = looked.warnings
         return self
 
     def _take(self, found: SumsFound) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 
 from veracausa.arrays import Array, Mask
-from veracausa.data.causal.columns import FEW_ROWS, PreparedTable, arbitrary_order, prepare, without_missing
+from veracausa.data.causal.columns import FEW_ROWS, PreparedTable, arbitrary_order, prepare, two_values, without_missing
 from veracausa.data.causal.frames import as_causal
 from veracausa.data.causal.parties import owners
 from veracausa.discovery.base import CausalDiscovery, clock, column_named, edge_constraints
@@ -259,13 +259,9 @@ class VFedCD(CausalDiscovery):
         binary = two & (settings.bernoulli and settings.likelihood != "mse")
         odds = fitted[:, binary]
         fitted[:, binary] = odds > (odds.min(axis=0) + odds.max(axis=0)) / 2
-        chances = {f"{name}: discrete, 2 different values, fitted as a number" for name in ready.names}
-        said = (
-            note.replace("discrete, 2 different values, fitted as a number", "two values, fitted as a probability")
-            if note in chances and binary[ready.names.index(note.split(": discrete")[0])]
-            else note
-            for note in ready.notes
-        )
+        chances = [name for name, chance in zip(ready.names, binary, strict=True) if chance]
+        numbers = [name for name, number in zip(ready.names, two & ~binary, strict=True) if number]
+        said = (*two_values(chances, "probabilities"), *two_values(numbers, "numbers"))
         few = (f"{len(table)} rows are few: expect edges to be missed",) if FEW_ROWS <= len(table) < MANY else ()
         inside = np.ix_(ready.kept, ready.kept)
         both = fitted[:train_rows], fitted[train_rows:]
@@ -273,7 +269,7 @@ class VFedCD(CausalDiscovery):
         return (
             PreparedTable(*both, ready.names, binary, must[inside], never[inside], speaks_against),
             list(ready.kept),
-            (*notes, *said, *few),
+            (*notes, *ready.notes, *said, *few),
         )
 
     def engine_for(self, count: int, given: bool) -> str:
