@@ -60,6 +60,8 @@ CELLS: dict[str, dict[str, Any]] = {
     "blind, none, splines": blind({"name": "splines"}),
     "blind, none, 20 splines": blind({"name": "splines", "functions": 20}),
     "blind, none, fourier": blind({"name": "fourier"}),
+    "blind, none, leaves": blind({"name": "leaves"}),
+    "blind, none, leaves at one party": {**blind({"name": "splines"}), "last_party": {"name": "leaves"}},
     "blind, none, scarf": blind({"name": "scarf"}),
     "blind, none, landmarks": blind(LANDMARKS),
     "blind, label ε = 1, trees": blind(TREES, labels="private", label_epsilon=1.0),
@@ -87,9 +89,10 @@ def job_of(data: str, seed: int, cell: dict[str, Any]) -> dict[str, Any]:
         "runtime": {"device": "cpu", "cpu_threads": 1},
         **cell,
     }
-    if data == "bank":
-        job["party"] = {name: {"data": {"separator": ";"}} for name in COLUMNS[data]}
-    return job
+    party: dict[str, Any] = {name: {"data": {"separator": ";"}} for name in COLUMNS[data]} if data == "bank" else {}
+    if (own := job.pop("last_party", None)) is not None:
+        party[passive[-1]] = {**party.get(passive[-1], {}), "features": own}
+    return {**job, "party": party} if party else job
 
 
 def trees(data: str, seed: int, parties: tuple[str, ...]) -> dict[str, Any]:

@@ -62,6 +62,7 @@ CASES: dict[str, dict[str, Any]] = {
     "plain": {},
     "splines": {},
     "fourier": {"waves": 10},
+    "leaves": {"trees": 6, "functions": 4, "leaf_rows": 40},
     "scarf": {"epochs": 1},
     "estimator": {"settings": {"n_components": 12}},
     "scores": {"settings": {"max_iter": 5}},
@@ -105,7 +106,7 @@ def test_a_row_is_mapped_alone_as_among_others(name: str) -> None:
     assert chosen.map(rows.features[:0]).shape == (0, chosen.width)
 
 
-@pytest.mark.parametrize("name", ["plain", "splines", "fourier", "auto"])
+@pytest.mark.parametrize("name", ["plain", "splines", "fourier", "leaves", "auto"])
 def test_streamed_rows_give_the_same_map(name: str) -> None:
     rows = table()
     whole = make(name, **CASES[name])
@@ -135,7 +136,7 @@ def test_other_rows_and_torn_states_are_refused(name: str) -> None:
             make(name, **CASES[name]).load_state(torn)
 
 
-@pytest.mark.parametrize("name", ["plain", "splines", "fourier"])
+@pytest.mark.parametrize("name", ["plain", "splines", "fourier", "leaves"])
 @pytest.mark.parametrize(("rare", "missing"), [(6, 100), (30, 5), (1, 1400), (19, 1490)])
 def test_no_feature_is_made_up_by_few_rows(name: str, rare: int, missing: int) -> None:
     rows = table(rare=rare, missing=missing)
