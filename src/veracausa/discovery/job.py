@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from veracausa.atomic import as_written
 from veracausa.data.causal import CausalData, checked, edges_between, load_causal
 from veracausa.data.causal.coding import CATEGORIES as CATEGORIES
-from veracausa.data.causal.coding import attributes, coded_columns
+from veracausa.data.causal.coding import OF_FILES, attributes, coded_columns
 from veracausa.data.causal.table import CausalFileOptions, check_named
 from veracausa.data.files import given_path
 from veracausa.data.ids import TableFile, held_by_all
@@ -162,6 +162,7 @@ def read_party_files(
             home[column] = table.path
     check_named(options, list(home), " and ".join(str(path) for path in files.values()))
     notes: list[str] = []
+    reading = replace(options.reading, remedies=OF_FILES)
     frames = _aligned(list(tables.values()), on, notes)
     parties: dict[str, tuple[str, ...]] = {}
     values: list[np.ndarray] = []
@@ -170,12 +171,12 @@ def read_party_files(
         where = str(table.path)
         others = frame.select([name for name in frame.columns if name not in (on, options.id)])
         if options.columns is None:
-            own = attributes(others, where, options.reading, notes, rows)
+            own = attributes(others, where, reading, notes, rows)
         else:
             own = tuple(name for name in options.columns if name in others.columns)
         if not own:
             raise InputError(f"{where}: has no column but ids, names and dates; give it attributes")
-        numbers, categories = coded_columns(frame, own, where, options.reading, notes, rows)
+        numbers, categories = coded_columns(frame, own, where, reading, notes, rows)
         values.append(numbers)
         nominal += categories
         parties[party] = own

@@ -36,12 +36,12 @@ class Remedies:
     scale: str = "name a column whose words are a scale by --set data.ordinal={name}"
     order: str = "; another order: --set data.ordinal='{{\"{name}\"=[{words}]}}'"
     many: str = "; if they are categories, --set data.categories={count} keeps it"
-    refused: str = (
-        "leave {them} out of --party and data.columns{kept}, say --set data.id={name} if that column names rows"
-    )
+    refused: str = "leave {them} out of --party and data.columns{kept}, say --set data.id={name} if it names the rows"
     raised: str = ", or keep words as categories by --set data.categories={count}"
 
 
+OF_FILES = Remedies(refused="leave {them} out of --set data.columns, say --set data.id={name} if it names the rows")
+"""Where each party has its own file: the columns of all files are named together."""
 IN_PYTHON = Remedies(
     words="make it categorical",
     scale="make a column whose words are a scale numbers, or an ordered category of pandas",
@@ -108,7 +108,7 @@ def coded_columns(
             words = _scale(column.name, words, where, reading, notes)
         elif len(words) > 2:
             nominal[column.name] = words
-        else:
+        elif len(words) == 2:
             notes.append(f"{column.name}: words numbered from 0: {', '.join(words)}")
         number = {word: float(code) for code, word in enumerate(words)}
         values[:, at] = [np.nan if word is None else number[word] for word in column.to_list()]
