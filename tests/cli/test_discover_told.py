@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -11,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from told_graph import written
-from veracausa.cli.discover import _check_settings, _tiers, _understood, print_discovery
+from veracausa.cli.discover import _check_settings, _in_one_place, _tiers, _understood, print_discovery
 from veracausa.cli.main import app
 from veracausa.cli.progress import ProgressDisplay
 from veracausa.discovery import DEFAULT_METHOD
@@ -107,6 +108,13 @@ def test_a_method_is_not_given_what_it_does_not_know() -> None:
             _understood("notears", chosen)
     assert _understood("vfedcd", {"engine": "floating"}) == {"engine": "floating"}
     assert _understood("notear", {"networks": True}) == {"networks": True}, "a typo is refused elsewhere"
+
+
+def test_floating_is_what_the_method_calls_its_engine_in_one_place() -> None:
+    assert _in_one_place(Literal["one place", "federated"] | None) == "one place"
+    assert _in_one_place(Literal["floating", "federated"] | None) == "floating"
+    assert _in_one_place(Literal["one place", "federated"]) == "one place"
+    assert _in_one_place(str) == "floating"
 
 
 def test_a_setting_of_vfedcd_without_its_name_says_what_to_add() -> None:

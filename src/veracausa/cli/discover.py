@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -187,12 +187,21 @@ def _understood(method: str, chosen: Mapping[str, Any]) -> dict[str, Any]:
         if given["engine"] != "floating":
             raise InputError(f"--engine {given['engine']}: {method} needs all columns in one place; use floating")
         del given["engine"]
+    elif given.get("engine") == "floating":
+        given["engine"] = _in_one_place(known["engine"].annotation)
     for option, name in (("--tier", "tiers"), ("--networks", "networks")):
         if name in given and name not in known:
             able = [other for other in methods.names() if name in methods.options(other).model_fields]
             fix = f"take --method {able[0]}" if able else "leave it out"
             raise InputError(f"{option}: {method} does not know it; {fix}")
     return given
+
+
+def _in_one_place(choices: Any) -> str:
+    """What a method calls the engine that has all columns in one place: `floating`, or the choice that is left."""
+    words = {word for part in (choices, *get_args(choices)) for word in get_args(part) if isinstance(word, str)}
+    others = sorted(words - {"federated"})
+    return "floating" if "floating" in words or len(others) != 1 else others[0]
 
 
 def _check_settings(job: DiscoveryJob, given: bool) -> None:
