@@ -247,7 +247,7 @@ def prepared_columns(
 ) -> tuple[dict[str, Array], list[str], int]:
     """Each party's columns as a fit prepares them, their names party by party, and how many rows train."""
     none = np.zeros((len(data.names),) * 2, dtype=bool)
-    rows, _, _ = method._prepared(method.settings(), data.values, data.names, none, none)
+    rows, _, _ = method._prepared(method.settings(), data.values, data.names, none, none, data.nominal)
     table = np.concatenate([rows.train, rows.held_out])
     at = {party: [rows.names.index(name) for name in own if name in rows.names] for party, own in parties.items()}
     names = [rows.names[position] for positions in at.values() for position in positions]

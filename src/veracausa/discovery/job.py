@@ -13,7 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from veracausa.atomic import as_written
 from veracausa.data.causal import CausalData, checked, edges_between, load_causal
-from veracausa.data.causal.coding import CATEGORIES as CATEGORIES
 from veracausa.data.causal.coding import OF_FILES, attributes, coded_columns
 from veracausa.data.causal.table import CausalFileOptions, check_named
 from veracausa.data.files import given_path

@@ -76,12 +76,17 @@ class VFedCDSite(DiscoverySite):
         assert self.columns is not None
         data, names = self.columns.data(found), self.columns.names
         nothing = np.zeros((len(names),) * 2, dtype=bool)
-        rows, kept, notes = self.method._prepared(self.method.settings(), data.values, names, nothing, nothing)
+        settings = self.method.settings()
+        rows, kept, notes = self.method._prepared(settings, data.values, names, nothing, nothing, data.nominal)
         self.rows = rows
         mask = np.zeros(len(names), dtype=bool)
         mask[kept] = True
         kinds: tuple[ColumnKind, ...] = tuple("binary" if binary else "number" for binary in rows.binary)
-        return Attributes(names, mask, kinds, len(rows.train) + len(rows.held_out)), (*data.notes, *notes)
+        return Attributes(names, mask, kinds, len(rows.train) + len(rows.held_out)), (
+            *data.notes,
+            *notes,
+            *rows.warnings,
+        )
 
     def _agree(self, link: Link) -> None:
         for party, theirs in self.said.items():

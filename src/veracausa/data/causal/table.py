@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, field_validator
 
-from veracausa.arrays import Array
 from veracausa.data.causal import CausalData, CausalOptions, causal_data, edges_between
 from veracausa.data.causal.coding import CATEGORIES, Reading, attributes, coded_columns, some
 from veracausa.data.files import given_path
@@ -113,10 +112,3 @@ def check_named(options: CausalFileOptions, columns: Sequence[str], where: str) 
     for name in (*(options.columns or ()), *ids, *options.categorical, *options.ordinal):
         if name not in columns:
             raise InputError(f"{where}: no column {name!r}{did_you_mean(name, columns)}")
-
-
-def _numbers(
-    column: pl.Series, where: str, categories: int, notes: list[str], rows: Sequence[int] | None = None
-) -> Array:
-    """One column as numbers, words numbered."""
-    return coded_columns(column.to_frame(), [column.name], where, Reading(categories), notes, rows)[0][:, 0]
