@@ -49,7 +49,7 @@ class MomentsSite(DiscoverySite):
         self.settings = method.settings()
         # Masks and noise come from the system. The simulation's may be drawn again: its features cross in the clear.
         self.seed = method.seed if self.settings.encryption == "none" else None
-        self.book = None if me == VALIDATOR or job.simulation else ReleaseBook(_book_folder(folder))
+        self.book = None if me == VALIDATOR else _book(folder, job)
         if self.settings.encryption == "none":
             self.warnings = (
                 f"{UNENCRYPTED}: this is a simulation, and a partner reads functions of your columns row by row; say "
@@ -154,15 +154,16 @@ class MomentsSite(DiscoverySite):
 
     def _enter(self, release: str, rho: float) -> None:
         """Write a release down before anything of it leaves."""
+        enter_release(self.store.folder, release, rho)
         if self.book is not None:
             self.book.enter(release, rho, self.row_names)
-            enter_release(self.store.folder, release, rho)
 
 
-def _book_folder(folder: Path) -> Path:
+def _book(folder: Path, job: DiscoveryJob) -> ReleaseBook | None:
+    """The party's book; none of a simulation, where no column is real, unless the party names one."""
     named = party_tree(folder).get("book")
     if named is None:
-        return folder / BOOK
+        return None if job.simulation else ReleaseBook(folder / BOOK)
     if not isinstance(named, str) or not named:
         raise InputError(f"{folder / 'party.toml'}: book: names a folder, in quotes")
-    return folder / Path(named).expanduser()
+    return ReleaseBook(folder / Path(named).expanduser())

@@ -54,13 +54,17 @@ def opened_kind(moments: MomentPlan) -> Kind:
 
 
 def found_kind(plan: SumsPlan, party: str) -> Kind:
-    """From the validator. Under `reveal = "own"` there is no place in it for edges between other parties' columns."""
+    """From the validator. Under `reveal = "own"` there is no place in it for edges between other parties' columns.
+
+    No message holds what is not finite, so each part comes with where it has values.
+    """
     d, own, count = plan.d, len(plan.columns[party]), len(MATRICES)
     shapes: dict[str, tuple[int, ...]] = {"whole": (count, d, d), "explained": (d,)}
     if plan.settings.reveal == "own":
         shapes = {"into": (count, d, own), "out": (count, own, d), "explained": (own,)}
     specs = {name: TensorSpec(torch.float64, shape) for name, shape in shapes.items()}
-    return Kind("sums_found", specs, {"model": str})
+    there = {f"{name}_there": TensorSpec(torch.bool, shape) for name, shape in shapes.items()}
+    return Kind("sums_found", specs | there, {"model": str})
 
 
 def as_tensor(value: bytes) -> Tensor:
@@ -111,12 +115,21 @@ def sent_found(plan: SumsPlan, party: str, matrices: Mapping[str, Array], explai
     parts = {"whole": stack, "explained": explained}
     if plan.settings.reveal == "own":
         parts = {"into": stack[:, :, own], "out": stack[:, own], "explained": explained[own]}
-    return {name: torch.from_numpy(np.array(part, dtype=np.float64)) for name, part in parts.items()}
+    sent: dict[str, Tensor] = {}
+    for name, part in parts.items():
+        there = np.isfinite(part)
+        sent[name] = torch.from_numpy(np.where(there, part, 0.0))
+        sent[f"{name}_there"] = torch.from_numpy(there)
+    return sent
 
 
 def received_found(plan: SumsPlan, party: str, message: Message) -> dict[str, Any]:
     """What a party was told, as (d, d) arrays with nan where it was told nothing; refused where it is no graph."""
-    tensors = {name: part.numpy() for name, part in message.tensors.items()}
+    tensors = {
+        name: np.where(message.tensors[f"{name}_there"].numpy(), part.numpy(), np.nan)
+        for name, part in message.tensors.items()
+        if not name.endswith("_there")
+    }
     own = plan.own(party)
     stack, explained = np.full((len(MATRICES), plan.d, plan.d), np.nan), np.full(plan.d, np.nan)
     if plan.settings.reveal == "own":
