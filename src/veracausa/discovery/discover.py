@@ -101,7 +101,8 @@ def discover(
     >>> run = veracausa.discover(frame, {"lab": ["crp", "ldl"], "clinic": ["age", "dose"]})
     >>> run.edges
     """
-    data = X if isinstance(X, CausalData) else as_causal(X)
+    named = {str(column) for columns in (parties or {}).values() for column in columns}
+    data = X if isinstance(X, CausalData) else as_causal(X, named)
     names = data.names
 
     def pairs(edges: Any, what: str) -> Edges | None:

@@ -62,7 +62,7 @@ def _split(settings: Settings, table: GraphTable, seed: int) -> tuple[Array, Arr
     values = table.data.values
     order = np.random.default_rng(derive(seed, "discovery", "kept apart")).permutation(len(values))
     train = len(values) - round(settings.held_out * len(values))
-    ready = prepare(values[order], table.data.names, train_rows=train, missing="median")
+    ready = prepare(values[order], table.data.names, train_rows=train, missing="median", nominal=table.data.nominal)
     binary = np.array(ready.binary) & settings.bernoulli & (settings.likelihood != "mse")
     fitted = ready.values.copy()
     low, high = fitted.min(axis=0), fitted.max(axis=0)

@@ -12,6 +12,7 @@ from refusals import Names
 
 from veracausa.data.causal import CausalData
 from veracausa.data.causal.frames import as_causal
+from veracausa.discovery.discover import discover
 from veracausa.errors import InputError
 
 ROWS = 24
@@ -72,6 +73,9 @@ def test_names_dates_and_row_numbers_of_a_frame_are_left_out():
     assert "--set" not in " ".join(data.notes), "nobody types an option in Python"
     with pytest.raises(InputError, check=Names("name", "row")):
         as_causal(frame.select("a", "name", "row"))
+    with pytest.raises(InputError, check=Names("name", "day", "parties")):
+        discover(frame, {"p": ["name", "a", "day"], "q": ["b"]})
+    assert as_causal(frame, named=["row"]).names == ("a", "row", "b"), "numbers that are asked for are numbers"
 
 
 def test_a_frame_that_names_a_column_twice_is_refused():

@@ -117,6 +117,8 @@ def test_parties_hold_blocks_of_permuted_columns():
     [
         ({"a": ["x"], "b": ["x", "y"]}, "named by 'a' and 'b'"),
         ({"a": ["x"]}, "'y' belongs to no party"),
+        ({"a": []}, "columns 'x', 'y' belong to no party"),
+        ({"a": ["x", "u", "v"]}, "columns 'u', 'v', which are not in the data"),
         ({"a": ["x", "y", "z"]}, "not in the data"),
     ],
 )

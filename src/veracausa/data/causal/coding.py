@@ -47,6 +47,8 @@ IN_PYTHON = Remedies(
     scale="make a column whose words are a scale numbers, or an ordered category of pandas",
     order="",
     many="; if they are categories, number them and name it in `nominal`",
+    refused="leave {them} out of `parties`",
+    raised="",
 )
 
 

@@ -205,7 +205,7 @@ def _said_of_values(known: dict[str, Array], kinds: dict[str, int], nominal: Seq
     said = []
     if few:
         listed = _listed([f"{name} ({count} different values)" for name, count in few.items()])
-        codes = "a column of codes is named by --set data.categorical=NAME"
+        codes = "codes are named by --set data.categorical=NAME, in Python by a categorical column"
         said.append(f"discrete, fitted as {'numbers' if len(few) > 1 else 'a number'}: {listed}; {codes}")
     if naming:
         said.append(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-def as_causal(X: Any) -> CausalData:
+def as_causal(X: Any, named: Collection[str] = ()) -> CausalData:
     """Values, names and nominal columns of causal data, a frame or an array; an array's columns are x0, x1, ...
 
-    Words of a frame become categories. Names, dates and row numbers are left out, and the notes say so. Data that
-    were read before keep their notes to themselves.
+    Words of a frame become categories. Names, dates and row numbers are left out, and the notes say so; if they are
+    `named` they are refused. Data that were read before keep their notes to themselves.
     """
     columns = getattr(X, "columns", None)
     if isinstance(X, CausalData):
         data = replace(X, values=np.ascontiguousarray(X.values), notes=())
     elif columns is not None:
-        data = _of_frame(X, columns)
+        data = _of_frame(X, columns, named)
     else:
         data = _of_array(X)
     if len(data.names) < 2:
@@ -48,7 +48,7 @@ def _of_array(X: Any) -> CausalData:
     return CausalData(values, tuple(f"x{at}" for at in range(values.shape[1])))
 
 
-def _of_frame(X: Any, columns: Any) -> CausalData:
+def _of_frame(X: Any, columns: Any, named: Collection[str]) -> CausalData:
     import polars as pl
 
     names = [str(name) for name in columns]
@@ -59,7 +59,8 @@ def _of_frame(X: Any, columns: Any) -> CausalData:
     frame = pl.DataFrame([_series(X[name], str(name), ordinal) for name in columns])
     reading = Reading(ordinal=ordinal, remedies=IN_PYTHON)
     notes: list[str] = []
-    kept = attributes(frame, "X", reading, notes)
+    found = attributes(frame.select([name for name in names if name not in named]), "X", reading, notes)
+    kept = tuple(name for name in names if name in found or name in named)
     values, nominal = coded_columns(frame, kept, "X", reading, notes)
     return CausalData(values, kept, None, tuple(notes), nominal)
 

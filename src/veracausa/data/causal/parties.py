@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from veracausa.data.causal import CausalData
+from veracausa.data.causal.columns import NAMED
 from veracausa.errors import InputError
 from veracausa.seeding import derive
 
@@ -37,9 +38,11 @@ def owners(parties: Mapping[str, Sequence[str]], names: Sequence[str]) -> tuple[
     """Each column's party; refused where a column has none, two, or does not exist."""
     owner: dict[str, str] = {}
     for party, columns in parties.items():
+        unknown = [column for column in columns if column not in names]
+        if unknown:
+            are = "which is" if len(unknown) == 1 else "which are"
+            raise InputError(f"parties: {party!r} names {_columns(unknown)}, {are} not in the data")
         for column in columns:
-            if column not in names:
-                raise InputError(f"parties: {party!r} names column {column!r}, which is not in the data")
             if column in owner:
                 raise InputError(
                     f"parties: column {column!r} is named by {owner[column]!r} and {party!r}; leave it in one place"
@@ -47,7 +50,13 @@ def owners(parties: Mapping[str, Sequence[str]], names: Sequence[str]) -> tuple[
             owner[column] = party
     free = [name for name in names if name not in owner]
     if free:
+        belong, it = ("belongs", "it") if len(free) == 1 else ("belong", "them")
         raise InputError(
-            f"parties: column {free[0]!r} belongs to no party; give it to one, or leave it out of the data"
+            f"parties: {_columns(free)} {belong} to no party; give {it} to one, or leave {it} out of the data"
         )
     return tuple(owner[name] for name in names)
+
+
+def _columns(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ("column " if len(names) == 1 else "columns ") + ", ".join(map(repr, names[:NAMED])) + more
