@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Literal
 
 import numpy as np
@@ -28,6 +29,8 @@ LEAST = 20
 """A category, or whatever else a function marks, has at least so many rows."""
 FEW_VALUES = 8
 """A column of so few different numbers has no room for splines."""
+PRODUCTS = ((0, 0), (0, 1), (1, 0))
+"""Which functions of two columns are multiplied."""
 POWERS = 2
 """Squares and cubes of a number, by which skew and tails are told."""
 
@@ -63,8 +66,17 @@ class NodeLayout:
 
 
 @dataclass(frozen=True)
+class PairLayout:
+    """Products of functions of two columns of one party: so many features, behind those of all columns."""
+
+    first: int
+    second: int
+    width: int
+
+
+@dataclass(frozen=True)
 class Expansion:
-    """A party's columns as features."""
+    """A party's columns as features, then products of two columns' functions."""
 
     features: Array
     """(n, width)."""
@@ -72,6 +84,7 @@ class Expansion:
     scales: Array
     """(d,): what one unit of each column's first function is in the column's own unit; nan for a nominal one."""
     notes: tuple[str, ...] = ()
+    pairs: tuple[PairLayout, ...] = ()
 
     @property
     def width(self) -> int:
@@ -96,8 +109,9 @@ def expand(
     kinds: Sequence[ColumnKind],
     functions: int,
     powers: bool = True,
+    products: bool = False,
 ) -> Expansion:
-    """All columns of one party. nan stands for a missing value."""
+    """All columns of one party. nan stands for a missing value. `products`: of every two numbers, too."""
     blocks, nodes, scales, notes = [], [], [], []
     for column, name, kind in zip(values.T, names, kinds, strict=True):
         missing = np.isnan(column)
@@ -118,7 +132,31 @@ def expand(
         nodes.append(NodeLayout(name, kind, made.shape[1], more.shape[1], int(missing.any())))
         scales.append(scale)
         notes += [note] if note else []
-    return Expansion(np.concatenate(blocks, axis=1), tuple(nodes), np.array(scales), tuple(notes))
+    pairs: list[PairLayout] = []
+    if products:
+        bases = [block[:, : node.functions] for block, node in zip(blocks, nodes, strict=True)]
+        for first, second in combinations([at for at, node in enumerate(nodes) if node.kind != "nominal"], 2):
+            product = _products(bases[first], bases[second], np.isfinite(values[:, [first, second]]).all(axis=1))
+            if product.shape[1]:
+                blocks.append(product)
+                pairs.append(PairLayout(first, second, product.shape[1]))
+    return Expansion(np.concatenate(blocks, axis=1), tuple(nodes), np.array(scales), tuple(notes), tuple(pairs))
+
+
+def _products(first: Array, second: Array, here: Mask) -> Array:
+    """What functions of two columns do together and not one by one, the smoothest products first."""
+    made: list[Array] = []
+    base = np.column_stack([np.ones(int(here.sum())), first[here], second[here]])
+    for a, b in PRODUCTS:
+        if a >= first.shape[1] or b >= second.shape[1]:
+            continue
+        product = np.clip(first[here, a] * second[here, b], -TAIL, TAIL)
+        rest = product - base @ np.linalg.lstsq(base, product, rcond=None)[0]
+        if rest.std() > 0.05 * max(product.std(), 1e-300):
+            column = np.zeros(len(here))
+            column[here] = rest / rest.std()
+            made.append(column)
+    return np.column_stack([np.zeros((len(here), 0)), *made])
 
 
 def clipped(column: Array) -> Array:
@@ -219,7 +257,3 @@ def column_kinds(values: Array, names: Sequence[str], nominal: Sequence[str] = (
         different = len(np.unique(column[~np.isnan(column)]))
         kinds.append("binary" if different == 2 else "nominal" if name in nominal else "number")
     return tuple(kinds)
-
-
-def present(values: Array) -> Mask:
-    return ~np.isnan(values)

@@ -124,10 +124,10 @@ class OrderSearch:
 
 def searched(
     search: OrderSearch, starts: int, rng: np.random.Generator, given: Sequence[Sequence[int]] = ()
-) -> Ordering:
-    """The best order of several starts."""
+) -> list[Ordering]:
+    """The orders that several starts lead to, the best first."""
     found = [search.improved(order, rng) for order in given]
     found.append(search.improved(search.greedy(), rng))
     while len(found) < starts and not search.time_is_up():
         found.append(search.improved(search.start(rng), rng))
-    return max(found, key=lambda one: one.score)
+    return sorted(found, key=lambda one: -one.score)

@@ -1,4 +1,8 @@
-"""From sums to a graph: the linear and the additive model, which of them the sums support, and what stays open."""
+"""From sums to a graph: straight lines or curves, which of them the sums support, and what stays open.
+
+The linear model comes first. Where the noise behind it is not normal, cumulants of pairs direct its edges. It is kept
+if its own cumulants fit and if no curve explains more along its own order. Otherwise curves are searched for.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,29 @@ from dataclasses import dataclass
 import numpy as np
 
 from veracausa.arrays import Array, Mask
-from veracausa.discovery.methods.moments.found import SumsFound
+from veracausa.discovery.methods.moments.cumulants import PairCumulants, mixing_matrix
+from veracausa.discovery.methods.moments.found import Model, SumsFound
 from veracausa.discovery.methods.moments.order_search import Ordering, OrderSearch, searched
 from veracausa.discovery.methods.moments.regressions import Regressions
 from veracausa.discovery.methods.moments.settings import SumsSettings
 from veracausa.discovery.methods.moments.sums import SumTable
+from veracausa.metrics.cpdag import cpdag
+
+NOT_NORMAL = 2.0
+"""Cumulants so many times as large as those of normal columns say that noise is not normal."""
+MISFIT = 2.0
+"""Cumulants may miss those of a linear model by so many times what chance does."""
+CURVED = 1.0
+"""Nats a column that curves may gain along the order of a linear model by chance."""
+SURE = 3.0
+"""Nats by which a direction must be likelier than the other one to be drawn."""
+SURE_BY_CUMULANTS = 5.0
+LINEAR_STARTS = 4
+"""Lines are quick to search for: so many times as many starts."""
+REFINED = 4
+"""Orders that cumulants go on from."""
+TRUST = 0.125
+"""Nats for a squared deviation of a cumulant: a quarter of what it were worth if they were independent and normal."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +75,10 @@ class Known:
         return before
 
 
+Total = Callable[[Ordering], float]
+"""By what orders are compared."""
+
+
 def search_sums(
     sums: SumTable,
     settings: SumsSettings,
@@ -61,38 +87,186 @@ def search_sums(
     time_is_up: Callable[[], bool] = lambda: False,
 ) -> SumsFound:
     """The graph that the sums support best."""
-    d = sums.d
-    known = known or Known.nothing(d)
+    known = known or Known.nothing(sums.d)
     rng = rng or np.random.default_rng(0)
-    regressions = Regressions(
-        sums, penalty=settings.penalty, min_gain=settings.min_effect, required=known.required
-    )
-    search = OrderSearch(regressions, known.may, known.before, time_is_up)
-    best = searched(search, settings.starts, rng)
-    return _found(sums, regressions, best)
+    price = {"penalty": settings.penalty, "min_gain": settings.min_effect, "required": known.required}
+
+    def search(most: int | None) -> OrderSearch:
+        return OrderSearch(Regressions(sums, most=most, **price), known.may, known.before, time_is_up)  # type: ignore[arg-type]
+
+    curves, scores = search(None), {}
+    if settings.model != "additive":
+        lines = search(1)
+        orders = searched(lines, LINEAR_STARTS * settings.starts, rng)
+        line = orders[0]
+        scores["linear"] = line.score
+        model: Model = "linear"
+        cumulants = PairCumulants.of(sums)
+        total: Total = _score
+        if settings.model == "lingam" or cumulants.misfit(None) > NOT_NORMAL * max(cumulants.size, 1):
+            model, total = "lingam", _without_normal_noise(sums, cumulants, curves)
+            line = max((by_cumulants(lines, one, total, rng) for one in _different(orders)), key=total)
+            scores["lingam"] = total(line)
+        curved = curves.evaluated(line.order)
+        scores["curves_along_lines"] = curved.score
+        fits = model == "linear" or cumulants.misfit(_mixing(sums, line, cumulants)) <= MISFIT * cumulants.size
+        if settings.model != "auto" or (fits and curved.score - line.score <= CURVED * sums.d):
+            return _found(sums, lines, line, model, total, scores)
+    curve = searched(curves, settings.starts, rng)[0]
+    scores["additive"] = curve.score
+    return _found(sums, curves, curve, "additive", _score, scores)
 
 
-def _found(sums: SumTable, regressions: Regressions, best: Ordering) -> SumsFound:
-    d = sums.d
+def _score(ordering: Ordering) -> float:
+    return ordering.score
+
+
+def _mixing(sums: SumTable, ordering: Ordering, cumulants: PairCumulants) -> Array:
+    return mixing_matrix(sums, ordering.parents, cumulants.numbers)
+
+
+def _without_normal_noise(sums: SumTable, cumulants: PairCumulants, curves: OrderSearch) -> Total:
+    """The score of straight lines, less what speaks against their order.
+
+    Along the right order noise is independent of the causes: no curve helps, and the cumulants fit.
+    """
+
+    def total(ordering: Ordering) -> float:
+        helped = curves.evaluated(ordering.order).score - ordering.score
+        return ordering.score - max(helped, 0.0) - TRUST * cumulants.misfit(_mixing(sums, ordering, cumulants))
+
+    return total
+
+
+def _different(orders: Sequence[Ordering]) -> list[Ordering]:
+    """The best orders that lead to different graphs."""
+    kept = {order.adjacency.tobytes(): order for order in reversed(orders)}
+    return sorted(kept.values(), key=lambda one: -one.score)[:REFINED]
+
+
+def by_cumulants(search: OrderSearch, start: Ordering, total: Total, rng: np.random.Generator) -> Ordering:
+    """The order after moves of single columns that raise the total, past one neighbour in the graph at least."""
+    best, worth = start, total(start)
+    moved = True
+    while moved and not search.time_is_up():
+        moved = False
+        for column in rng.permutation(len(start.order)).tolist():
+            for order in _moves(search, best, column):
+                found = search.evaluated(order)
+                if (value := total(found)) > worth + 1e-6:
+                    best, worth, moved = found, value, True
+    return best
+
+
+def _moves(search: OrderSearch, ordering: Ordering, column: int) -> list[list[int]]:
+    """The order with a column moved just past each of its neighbours in the graph."""
+    graph = ordering.adjacency
+    others = [one for one in ordering.order if one != column]
+    near = graph[column] | graph[:, column]
+    places = {p for p, one in enumerate(others) if near[one]} | {p + 1 for p, one in enumerate(others) if near[one]}
+    first = max((p + 1 for p, one in enumerate(others) if search.before[one, column]), default=0)
+    last = min((p for p, one in enumerate(others) if search.before[column, one]), default=len(others))
+    return [[*others[:p], column, *others[p:]] for p in sorted(places) if first <= p <= last]
+
+
+def _found(
+    sums: SumTable, search: OrderSearch, best: Ordering, model: Model, total: Total, scores: dict[str, float]
+) -> SumsFound:
+    """All that a reader may want of the graph."""
+    regressions, d = search.regressions, sums.d
     adjacency = best.adjacency
-    none = np.zeros((d, d))
-    explained = np.array([1 - np.exp(regressions.regression(j, best.parents[j]).left) for j in range(d)])
-    strengths: Array = none.copy()
+    left = np.array([regressions.regression(j, best.parents[j]).left for j in range(d)]) / regressions.response
+    strengths, slopes, bends = (np.zeros((d, d)) for _ in range(3))
     for effect, parents in enumerate(best.parents):
-        left = regressions.regression(effect, parents).left
-        for cause, _ in parents:
+        straight, shares = _contributions(regressions, effect, parents)
+        for (cause, _), slope, share in zip(parents, straight, shares, strict=True):
             others = tuple(one for one in parents if one[0] != cause)
-            without = regressions.regression(effect, others).left
-            strengths[cause, effect] = np.sqrt(max(np.exp(without) - np.exp(left), 0.0))
+            without = regressions.regression(effect, others).left / regressions.response[effect]
+            strengths[cause, effect] = np.sqrt(max(np.exp(without) - np.exp(left[effect]), 0.0))
+            number = sums.nodes[cause].kind != "nominal" and sums.nodes[effect].kind != "nominal"
+            slopes[cause, effect] = slope if number else np.nan
+            bends[cause, effect] = 1 - slope**2 / share if number and share > 0 else 0.0
+    margins = _margins(search, best, total)
+    if model == "linear":
+        undirected = _undirected(adjacency, search)
+    else:
+        sure = SURE if model == "additive" else SURE_BY_CUMULANTS
+        open_ = adjacency & (margins < sure)
+        undirected = open_ | open_.T
     return SumsFound(
         adjacency,
-        np.zeros((d, d), dtype=bool),
+        undirected,
         strengths,
-        none.copy(),
-        none.copy(),
-        none.copy(),
-        explained,
-        "additive",
+        slopes,
+        bends,
+        margins,
+        1 - np.exp(left),
+        model,
         best.order,
-        {"additive": best.score},
+        scores,
+        _joined(sums, regressions, best),
+        np.exp(left),
     )
+
+
+def _contributions(regressions: Regressions, effect: int, parents: Sequence[tuple[int, int]]) -> tuple[Array, Array]:
+    """Of each parent: the slope of the straight part of what it adds, and the variance of all of it."""
+    inside = regressions.places(parents)
+    if not inside:
+        return np.zeros(0), np.zeros(0)
+    width = int(regressions.response[effect])
+    own = slice(effect * regressions.size, effect * regressions.size + width)
+    gram = regressions.flat[np.ix_(inside, inside)] + regressions.ridge * np.eye(len(inside))
+    weights = np.linalg.solve(gram, regressions.flat[inside, own])
+    straight, shares, at = [], [], 0
+    for _, level in parents:
+        straight.append(float(weights[at, 0]))
+        shares.append(float(np.square(weights[at : at + level]).sum()))
+        at += level
+    return np.array(straight), np.array(shares)
+
+
+def _margins(search: OrderSearch, best: Ordering, total: Total) -> Array:
+    """By how much the best order beats orders in which one edge is turned around."""
+    margins = np.zeros((len(best.order),) * 2)
+    worth = total(best)
+    for cause, effect in np.argwhere(best.adjacency).tolist():
+        if search.before[cause, effect] or not search.may[effect, cause]:
+            margins[cause, effect] = np.inf
+            continue
+        order = list(best.order)
+        late = [one for one in order if one != cause]
+        late.insert(late.index(effect) + 1, cause)
+        early = [one for one in order if one != effect]
+        early.insert(early.index(cause), effect)
+        margins[cause, effect] = worth - max(total(search.evaluated(one)) for one in (late, early))
+    return margins
+
+
+def _undirected(adjacency: Mask, search: OrderSearch) -> Mask:
+    """Edges that other graphs of the same class have the other way round, apart from what is known."""
+    _, undirected = cpdag(adjacency)
+    fixed = search.before | ~search.may.T
+    fixed = adjacency & fixed
+    return undirected & ~(fixed | fixed.T)
+
+
+LINKED = 0.15
+"""Residuals of two columns without an edge are called correlated above this."""
+
+
+def _joined(sums: SumTable, regressions: Regressions, best: Ordering) -> tuple[tuple[int, int, float], ...]:
+    """Pairs without an edge whose residuals are correlated."""
+    d, size = sums.d, regressions.size
+    rest = np.zeros((d * size, d))
+    for effect, parents in enumerate(best.parents):
+        rest[effect * size, effect] = 1.0
+        inside = regressions.places(parents)
+        if inside:
+            gram = regressions.flat[np.ix_(inside, inside)] + regressions.ridge * np.eye(len(inside))
+            rest[inside, effect] -= np.linalg.solve(gram, regressions.flat[inside, effect * size])
+    covariance = rest.T @ regressions.flat @ rest
+    scale = np.sqrt(np.maximum(covariance.diagonal(), 1e-12))
+    correlation = covariance / scale[:, None] / scale[None, :]
+    free = ~(best.adjacency | best.adjacency.T) & (np.abs(correlation) > max(LINKED, 4 / np.sqrt(sums.rows)))
+    return tuple((int(i), int(j), float(correlation[i, j])) for i, j in np.argwhere(np.triu(free, 1)))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from veracausa.arrays import Array
-from veracausa.discovery.methods.moments.expansion import NodeLayout
+from veracausa.discovery.methods.moments.expansion import NodeLayout, PairLayout
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,12 @@ class SumTable:
     """(d, d): E[x_i³ x_j]."""
     squares: Array
     """(d, d): E[x_i² x_j²]."""
+    pairs: Mapping[tuple[int, int], slice] = field(default_factory=dict)
+    """Where products of two columns' functions lie in the two matrices that follow."""
+    product_gram: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    """(q, q): covariances of the products."""
+    product_cross: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    """(q, d·M): their covariances with all functions."""
 
     @property
     def d(self) -> int:
@@ -39,8 +45,14 @@ class SumTable:
         return self.blocks[:, 0, :, 0]
 
 
-def sum_table(gram: Array, nodes: Sequence[NodeLayout], rows: int, noise: Array | None = None) -> SumTable:
-    """From sums over rows of products of all features, columns in the order of `nodes`.
+def sum_table(
+    gram: Array,
+    nodes: Sequence[NodeLayout],
+    rows: int,
+    noise: Array | None = None,
+    pairs: Sequence[PairLayout] = (),
+) -> SumTable:
+    """From sums over rows of products of all features, those of `nodes` first, then those of `pairs`.
 
     `noise` is the deviation of each sum's noise. Small eigenvalues are raised to what the noise leaves.
     """
@@ -55,12 +67,19 @@ def sum_table(gram: Array, nodes: Sequence[NodeLayout], rows: int, noise: Array 
     # The mean of one column over the rows where the other one has a value.
     covariance = covariance - means[:, owner] * means[:, owner].T
     covariance = _proper(covariance, None if noise is None else noise[np.ix_(functions, functions)] / both)
-    blocks = np.zeros((d, most, d, most))
     place = np.array([i * most + k for i, node in enumerate(nodes) for k in range(node.functions)])
     flat = np.eye(d * most)
     flat[np.ix_(place, place)] = covariance
     blocks = flat.reshape(d, most, d, most)
-    return SumTable(tuple(nodes), rows, blocks, counts, *_higher(gram, nodes, starts, counts))
+    higher = _higher(gram, nodes, starts, counts)
+    where, last = {}, int(starts[-1])
+    for pair in pairs:
+        where[pair.first, pair.second] = slice(last - int(starts[-1]), last - int(starts[-1]) + pair.width)
+        last += pair.width
+    products = slice(int(starts[-1]), last)
+    cross = np.zeros((last - int(starts[-1]), d * most))
+    cross[:, place] = gram[products][:, functions] / rows
+    return SumTable(tuple(nodes), rows, blocks, counts, *higher, where, gram[products, products] / rows, cross)
 
 
 def _counts(gram: Array, nodes: Sequence[NodeLayout], starts: Array, rows: int) -> Array:
