@@ -100,6 +100,22 @@ def test_categories_taken_as_a_scale_are_warned_of():
     assert not [said for said in Fixed().fit(two).warnings_ if "arbitrary order" in said]
 
 
+def test_moments_takes_categories_and_gaps_as_they_are():
+    rng = np.random.default_rng(0)
+    city, gaps = rng.integers(0, 4, 400), rng.random(400) < 0.1
+    income = np.array([0.0, 2.0, -1.0, 1.0])[city] + 0.5 * rng.normal(size=400)
+    found = []
+    for names in (["Bonn", "Oslo", "Paris", "Rome"], ["d", "a", "c", "b"]):
+        words = [None if gap else names[at] for at, gap in zip(city, gaps, strict=True)]
+        frame = pl.DataFrame({"city": words, "income": income, "age": rng.permutation(income)})
+        method = build("moments").fit(frame)
+        assert not [said for said in method.warnings_ if "arbitrary order" in said]
+        assert f"city: {gaps.sum()} missing values; sums use the rows where both columns have one" in method.notes_
+        found.append(method.strengths_[0, 1] + method.strengths_[1, 0])
+    assert found[0] > 0
+    assert found[0] == pytest.approx(found[1]), "what a category is called decides nothing"
+
+
 def test_polars_nulls_are_missing_values():
     frame = pl.DataFrame({"a": [1, None, 3, 5], "b": [1.0, 2.0, 2.5, 0.0]})
     assert Fixed().fit(frame).notes_[0] == "a: 1 missing values set to the median"
