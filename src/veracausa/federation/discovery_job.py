@@ -10,6 +10,7 @@ from veracausa.discovery.engines.shares.plan import VALIDATOR
 from veracausa.discovery.job import DiscoveryJob, read_job
 from veracausa.discovery.methods import methods
 from veracausa.discovery.methods.moments.estimator import MomentSearch
+from veracausa.discovery.methods.moments.settings import SumsSettings
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.errors import InputError
 
@@ -45,6 +46,8 @@ def read_agreed(path: Path) -> tuple[DiscoveryJob, CausalDiscovery]:
     method = make_method(job)
     if isinstance(method, VFedCD):
         _check_vfedcd(path, job, method)
+    elif isinstance(method, MomentSearch):
+        _check_moments(path, job, method.settings())
     return resolved(job, method), method
 
 
@@ -84,6 +87,16 @@ def _check_vfedcd(path: Path, job: DiscoveryJob, method: VFedCD) -> None:
     if method.encryption == "none" and not method.strong:
         _refuse_unencrypted(path, job, "the columns themselves")
     method.engine_for(len(job.parties), given=True)
+
+
+def _check_moments(path: Path, job: DiscoveryJob, settings: SumsSettings) -> None:
+    if settings.encryption == "none":
+        _refuse_unencrypted(path, job, "functions of the columns, row by row")
+    if settings.bootstrap and settings.resampling_between == "rows" and settings.epsilon is None:
+        raise InputError(
+            f"{path}: settings.resampling = 'rows': each resample is another exact release of the same rows, and that "
+            "tells rows; leave it out, and the sums themselves are resampled, or set epsilon"
+        )
 
 
 def _refuse_unencrypted(path: Path, job: DiscoveryJob, what: str) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 from veracausa.atomic import atomic_write
 from veracausa.data.causal import CausalData
 from veracausa.discovery.base import edge_constraints
+from veracausa.discovery.discover import STATUS_EVERY
 from veracausa.discovery.engines.shares.plan import VALIDATOR
 from veracausa.discovery.engines.sums.plan import SumsPlan
 from veracausa.discovery.engines.sums.program import SumsProgram
@@ -128,12 +129,15 @@ class MomentsSite(DiscoverySite):
             self.store.ledger.resume(0, 0)
         started = time.monotonic()
         heard: dict[str, Event] = {}
+        written = 0.0
 
         def also_here(event: Event) -> None:
+            nonlocal written
             if event["event"] in ("found", "finished", "notes"):
                 heard[event["event"]] = event
-            elif event["event"] == "progress":
-                folders.set_status(self.path, what=event["what"], share=event["share"])
+            elif event["event"] == "progress" and time.monotonic() - written >= STATUS_EVERY:
+                written = time.monotonic()
+                folders.set_status(self.path, what=event["what"], share=round(event["share"], 3))
             hear(event)
 
         program = SumsProgram(
