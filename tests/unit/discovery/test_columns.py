@@ -73,6 +73,15 @@ def test_missing_categories_become_the_commonest(values):
     assert not said(ready, "discrete")
 
 
+def test_categories_that_are_all_too_rare_take_no_part(values):
+    values[:, 1] = np.where(np.arange(50) < 44, 0, np.arange(50))  # 44 rows of one category, 6 of six others
+    assert prepare(values, NAMES, nominal=["b"]).kept == (0, 1, 2, 3)
+    assert prepare(values, NAMES, nominal=["b"], category_rows=6).kept == (0, 1, 2, 3), "the rare ones together"
+    rare = prepare(values, NAMES, nominal=["b"], category_rows=7)
+    assert rare.kept == (0, 2, 3)
+    assert said(rare, "b: no two of its categories have 7 rows each, takes no part")
+
+
 def test_a_scale_of_categories_is_warned_of():
     assert arbitrary_order(()) == ()
     one, many = arbitrary_order(["city"])[0], arbitrary_order(["city", "ward"])[0]

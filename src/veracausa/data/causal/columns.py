@@ -128,8 +128,12 @@ def prepare(
     collinear: Collinear = "keep",
     train_rows: int | None = None,
     nominal: Sequence[str] = (),
+    category_rows: int = 1,
 ) -> PreparedColumns:
-    """Columns ready to fit; scales come from the first `train_rows` rows. Of `pairwise` ones nothing is scaled."""
+    """Columns ready to fit; scales come from the first `train_rows` rows. Of `pairwise` ones nothing is scaled.
+
+    A nominal column takes part if two of its categories, rarer ones taken together, have `category_rows` rows each.
+    """
     table = np.array(values, dtype=np.float64)
     if np.isinf(table).any():
         at = int(np.isinf(table).any(axis=0).argmax())
@@ -143,6 +147,11 @@ def prepare(
         raise InputError(f"column {still[0]!r} is constant; leave it out, or set constant = 'drop'")
     if still:
         notes += (f"{_listed(still)}: constant, {_no_part(len(still))}",)
+    thin = [at for at in kept.tolist() if names[at] in nominal and not _two_groups(table[:, at], category_rows)]
+    if thin:
+        rare = f"no two of its categories have {category_rows} rows each"
+        notes += (f"{_listed([names[at] for at in thin])}: {rare}, {_no_part(len(thin))}",)
+        kept = np.setdiff1d(kept, thin)
     if not len(kept):
         raise InputError("every column is constant; there is nothing to learn from")
     used = len(table) if train_rows is None else min(train_rows, len(table))
@@ -193,6 +202,12 @@ def _varying(table: Array, train_rows: int | None) -> Mask:
     return np.asarray(spread > 1e-12 * (1 + np.nanmax(np.abs(table), axis=0)))
 
 
+def _two_groups(column: Array, rows: int) -> bool:
+    """Whether two categories have so many rows each, those with fewer taken together."""
+    counts = np.unique(column[~np.isnan(column)], return_counts=True)[1]
+    return int((counts >= rows).sum()) + bool(counts[counts < rows].sum() >= rows) >= 2
+
+
 def _said_of_values(known: dict[str, Array], kinds: dict[str, int], nominal: Sequence[str]) -> tuple[str, ...]:
     """What is to be said of numbers that may be codes, and of those that may be names; `kinds`: different values."""
     few, naming = {}, []
@@ -227,15 +242,16 @@ def _said_of_dependent(
     copies = _copies(ready, dependent)
     others = [names[at] for at in dependent if at not in copies]
     twice = [f"{names[at]} repeats {names[first]}" for at, first in copies.items()]
-    said = [f"{_listed(twice)}, up to its unit"] if copies else []
-    if others:
-        follow = "follows" if len(others) == 1 else "follow"
-        said.append(f"{_listed(others)} {follow} linearly from the columns before")
+    follow = "follows" if len(others) == 1 else "follow"
+    said = {f"{_listed(twice)}, up to its unit": len(twice)} if copies else {}
+    said |= {f"{_listed(others)} {follow} linearly from the columns before": len(others)} if others else {}
     if collinear == "refuse":
-        raise InputError(f"{said[0]}; leave out such columns, or set collinear = 'keep' or 'drop'")
+        raise InputError(f"{next(iter(said))}; leave out such columns, or set collinear = 'keep' or 'drop'")
     drawn = "edges of such columns can not be told apart; --set collinear=drop leaves them out"
-    end = f"; {_no_part(len(dependent))}" if collinear == "drop" else f": {drawn}"
-    return tuple(sentence + end for sentence in said)
+    return tuple(
+        f"{sentence}, {_no_part(count)}" if collinear == "drop" else f"{sentence}: {drawn}"
+        for sentence, count in said.items()
+    )
 
 
 def _copies(columns: Array, dependent: Sequence[int]) -> dict[int, int]:
