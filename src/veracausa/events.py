@@ -135,6 +135,12 @@ class Event(TypedDict, total=False):
     graph: Any
     figures: Any
     """A learnt graph and the numbers beside it, as nested lists."""
+    opened: bool
+    whole: bool
+    account: Mapping[str, float] | None
+    notes: list[str]
+    """Of a discovery from sums: whether a member saw the sums, whether it knows all of the graph, what the sums told of
+    a row at most, and what it did to its columns."""
 
     sent: dict[str, int]
     bytes: int

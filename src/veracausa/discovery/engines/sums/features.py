@@ -1,26 +1,30 @@
 """What a party sums up: functions of its own columns, none of which tells single rows.
 
 A party looks at its own columns before anything leaves. A column that tells fewer than `LEAST` rows from the others
-takes no part, because its sums would be those rows' values at a partner. Gaps of so few rows are filled at home. A row
-that the party's features single out by a combination of them is drawn towards the mean.
+takes no part, because its sums would be those rows' values at a partner. Gaps of so few rows are filled at home.
+
+What decides in the end is a row's leverage, the share of a partner's values in that row that a combination of the
+party's own features can read out of the sums. It is largest for the smallest and the largest values of a column, where
+curves bend freely. So the rows at each end share one value of every curve, their mean. The number itself stays as it
+is: straight lines do not tell rows, and a moved number would hide what causes it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veracausa.arrays import Array, Mask
+from veracausa.arrays import Array
 from veracausa.crypto.moments import column_support
 from veracausa.discovery.engines.sums.plan import LIMIT, SumsPlan
 from veracausa.discovery.methods.moments.expansion import (
     LEAST,
-    POWERS,
     ColumnKind,
+    Expansion,
     NodeLayout,
     column_kinds,
     expand,
@@ -29,9 +33,13 @@ from veracausa.errors import InputError
 
 POWER_SCALES = (math.sqrt(2), math.sqrt(15))
 """The deviations of the square and the cube of a normal number: both are summed up in these units."""
-HEAVY = 3.0
-"""No row has more than so many times the mean leverage, or 1 / `LEAST` where that is more."""
-ROUNDS = 8
+TAILS = (1, 2, 4)
+"""So many times `LEAST` rows share the curves' values at each end of a column, the fewest that suffice."""
+LONGEST_TAIL = 0.1
+"""Of the rows."""
+LEVERAGE = {"validator": 0.5, "all": 0.25}
+"""What no row's leverage may exceed, by who opens the sums. A validator has no columns, and must first find a party
+that tells it its own."""
 SMALLEST_EIGENVALUE = 1e-11
 
 
@@ -61,44 +69,59 @@ def own_features(plan: SumsPlan, party: str, values: Array, kinds: Sequence[Colu
             f"{plan.rows} of {len(names)}; align them again"
         )
     kinds = kinds or column_kinds(values, names)
-    careful = not plan.settings.allow_small_n
-    filled, kept, notes = _usable(values, names, kinds, careful)
+    settings = plan.settings
+    filled, kept, notes = _usable(values, names, kinds, not settings.allow_small_n)
     if not kept:
         raise InputError(f"party {party!r}: none of its columns can be summed up ({'; '.join(notes)})")
-    functions, powers = plan.functions, True
     most = plan.most_features(party)
-    while True:
-        merged, said = _merged(filled, names, kinds, kept, most)
-        made = expand(merged[:, kept], [names[at] for at in kept], [kinds[at] for at in kept], functions, powers=powers)
-        features = made.features
-        fits = made.width <= most
-        if fits and careful:
-            features, fits = _light(features, made.nodes)
-        if fits:
-            break
-        if functions > 1:
-            functions -= 1
-        elif powers:
-            powers = False
-        elif len(kept) > 1:
-            gone = _heaviest(made.features, made.nodes)
-            notes.append(f"{names[kept[gone]]}: with other columns it tells single rows, takes no part")
-            kept = [at for at in kept if at != kept[gone]]
-            functions, powers = plan.functions, True
-        else:
-            raise InputError(f"party {party!r}: its columns tell single rows; give others, or set epsilon")
+    merged, said = _merged(filled, names, kinds, kept, most)
+    # Noise covers single rows, and who allows few rows allows them to be told.
+    bound = LEVERAGE[settings.receiver] if settings.epsilon is None and not settings.allow_small_n else math.inf
+    while (made := _made(plan, merged, names, kinds, kept, most, bound)) is None:
+        if len(kept) == 1:
+            raise InputError(
+                f"party {party!r}: column {names[kept[0]]!r} tells single rows; leave it out, or set epsilon"
+            )
+        gone = _heaviest(expand(merged[:, kept], *_described(names, kinds, kept), 1, powers=False))
+        notes.append(f"{names[kept[gone]]}: with other columns it tells single rows, takes no part")
+        kept = kept[:gone] + kept[gone + 1 :]
     notes += said
+    functions = max((node.functions for node in made.nodes if node.kind == "number"), default=plan.functions)
     if functions < plan.functions:
         notes.append(f"{party}: {functions} in place of {plan.functions} functions of a number, so that no row is told")
-    if not powers:
-        notes.append(f"{party}: no squares and cubes are summed up, rows are too few; tails tell no directions")
+    if not any(node.powers for node in made.nodes) and "number" in [node.kind for node in made.nodes]:
+        notes.append(f"{party}: squares and cubes would tell rows and are left out, so tails tell no directions")
     nodes: list[NodeLayout | None] = [None] * len(names)
     scales = np.full(len(names), np.nan)
     for at, node, scale in zip(kept, made.nodes, made.scales, strict=True):
         nodes[at], scales[at] = node, scale
-    return OwnFeatures(
-        np.clip(features / _units(made.nodes), -LIMIT, LIMIT), tuple(nodes), scales, (*notes, *made.notes)
-    )
+    features = np.clip(made.features / _units(made.nodes), -LIMIT, LIMIT)
+    return OwnFeatures(features, tuple(nodes), scales, (*notes, *made.notes))
+
+
+def _described(
+    names: Sequence[str], kinds: Sequence[ColumnKind], kept: Sequence[int]
+) -> tuple[list[str], list[ColumnKind]]:
+    return [names[at] for at in kept], [kinds[at] for at in kept]
+
+
+def _made(
+    plan: SumsPlan,
+    values: Array,
+    names: Sequence[str],
+    kinds: Sequence[ColumnKind],
+    kept: Sequence[int],
+    most: int,
+    bound: float,
+) -> Expansion | None:
+    """The most functions that fit and whose leverage is within the bound; None: not even straight lines are."""
+    for powers, least in ((True, 1 + plan.functions // 2), (False, 1)):
+        for functions in range(plan.functions, least - 1, -1):
+            made = expand(values[:, kept], *_described(names, kinds, kept), functions, powers=powers)
+            for tamed in _tamed(made, values[:, kept]) if made.width <= most else ():
+                if not math.isfinite(bound) or float(leverages(tamed.features).max()) <= bound:
+                    return tamed
+    return None
 
 
 def _units(nodes: Sequence[NodeLayout]) -> Array:
@@ -195,62 +218,55 @@ def leverages(features: Array) -> Array:
     return np.asarray(np.square(turned).sum(axis=1))
 
 
-def most_leverage(features: Array) -> float:
-    """What no row's leverage may exceed: a row's leverage is the share of its other values that sums can tell."""
-    return max(1 / LEAST, HEAVY * float(features.shape[1] + 1) / len(features))
+def _tamed(made: Expansion, values: Array) -> Iterator[Expansion]:
+    """The features with ever longer ends of every number's curves in one value."""
+    longest = max(LEAST, int(LONGEST_TAIL * len(values)))
+    for times in TAILS:
+        if times * LEAST > longest:
+            return
+        parts, nodes, start = [], [], 0
+        for column, node in zip(values.T, made.nodes, strict=True):
+            block, layout = made.features[:, start : start + node.width], node
+            start += node.width
+            if node.kind == "number" and node.functions + node.powers > 1:
+                block, layout = _with_ends(block, node, column, times * LEAST)
+            parts.append(block)
+            nodes.append(layout)
+        yield replace(made, features=np.concatenate(parts, axis=1), nodes=tuple(nodes))
 
 
-def _light(features: Array, nodes: Sequence[NodeLayout]) -> tuple[Array, bool]:
-    """The features with heavy rows drawn towards the mean, and whether that was enough."""
-    bound = most_leverage(features)
-    masks = _masks(nodes)
-    there = np.ones(features.shape, dtype=bool)
-    start = 0
-    for node in nodes:
-        if node.mask:
-            there[:, start : start + node.width - 1] = features[:, [start + node.width - 1]] > 0
-        start += node.width
-    before = leverages(features)
-    if before.max() <= bound:
-        return features, True
-    light = features.copy()
-    now = before
-    for _ in range(ROUNDS):
-        factor = np.sqrt(np.minimum(1.0, 0.9 * bound / np.maximum(now, 1e-12)))
-        factor = np.where(now > bound, factor, 1.0)
-        light[:, ~masks] *= factor[:, None]
-        light = _standardised(light, there, masks, features)
-        now = leverages(light)
-        if now.max() <= bound * (1 + 1e-9):
-            return light, True
-    return light, False
+def _with_ends(block: Array, node: NodeLayout, column: Array, count: int) -> tuple[Array, NodeLayout]:
+    """A number's features, of which all but the number itself share their mean over the rows at either end."""
+    here = ~np.isnan(column)
+    inside = block[here, : node.functions + node.powers].copy()
+    in_order = np.sort(column[here])
+    if 2 * count < len(in_order) and in_order[count - 1] < in_order[-count]:
+        for end in (column[here] <= in_order[count - 1], column[here] >= in_order[-count]):
+            inside[end, 1:] = inside[end, 1:].mean(axis=0)
+    functions = _uncorrelated(inside[:, : node.functions])
+    made = np.concatenate([functions, inside[:, node.functions :]], axis=1)
+    whole = np.zeros((len(column), made.shape[1] + node.mask))
+    whole[here, : made.shape[1]] = made
+    if node.mask:
+        whole[:, -1] = block[:, -1]
+    return whole, replace(node, functions=functions.shape[1])
 
 
-def _standardised(light: Array, there: Mask, masks: Mask, before: Array) -> Array:
-    """Mean and mean square of each feature over the rows that have a value, as they were before."""
-    out = light.copy()
-    for at in np.flatnonzero(~masks):
-        rows = there[:, at]
-        column = out[rows, at]
-        was = before[rows, at]
-        spread = column.std()
-        out[rows, at] = (column - column.mean()) * (was.std() / spread if spread > 0 else 0.0) + was.mean()
-    return out
+def _uncorrelated(functions: Array) -> Array:
+    """Of mean 0, deviation 1 and uncorrelated again, in their order; up to the first that follows from those before."""
+    whole = np.column_stack([np.ones(len(functions)), functions])
+    q, r = np.linalg.qr(whole)
+    size = np.abs(r.diagonal())
+    short = np.flatnonzero(size[1:] < 1e-3 * np.linalg.norm(functions - functions.mean(axis=0), axis=0).clip(1e-12))
+    count = int(short[0]) if len(short) else functions.shape[1]
+    return np.asarray(q[:, 1 : count + 1] * np.sign(r.diagonal()[1 : count + 1]) * math.sqrt(len(functions)))
 
 
-def _masks(nodes: Sequence[NodeLayout]) -> Mask:
-    """(width,): which features are masks."""
-    return np.array([k == node.width - 1 and bool(node.mask) for node in nodes for k in range(node.width)])
-
-
-def _heaviest(features: Array, nodes: Sequence[NodeLayout]) -> int:
+def _heaviest(made: Expansion) -> int:
     """The column without which the largest leverage is least."""
-    ends = np.cumsum([node.width for node in nodes])
+    ends = np.cumsum([node.width for node in made.nodes])
     most = []
-    for end, node in zip(ends.tolist(), nodes, strict=True):
-        rest = np.delete(features, np.s_[end - node.width : end], axis=1)
+    for end, node in zip(ends.tolist(), made.nodes, strict=True):
+        rest = np.delete(made.features, np.s_[end - node.width : end], axis=1)
         most.append(float(leverages(rest).max()))
     return int(np.argmin(most))
-
-
-__all__ = ["POWERS", "POWER_SCALES", "OwnFeatures", "in_units", "leverages", "most_leverage", "own_features"]

@@ -2,35 +2,42 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as Late
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any, TypeVar
 
 import numpy as np
 
 from veracausa.arrays import Array
 from veracausa.crypto.moments import MomentParty, MomentPlan, Moments
-from veracausa.crypto.moments.account import EXACT
+from veracausa.crypto.moments.account import EXACT, MomentAccount, check_budget
 from veracausa.crypto.moments.result import noise_of
 from veracausa.crypto.randomness import make_draws
 from veracausa.discovery.engines.shares.plan import VALIDATOR
 from veracausa.discovery.engines.sums import protocol
 from veracausa.discovery.engines.sums.features import OwnFeatures
-from veracausa.discovery.engines.sums.plan import MOST_WEIGHT, SumsPlan
+from veracausa.discovery.engines.sums.plan import SumsPlan
 from veracausa.discovery.engines.sums.protocol import SUMS_BEAT, SUMS_HELLO
 from veracausa.discovery.engines.sums.searcher import SumsGraph, searched_graph
 from veracausa.discovery.methods.moments.expansion import NodeLayout
+from veracausa.discovery.methods.moments.resampling import row_weights
 from veracausa.discovery.methods.moments.search import Known
 from veracausa.errors import WireError
-from veracausa.events import Observer
+from veracausa.events import Observer, ProgressCallback, event_of
 from veracausa.runs.store import StateFile, Store
 from veracausa.seeding import derive
 from veracausa.wire.link import Link
 
+Done = TypeVar("Done")
+
 BEAT = 5.0
-"""Seconds between two words of who searches."""
+"""Seconds between two words of who is busy."""
+EVERY = 0.5
+"""Seconds between two words on how far a member is."""
+KEPT = "sums-"
+"""What the files begin with that keep a release."""
 
 
 class SumsMember:
@@ -41,16 +48,18 @@ class SumsMember:
         plan: SumsPlan,
         name: str,
         known: Known,
-        own: OwnFeatures | None,
+        make_own: Callable[[], OwnFeatures] | None,
         seed: int | None = None,
         notify: Observer = lambda event: None,
         earlier: Mapping[str, float] | None = None,
         time_is_up: Callable[[], bool] = lambda: False,
         enter: Callable[[str, float], None] | None = None,
     ) -> None:
-        """`seed` gives masks and noise of a simulation; without one they come from the system. `enter` writes a release
-        and what it spends down, before anything of it leaves."""
-        self.plan, self.name, self.known, self.own = plan, name, known, own
+        """`make_own` makes the party's features; None: the validator. `seed` gives masks and noise of a simulation;
+        without one they come from the system. `enter` writes a release and what it spends down, before anything of it
+        leaves."""
+        self.plan, self.name, self.known, self.make_own = plan, name, known, make_own
+        self.own: OwnFeatures | None = None
         self.seed, self.notify, self.time_is_up = seed, notify, time_is_up
         self.enter = enter
         self.earlier = dict(earlier or {})
@@ -62,6 +71,8 @@ class SumsMember:
         """The releases that are open to this member."""
         self.done = 0
         """So many releases are over."""
+        self.account: MomentAccount | None = None
+        """What each release spends; None: the sums are exact."""
         self.graph: SumsGraph | None = None
         self.told: dict[str, Any] | None = None
         """What the validator told of the graph; nan where it told nothing."""
@@ -73,9 +84,19 @@ class SumsMember:
 
     def run(self, link: Link, store: Store | None = None) -> None:
         """Take part to the end."""
+        link.declare(SUMS_BEAT)
+        if self.make_own is not None:
+            self.own = beating(link, self.peers, self.make_own)
+            self.notify(event_of("notes", {"party": self.name, "notes": list(self.own.notes)}))
+        else:
+            beating(link, self.peers, lambda: None)
+        for peer in self.peers:
+            await_beats(link, peer)
         self._meet(link)
         moments = self.plan.moments(self.widths)
         moments.check()
+        self.account = self.plan.spends(moments)
+        self._check_budget(store)
         if store is not None and store.start_step is not None:
             self.load_state(store.load(store.start_step))
         for number in range(self.done, self.plan.releases):
@@ -84,6 +105,15 @@ class SumsMember:
             if store is not None:
                 store.save(self.done, self.state())
         self._conclude(link)
+
+    def _check_budget(self, store: Store | None) -> None:
+        """Refuse where these rows were released before, unless the budget has room for all that is to come."""
+        if self.own is None:
+            return
+        begun = [] if store is None else [StateFile(path).load() for path in store.folder.glob(f"{KEPT}*.safetensors")]
+        here = {state["release"] for state in begun if state is not None}
+        others = {name: rho for name, rho in self.earlier.items() if name not in here}
+        check_budget(self.account, self.plan.settings.budget, self.plan.settings.delta, "", others)
 
     # ---- what is agreed ----------------------------------------------------------------------------------------------
 
@@ -94,8 +124,7 @@ class SumsMember:
         for peer in self.peers:
             if self.opens or self._shows(peer):
                 link.declare(protocol.layout_kind(plan), peer=peer)
-        known = [self.known.required.tolist(), self.known.forbidden.tolist(), _numbers(self.known.tiers)]
-        fingerprint = plan.digest(known)
+        fingerprint = plan.digest(known_as_lists(self.known))
         word = {"fingerprint": protocol.as_tensor(fingerprint)}
         link.broadcast(SUMS_HELLO, 0, word, width=width)
         self.widths = {self.name: width}
@@ -121,10 +150,9 @@ class SumsMember:
     # ---- the sums ----------------------------------------------------------------------------------------------------
 
     def _release(self, link: Link, store: Store | None, moments: MomentPlan, number: int) -> None:
-        kept = None if store is None else StateFile(store.folder / f"sums-{number}.safetensors")
+        kept = None if store is None else StateFile(store.folder / f"{KEPT}{number}.safetensors")
         state = None if kept is None else kept.load()
         seed = None if self.seed is None else derive(self.seed, "moments", number)
-
         rho = EXACT if moments.account is None else moments.account.rho
 
         def save(state: Mapping[str, Any]) -> None:
@@ -134,14 +162,9 @@ class SumsMember:
             if self.enter is not None and self.own is not None:
                 self.enter(self._release_name, rho)
 
-        def progress(share: float) -> None:
-            whole = (number + share) / self.plan.releases
-            self.notify({"event": "progress", "party": self.name, "what": "sums", "share": whole})
-
         draws = make_draws(seed, self.name)
-        party = MomentParty(moments, self.name, lambda: self._blocks(number), draws, state, save, earlier=self.earlier)
-        found = party.run(link, progress)
-        self.earlier[self._release_name] = rho
+        party = MomentParty(moments, self.name, lambda: self._blocks(number), draws, state, save)
+        found = party.run(link, self._progress("sums", number, self.plan.releases))
         if self.plan.settings.receiver == "all":
             found = self._share_sums(link, moments, found, number, rho)
         if found is not None:
@@ -166,7 +189,7 @@ class SumsMember:
         """This party's rows for one release: as they are, or times the roots of their weights in a resample."""
         if self.own is None:
             return
-        roots = np.sqrt(row_weights(self.plan, number))
+        roots = np.sqrt(row_weights(self.plan.rows, self.plan.seed, number))
         for at in range(0, self.plan.rows, self.plan.block_rows):
             part = slice(at, at + self.plan.block_rows)
             yield self.own.features[part] * roots[part, None]
@@ -181,52 +204,72 @@ class SumsMember:
             self._hear(link)
             return
         for peer in self.peers:
-            link.declare(SUMS_BEAT, protocol.found_kind(self.plan, peer), peer=peer)
-        with ThreadPoolExecutor(1, "search") as thread:
-            searching = thread.submit(self._searched)
-            every = min(BEAT, link.timeout / 8)
-            while True:
-                try:
-                    self.graph = searching.result(timeout=every)
-                    break
-                except Late:
-                    link.broadcast(SUMS_BEAT, 0, done=0)
-        link.broadcast(SUMS_BEAT, 0, done=1)
+            link.declare(protocol.found_kind(self.plan, peer), peer=peer)
+        self.graph = beating(link, self.peers, self._searched)
         for peer in self.peers:
             parts = protocol.sent_found(self.plan, peer, self.graph.matrices(), self.graph.found.explained)
             link.send(peer, protocol.found_kind(self.plan, peer), 0, parts, model=self.graph.found.model)
 
     def _hear(self, link: Link) -> None:
         kind = protocol.found_kind(self.plan, self.name)
-        link.declare(SUMS_BEAT, kind, peer=VALIDATOR)
-        while not link.receive(VALIDATOR, SUMS_BEAT, 0).meta["done"]:
-            pass
+        link.declare(kind, peer=VALIDATOR)
+        await_beats(link, VALIDATOR)
         self.told = protocol.received_found(self.plan, self.name, link.receive(VALIDATOR, kind, 0))
 
     def _searched(self) -> SumsGraph:
         started = time.perf_counter()
         nodes: list[NodeLayout | None] = [node for party in self.plan.parties for node in self.layouts[party]]
-        found = searched_graph(self.plan, self.known, nodes, self.opened, self.time_is_up)
+        progress = self._progress("search" if not self.plan.settings.bootstrap else "resamples")
+        progress(0.0)
+        found = searched_graph(self.plan, self.known, nodes, self.opened, self.time_is_up, progress)
+        progress(1.0)
         self.seconds = time.perf_counter() - started
         return found
+
+    def _progress(self, what: str, done: int = 0, of: int = 1) -> ProgressCallback:
+        """Tells whoever watches how far this member is, about twice a second."""
+        spoke = -math.inf
+
+        def progress(share: float) -> None:
+            nonlocal spoke
+            if share >= 1 or time.monotonic() - spoke >= EVERY:
+                spoke = time.monotonic()
+                self.notify({"event": "progress", "party": self.name, "what": what, "share": (done + share) / of})
+
+        return progress
 
     # ---- what is kept ------------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        return {"done": self.done, "opened": [moments.state() for moments in self.opened], "earlier": self.earlier}
+        return {"done": self.done, "opened": [moments.state() for moments in self.opened]}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         self.done, self.earlier = int(state["done"]), self.earlier | dict(state["earlier"])
         self.opened = [Moments.of(moments) for moments in state["opened"]]
 
 
-def row_weights(plan: SumsPlan, number: int) -> Array:
-    """(n,): how often each row counts in a release. The first one has all rows once, the others are resamples."""
-    if not number:
-        return np.ones(plan.rows)
-    rng = np.random.default_rng(derive(plan.seed, "discovery", "weights", number))
-    return np.minimum(rng.poisson(1.0, plan.rows), MOST_WEIGHT).astype(np.float64)
+def beating(link: Link, peers: Sequence[str], work: Callable[[], Done]) -> Done:
+    """What the work gives. Meanwhile the peers, who wait, hear now and then that this member lives."""
+    with ThreadPoolExecutor(1, "work") as thread:
+        busy = thread.submit(work)
+        while not busy.done():
+            wait([busy], timeout=min(BEAT, link.timeout / 8))
+            if not busy.done():
+                for peer in peers:
+                    link.send(peer, SUMS_BEAT, 0, done=0)
+        found = busy.result()
+    for peer in peers:
+        link.send(peer, SUMS_BEAT, 0, done=1)
+    return found
 
 
-def _numbers(tiers: Sequence[int] | None) -> list[int] | None:
-    return None if tiers is None else [int(tier) for tier in tiers]
+def await_beats(link: Link, peer: str) -> None:
+    """Return when a peer is done with what it was busy with."""
+    while not link.receive(peer, SUMS_BEAT, 0).meta["done"]:
+        pass
+
+
+def known_as_lists(known: Known) -> list[Any]:
+    """What is known of the graph, to be compared or written down."""
+    tiers = None if known.tiers is None else [int(tier) for tier in known.tiers]
+    return [np.argwhere(known.required).tolist(), np.argwhere(known.forbidden).tolist(), tiers]

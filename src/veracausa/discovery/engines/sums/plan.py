@@ -6,22 +6,21 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from veracausa.crypto.moments import MomentPlan, default_clip, most_bits
+from veracausa.crypto.moments import MomentAccount, MomentPlan, default_clip, most_bits
 from veracausa.crypto.moments.plan import ROWS_A_COLUMN
 from veracausa.crypto.zcdp import zcdp_epsilon, zcdp_rho
 from veracausa.discovery.engines.shares.plan import VALIDATOR
 from veracausa.discovery.methods.moments.expansion import POWERS, functions_for
+from veracausa.discovery.methods.moments.resampling import MOST_WEIGHT as MOST_WEIGHT
 from veracausa.discovery.methods.moments.settings import SumsSettings
 from veracausa.errors import InputError
 
 LIMIT = 64.0
 """Features beyond are moved there, so that all sums fit the field."""
-MOST_WEIGHT = 9
-"""Of a row in a resample; its features are multiplied by the root."""
 ROWS_A_COLUMN_OPEN = 25
 """Where parties themselves see the sums, a party's own features explain at most 2 % of another's by chance."""
 MOST_PARTIES = 16
@@ -102,10 +101,17 @@ class SumsPlan:
 
     def most_features(self, party: str) -> int:
         """Of one party, so that with any other they have rows enough."""
-        widest = max(self.room, 1 if self.settings.allow_small_n else 0)
-        if self.settings.allow_small_n:
-            widest = max(widest, self.functions + POWERS + 1)
+        widest = max(self.room, self.functions + POWERS + 1) if self.settings.allow_small_n else self.room
         return widest * len(self.columns[party])
+
+    @property
+    def likely_widths(self) -> dict[str, int]:
+        """Features of each party if all its columns are numbers without gaps."""
+        each = self.functions + POWERS
+        return {
+            party: max(1, min(self.most_features(party), each * len(columns)))
+            for party, columns in self.columns.items()
+        }
 
     def moments(self, widths: Mapping[str, int]) -> MomentPlan:
         """One release of the sums, once the widths of all are known."""
@@ -130,10 +136,17 @@ class SumsPlan:
             delta=settings.delta,
             block_rows=self.block_rows,
             allow_small_n=settings.allow_small_n,
-            budget=settings.budget or (settings.epsilon if self.releases > 1 else None),
+            budget=settings.budget,
             rows_digest=self.rows_digest,
             receiver_noise=settings.receiver == "all",
         )
+
+    def spends(self, moments: MomentPlan) -> MomentAccount | None:
+        """What all releases together tell of a row at most; None: the sums are exact."""
+        account = moments.account
+        if account is None or self.settings.epsilon is None:
+            return None
+        return replace(account, rho=account.rho * self.releases, epsilon=self.settings.epsilon)
 
     @property
     def epsilon_each(self) -> float | None:
@@ -168,6 +181,15 @@ class SumsPlan:
                 f"together, and {least} rows are needed; give more rows, fewer columns"
                 + (", fewer resamples (bootstrap)" if self.releases > 1 else "")
                 + ", or allow_small_n = true"
+            )
+        epsilon, budget = self.settings.epsilon, self.settings.budget
+        if epsilon is not None and budget is not None and budget < epsilon:
+            raise InputError(f"epsilon = {epsilon:g} is more than the agreed budget {budget:g}; take a smaller one")
+        wanted = self.settings.functions
+        if wanted is not None and wanted > self.room and not self.settings.allow_small_n:
+            raise InputError(
+                f"functions = {wanted}: {self.rows} rows allow {self.room} features of a column, with {self.together} "
+                f"columns of two parties together; take at most {self.room}, more rows, or allow_small_n = true"
             )
         # With the fewest features there can be: what else is wrong is said before anybody starts.
         self.moments({party: len(own) for party, own in self.columns.items()}).check()

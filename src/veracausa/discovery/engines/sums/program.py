@@ -11,7 +11,7 @@ import numpy as np
 
 from veracausa.arrays import Array
 from veracausa.discovery.base import clock
-from veracausa.discovery.engines.sums.features import own_features
+from veracausa.discovery.engines.sums.features import OwnFeatures, own_features
 from veracausa.discovery.engines.sums.party import SumsMember
 from veracausa.discovery.engines.sums.plan import SumsPlan
 from veracausa.discovery.methods.moments.expansion import ColumnKind
@@ -41,7 +41,6 @@ class SumsProgram:
     out: Path | None = None
     start: int | None = None
     """The step of the checkpoint to go on from."""
-    restart_index: int = 0
     earlier: Mapping[str, float] = field(default_factory=dict)
     """What this party's earlier releases of these rows have spent, by name, as `wire.ledger.releases` reads them."""
     time_limit: float | None = None
@@ -63,41 +62,40 @@ class SumsProgram:
             store.start_step = self.start
             store.announce_to(link)
             link.ledger = store.ledger
-        own = None if self.values is None else own_features(self.plan, self.name, self.values, self.kinds)
-        if own is not None:
-            notify(event_of("notes", {"party": self.name, "notes": list(own.notes)}))
+        make_own = None if self.values is None else self._own_features
         up = clock(self.time_limit)
-        member = SumsMember(self.plan, self.name, self.known, own, self.seed, notify, self.earlier, up, self.enter)
+        member = SumsMember(self.plan, self.name, self.known, make_own, self.seed, notify, self.earlier, up, self.enter)
         member.run(link, store)
         link.ledger.flush()
         notify(event_of("found", {"party": self.name, **found_event(member)}))
         sent = {"bytes": link.ledger.bytes_sent, "messages": link.ledger.messages}
         notify({"event": "finished", "party": self.name, "sent": sent})
 
+    def _own_features(self) -> OwnFeatures:
+        assert self.values is not None
+        return own_features(self.plan, self.name, self.values, self.kinds)
+
 
 def found_event(member: SumsMember) -> dict[str, Any]:
-    """What a member knows of the graph: matrices over the plan's columns, None where it knows nothing."""
+    """What a member knows of the graph: matrices over the plan's columns, None where it knows nothing.
+
+    `whole`: it knows all of the graph. `opened`: it saw the sums, and so the order and the scores of the search too.
+    """
+    account = member.account
+    said: dict[str, Any] = {"account": None if account is None else account.state(), "opened": member.graph is not None}
     if member.graph is None:
         assert member.told is not None
-        told = dict(member.told)
-        model = told.pop("model")
-        whole = member.plan.settings.reveal == "all"
-        return {"whole": whole, "found": {"model": model, **{name: _listed(part) for name, part in told.items()}}}
-    found = member.graph.found.state()
-    more = {name: member.graph.matrices()[name] for name in ("confidence", "skeleton_confidence")}
-    account = member.opened[0].account
-    return {
-        "whole": True,
-        "found": found | {name: _listed(part) for name, part in more.items()},
-        "account": None if account is None else account.state(),
-        "seconds": member.seconds,
-    }
+        found = {name: _listed(part) if isinstance(part, np.ndarray) else part for name, part in member.told.items()}
+        return said | {"whole": member.plan.settings.reveal == "all", "found": found}
+    known = member.graph.found
+    found = {name: _listed(part) for name, part in member.graph.matrices().items()}
+    found |= {"explained": _listed(known.explained), "residual_variances": _listed(known.residual_variances)}
+    found |= {"model": known.model, "order": list(known.order), "scores": dict(known.scores)}
+    return said | {"whole": True, "found": found, "seconds": member.seconds}
 
 
 def _listed(part: Array) -> list[Any]:
-    return [
-        [None if np.isnan(value) else float(value) for value in row]
-        if isinstance(row, np.ndarray)
-        else (None if np.isnan(row) else float(row))
-        for row in part
-    ]
+    """Nested lists, with None in place of what is not finite."""
+    whole = np.asarray(part, dtype=object)
+    whole[~np.isfinite(part)] = None
+    return list(whole.tolist())

@@ -23,7 +23,17 @@ from veracausa.wire.message import Kind, Message, TensorSpec
 
 FINGERPRINT = 32
 KINDS: tuple[ColumnKind, ...] = ("number", "binary", "nominal")
-MATRICES = ("adjacency", "undirected", "strengths", "slopes", "bends", "margins", "confidence", "skeleton_confidence")
+MATRICES = (
+    "adjacency",
+    "undirected",
+    "strengths",
+    "slopes",
+    "bends",
+    "margins",
+    "joined",
+    "confidence",
+    "skeleton_confidence",
+)
 """What is told of every pair of columns."""
 MODELS = ("linear", "lingam", "additive")
 MOST_FEATURES = 4096

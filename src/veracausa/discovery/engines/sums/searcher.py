@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +12,14 @@ from veracausa.arrays import Array
 from veracausa.crypto.moments import Moments
 from veracausa.discovery.engines.sums.features import in_units
 from veracausa.discovery.engines.sums.plan import SumsPlan
+from veracausa.discovery.graphs import is_acyclic
 from veracausa.discovery.methods.moments.expansion import NodeLayout
 from veracausa.discovery.methods.moments.found import SumsFound
+from veracausa.discovery.methods.moments.resampling import EdgeShares, drawn_sums, resampled_edges, row_weights
 from veracausa.discovery.methods.moments.search import Known, search_sums
-from veracausa.discovery.methods.moments.sums import sum_table
+from veracausa.discovery.methods.moments.sums import SumTable, sum_table
 from veracausa.errors import InputError
+from veracausa.events import ProgressCallback
 from veracausa.seeding import derive
 
 
@@ -25,16 +28,20 @@ class SumsGraph:
     """What a search found, over all columns of the plan. Those that take no part have no edges."""
 
     found: SumsFound
-    confidence: Array | None = None
-    skeleton_confidence: Array | None = None
+    shares: EdgeShares | None = None
+    """None: there were no resamples."""
 
     def matrices(self) -> dict[str, Array]:
         """By the names of `protocol.MATRICES`; nan where there is nothing."""
-        none = np.full(self.found.adjacency.shape, np.nan)
+        shape = self.found.adjacency.shape
         names = ("adjacency", "undirected", "strengths", "slopes", "bends", "margins")
         made: dict[str, Array] = {name: np.asarray(getattr(self.found, name), dtype=np.float64) for name in names}
-        made["confidence"] = none if self.confidence is None else self.confidence
-        made["skeleton_confidence"] = none if self.skeleton_confidence is None else self.skeleton_confidence
+        made["joined"] = np.zeros(shape)
+        for i, j, value in self.found.joined:
+            made["joined"][i, j] = made["joined"][j, i] = value
+        none = np.full(shape, np.nan)
+        made["confidence"] = none if self.shares is None else self.shares.directed
+        made["skeleton_confidence"] = none if self.shares is None else self.shares.skeleton
         return made
 
 
@@ -44,42 +51,65 @@ def searched_graph(
     nodes: Sequence[NodeLayout | None],
     releases: Sequence[Moments],
     time_is_up: Callable[[], bool] = lambda: False,
+    progress: ProgressCallback = lambda share: None,
 ) -> SumsGraph:
     """The graph of the first release, and its confidence by the others or by draws from it."""
     kept = [at for at, node in enumerate(nodes) if node is not None]
     layouts = [node for node in nodes if node is not None]
     if len(kept) < 2:
         raise InputError("fewer than two columns can be summed up, so there is no graph; give columns that vary")
-    inside = Known(
-        known.required[np.ix_(kept, kept)],
-        known.forbidden[np.ix_(kept, kept)],
-        None if known.tiers is None else [known.tiers[at] for at in kept],
-    )
+    square = np.ix_(kept, kept)
+    tiers = None if known.tiers is None else [known.tiers[at] for at in kept]
+    inside = Known(known.required[square], known.forbidden[square], tiers)
     rng = np.random.default_rng(derive(plan.seed, "discovery", "moments"))
-    first = releases[0]
-    gram, noise = in_units(first.gram, layouts), in_units(first.noise, layouts)
-    found = search_sums(sum_table(gram, layouts, plan.rows, noise), plan.settings, inside, rng, time_is_up)
-    return SumsGraph(_spread(found, kept, plan.d, known))
+    first = _table(plan, layouts, releases[0])
+    found = search_sums(first, plan.settings, inside, rng, time_is_up)
+    shares = None
+    if plan.settings.bootstrap:
+        tables = _resamples(plan, layouts, releases)
+        count, seed = plan.settings.bootstrap, plan.seed
+        shares = resampled_edges(tables, count, found, plan.settings, inside, seed, time_is_up, progress)
+        shares = EdgeShares(_wide(shares.directed, kept, plan.d), _wide(shares.skeleton, kept, plan.d))
+    return SumsGraph(spread_out(found, kept, plan.d, known), shares)
 
 
-def _spread(found: SumsFound, kept: Sequence[int], d: int, known: Known) -> SumsFound:
-    """The same with the columns that took no part put back."""
+def _table(plan: SumsPlan, layouts: Sequence[NodeLayout], moments: Moments, number: int = 0) -> SumTable:
+    gram, noise = in_units(moments.gram, layouts), in_units(moments.noise, layouts)
+    rows = plan.rows if not number else int(row_weights(plan.rows, plan.seed, number).sum())
+    return sum_table(gram, layouts, rows, noise)
+
+
+def _resamples(plan: SumsPlan, layouts: Sequence[NodeLayout], releases: Sequence[Moments]) -> Iterator[SumTable]:
+    """Of rows, which were released one after the other; or drawn from the first release."""
+    if plan.releases > 1:
+        for number in range(1, plan.releases):
+            yield _table(plan, layouts, releases[number], number)
+        return
+    gram, noise = in_units(releases[0].gram, layouts), in_units(releases[0].noise, layouts)
+    for number in range(plan.settings.bootstrap):
+        rng = np.random.default_rng(derive(plan.seed, "discovery", "sums drawn", number))
+        yield sum_table(drawn_sums(gram, plan.rows, rng), layouts, plan.rows, noise)
+
+
+def spread_out(found: SumsFound, kept: Sequence[int], d: int, known: Known) -> SumsFound:
+    """The same with the columns that took no part put back; an edge of theirs that is required stays."""
     if len(kept) == d:
         return found
-    square = np.ix_(kept, kept)
     made: dict[str, Any] = {}
     for name in found.__dataclass_fields__:
         value = getattr(found, name)
-        if isinstance(value, np.ndarray) and value.ndim == 2:
-            made[name] = np.zeros((d, d), dtype=value.dtype)
-            made[name][square] = value
-        elif isinstance(value, np.ndarray) and len(value) == len(kept):
-            made[name] = np.zeros(d, dtype=value.dtype)
-            made[name][list(kept)] = value
-        else:
-            made[name] = value
+        made[name] = _wide(value, kept, d) if isinstance(value, np.ndarray) and len(value) == len(kept) else value
     gone = sorted(set(range(d)) - set(kept))
-    made["adjacency"] |= known.required
     made["order"] = (*(kept[at] for at in found.order), *gone)
     made["joined"] = tuple((kept[i], kept[j], value) for i, j, value in found.joined)
+    made["adjacency"] = made["adjacency"] | known.required
+    if not is_acyclic(made["adjacency"]):
+        raise InputError("required: edges through a column that takes no part close a cycle; leave these edges out")
     return SumsFound(**made)
+
+
+def _wide(part: Array, kept: Sequence[int], d: int) -> Array:
+    """An array over the kept columns as one over all, with nothing in between."""
+    whole = np.zeros((d,) * part.ndim, dtype=part.dtype)
+    whole[np.ix_(*[kept] * part.ndim)] = part
+    return whole
