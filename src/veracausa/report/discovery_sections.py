@@ -16,7 +16,7 @@ from veracausa.runs.record import mapping, number
 
 STABLE = 0.8
 """A direction that fewer resamples have is not called certain."""
-LITTLE = 0.1
+LITTLE = 0.2
 """Causes that explain less than this of a column explain little of it."""
 SHAPES = {
     "rises": "rises",
@@ -163,8 +163,13 @@ def assumed(summary: Mapping[str, Any]) -> list[str]:
     """What the graph rests on, a sentence each."""
     model, said = summary.get("model"), summary.get("assumes")
     sentences = [MODELS.get(str(model), str(model))] if model else []
-    sentences += [said] if isinstance(said, str) else [str(one) for one in said or ()]
+    sentences += said.split("; ") if isinstance(said, str) else [str(one) for one in said or ()]
     return [f"{text[:1].upper()}{text[1:].rstrip('.')}." for text in dict.fromkeys(sentences) if text]
+
+
+def open_for_good(summary: Mapping[str, Any]) -> bool:
+    """Whether edges without a direction stay so however many rows there are: of lines with normal noise."""
+    return str(summary.get("model")).startswith(("linear", "straight lines with normal"))
 
 
 def candidate_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:

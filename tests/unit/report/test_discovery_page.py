@@ -153,11 +153,19 @@ def test_words() -> None:
     assert effect_words({**row, "shape": "bends"}) == "bends, +0.42 deviations on average, 12 % of the variance"
     assert effect_words({"strength": 0.3}) == ""
     assert assumed({"model": "straight lines", "assumes": "no cycle."}) == ["Straight lines.", "No cycle."]
+    assert assumed({"model": None, "assumes": "noise is added; no cycle"}) == ["Noise is added.", "No cycle."]
     assert saw({"reveal": "own", "privacy": {"opened_to": ["validator"], "encryption": "bfv"}}, "lab", True) == (
         "ciphertexts, and the edges that touch its own columns"
     )
     rows = explained_rows({"explained": {"a": None, "b": 0.4}}, [{"cause": "a", "effect": "b"}])
     assert [(row["name"], row["words"]) for row in rows] == [("b", "40 %"), ("a", "no cause found")]
+
+
+@pytest.mark.parametrize("model", ["linear", "straight lines with normal noise, which leave some directions open"])
+def test_more_rows_will_not_tell_directions_of_lines_with_normal_noise(model: str, tmp_path: Path) -> None:
+    said = "more rows of the same kind will not tell"
+    assert said in text_of(page_of(tmp_path / "lines", model_=model))
+    assert said not in text_of(page_of(tmp_path / "curves"))
 
 
 def test_an_empty_graph_is_said_without_a_threshold(tmp_path: Path) -> None:
