@@ -1,10 +1,12 @@
 """Attacks on the columns of a discovery: what a party opened of a source, what it guesses, and the algebra of features.
 
-Features are linear in a source's columns: X·W has no more directions than X has columns.
+Features are linear in a source's columns: X·W has no more directions than X has columns. A discovery from sums opens no
+features of rows, and sums over all rows in their place (`attacks.sums`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -13,6 +15,7 @@ from numpy.typing import NDArray
 
 from veracausa.arrays import Array, Mask
 from veracausa.attacks.base import Attack, Grant, View, granted, recorded
+from veracausa.attacks.sums import ColumnCurve, ReleasedSums
 
 
 @dataclass(frozen=True)
@@ -47,16 +50,16 @@ class ColumnView(View):
     """
 
     columns: int
-    """How many attributes the source holds, which is public."""
+    """How many attributes the source holds, which is public. In sums a nominal one counts for each category but one."""
     own: Array
     """(n, own): the attacker's own columns."""
-    last: Array
-    """(n, targets, h): every row as it was opened last."""
-    mean: Array
-    """(n, targets, h): the mean over all openings since the edges' order was settled."""
-    history: Array
-    """(snapshots, n, targets·h): some epochs of all, from the first to the last."""
     rng: np.random.Generator
+    last: Array = recorded("a feature of a row")
+    """(n, targets, h): every row as it was opened last."""
+    mean: Array = recorded("a feature of a row")
+    """(n, targets, h): the mean over all openings since the edges' order was settled."""
+    history: Array = recorded("a feature of a row")
+    """(snapshots, n, targets·h): some epochs of all, from the first to the last."""
     strengths: Array = recorded("what the factors say of strengths")
     """(columns, targets): as they follow from the factors that every holder is told."""
     mean_strengths: Array = recorded("what the factors say of strengths")
@@ -74,9 +77,39 @@ class ColumnView(View):
     """The weights as the validator of mode M1 saw them first, and the batches after that; in mode M2 it sees strengths
     only, and a view has none."""
 
+    own_features: Array = recorded("a function of the attacker's columns")
+    """(n, own): the attacker's part in the sums."""
+    numbers: NDArray[np.int64] = recorded("a layout of the source's functions")
+    """(columns,): which of the source's functions are the attributes themselves, of mean 0 and deviation 1."""
+    positive: NDArray[np.int64] = recorded("a layout of the source's functions")
+    """Which of the source's functions are squares, and never negative."""
+    sums: ReleasedSums = granted(Grant.VALIDATOR, optional=True)
+    """What the validator received, or every party where the sums are opened to all."""
+    second: Callable[[int], tuple[ReleasedSums, ReleasedSums]] = granted(
+        Grant.VALIDATOR | Grant.SECOND_RELEASE, optional=True
+    )
+    """Of target i: the sums with it, and those of all other rows."""
+    weighted: Callable[[], tuple[ReleasedSums, ...]] = granted(Grant.VALIDATOR | Grant.SECOND_RELEASE, optional=True)
+    """Further sums of the same rows, each row times a public weight: the resamples of a bootstrap."""
+    cross_sums: Callable[[Array], Array] = granted(Grant.VALIDATOR | Grant.TAMPER, optional=True)
+    """(n, k) features of the attacker's making in, their (k, functions) sums with the source's out; an `InputError`
+    where the check at home refuses one."""
+    smallest: int = 1
+    """A feature must tell so many rows from the others."""
+    targets: NDArray[np.int64] = recorded("a choice of few rows")
+    """Places of the few rows that are asked for, where an attack costs a release each."""
+    expected: Array = granted(Grant.AUXILIARY, optional=True)
+    """(n, columns): what the attacker's own columns say of each row, by a regression on rows of other people."""
+    curves: tuple[ColumnCurve, ...] = granted(Grant.WEIGHTS, optional=True)
+    """What the source makes of its columns at home, column by column."""
+    known_features: Array = granted(Grant.KNOWN_ROWS | Grant.WEIGHTS, optional=True)
+    """(known, functions): the source's functions of the known rows."""
+    people: Array = granted(Grant.KNOWN_ROWS | Grant.WEIGHTS, optional=True)
+    """(people, functions): rows that the attacker knows, and of which it wants to know whether they were summed up."""
+
     @property
     def rows(self) -> int:
-        return len(self.last)
+        return len(self.own)
 
 
 @dataclass(frozen=True)
@@ -89,6 +122,12 @@ class ColumnGuess:
     """Whether guess i is of attribute i; else they are matched to the truth as well as possible, in the attacker's
     favour."""
     rows: Literal["training", "held out"] = "training"
+    at: NDArray[np.int64] | None = None
+    """Which rows the values are of; None: all."""
+    unordered_rows: bool = False
+    """Whether the attacker does not know which guess is of which row; they are matched in its favour."""
+    membership: Mapping[str, Array] | None = None
+    """By statistic, (people,): the higher, the likelier somebody is among the rows. Then there are no values."""
 
 
 class ColumnAttack(Attack[ColumnView]):
@@ -104,6 +143,14 @@ class ColumnAttack(Attack[ColumnView]):
     """Whether parties in league try it on their features side by side."""
     on_sums: ClassVar[bool] = False
     """Whether it can be tried on a batch's sums, which is all that the strong mode opens, as if they were features."""
+    opened: ClassVar[Literal["features", "sums"]] = "features"
+    """What it works on: features of rows (`vfedcd`), or sums over all rows (`moments`)."""
+    seat: ClassVar[Literal["party", "validator"]] = "party"
+    """Who attacks: a party with columns of its own, or the validator, who has none and no ids."""
+    breaks: ClassVar[str] = ""
+    """What must be broken or consented to for it; empty: the attacker keeps to the protocol."""
+    situations: ClassVar[tuple[str, ...]] = ()
+    """Of sums: in which of the audit's situations it is tried; none: in the one of its seat."""
 
     def read(self, view: ColumnView) -> ColumnGuess | None:
         """The guess, or None where this view holds nothing that the attack works on."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from veracausa.audit.record import read_kept
 from veracausa.audit.settings import STRONG, AuditCase, DiscoveryAuditSettings, cases_of
 from veracausa.data.causal import CausalData
 from veracausa.data.causal.parties import owners
+from veracausa.discovery.base import CausalDiscovery
 from veracausa.discovery.discover import make_method
 from veracausa.discovery.job import DiscoveryJob, load_columns
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
@@ -36,6 +37,8 @@ Parties = Mapping[str, Sequence[str]]
 class DiscoveryAudit:
     """What is attacked and how: a discovery, its columns by party, the attacks and their settings."""
 
+    opened: ClassVar[str] = "features"
+    """What the method opens: features of rows, or sums over rows."""
     job: DiscoveryJob
     data: CausalData
     parties: Parties
@@ -53,19 +56,27 @@ class DiscoveryAudit:
         options: DiscoveryAuditSettings,
     ) -> DiscoveryAudit:
         """Everything that can be refused is refused here, before anything is trained."""
-        names = [column_attacks.canonical(name) for name in attacks] or column_attacks.names()
+        made = _class_for(job)
+        names = [column_attacks.canonical(name) for name in attacks] or attacks_on(made.opened)
         for name in names:
             make_attack(name, settings.get(name, {}))
-        if not isinstance(make_method(job), VFedCD):
-            raise InputError(f"method {job.method!r}: only a discovery of several parties by 'vfedcd' can be audited")
+            if column_attacks.get(name).opened != made.opened:
+                raise InputError(
+                    f"attack {name!r}: it works on {column_attacks.get(name).opened}, and a discovery by "
+                    f"{job.method!r} opens {made.opened}; take {', '.join(attacks_on(made.opened))}"
+                )
         data, parties = load_columns(job)
         if len(parties) < 2:
             raise InputError("parties: with one party nobody opens anything of another; name two at least")
-        return cls(job, data, parties, names, settings, options)
+        return made(job, data, parties, names, settings, options)
+
+    def made(self, **changes: Any) -> CausalDiscovery:
+        """The job's method with some settings changed, whichever it is."""
+        return make_method(self.job.model_copy(update={"settings": {**self.job.settings, **changes}}))
 
     def method(self, **changes: Any) -> VFedCD:
         """The job's method with some settings changed."""
-        method = make_method(self.job.model_copy(update={"settings": {**self.job.settings, **changes}}))
+        method = self.made(**changes)
         assert isinstance(method, VFedCD)
         return method
 
@@ -143,6 +154,28 @@ class DiscoveryAudit:
             "graph": {},
             "processor_seconds": seconds,
         }
+
+
+def attacks_on(opened: str) -> list[str]:
+    """The attacks that work on features of rows, or those that work on sums."""
+    return [name for name in column_attacks.names() if column_attacks.get(name).opened == opened]
+
+
+def opened_by(job: DiscoveryJob) -> str:
+    """What a job's method opens to others."""
+    return _class_for(job).opened
+
+
+def _class_for(job: DiscoveryJob) -> type[DiscoveryAudit]:
+    from veracausa.audit.sums import SumsAudit
+    from veracausa.discovery.methods.moments.estimator import MomentSearch
+
+    method = make_method(job)
+    if isinstance(method, MomentSearch):
+        return SumsAudit
+    if isinstance(method, VFedCD):
+        return DiscoveryAudit
+    raise InputError(f"method {job.method!r}: only 'moments' and 'vfedcd' run between parties and can be audited")
 
 
 def audit_discovery(

@@ -134,6 +134,8 @@ class DiscoveryAuditSettings(Options):
     row_noise: tuple[float, ...] = (0.5, 2.0)
     strong_epochs: int = Field(2, ge=1)
     """Of the search and of the refit in the strong mode: what it opens is the same in every epoch, and it is slow."""
+    releases: int = Field(20, ge=1)
+    """Of a discovery from sums: resamples of which an attacker has the sums, where it has any."""
     seed: int = 0
 
 
@@ -185,10 +187,15 @@ def cases_of(
         found.append(
             AuditCase(STRONG, "everything stays on shares; of a batch one sum an attribute is opened to its party")
         )
-    if not options.cases:
-        return found
+    return chosen_cases(found, options.cases)
+
+
+def chosen_cases(found: Sequence[AuditCase], wanted: Sequence[str]) -> list[AuditCase]:
+    """Those that are named, in that order; none: all."""
+    if not wanted:
+        return list(found)
     names = {case.name: case for case in found}
-    for name in options.cases:
+    for name in wanted:
         if name not in names:
             raise InputError(f"--set audit.cases: no case of this job is named {name!r}{did_you_mean(name, names)}")
-    return [names[name] for name in options.cases]
+    return [names[name] for name in wanted]

@@ -18,16 +18,17 @@ def audit_a_discovery(
 ) -> None:
     """Audit a discovery's job or finished run; a run's audit goes into its folder `audit`."""
     from veracausa.attacks import column_attacks
-    from veracausa.audit.discovery import audit_discovery
+    from veracausa.audit.discovery import attacks_on, audit_discovery, opened_by
     from veracausa.cli import console
     from veracausa.cli.progress import ProgressDisplay
     from veracausa.discovery.job import read_job
 
     job = read_job(what / "config.toml" if what.is_dir() else what)
     names = [column_attacks.canonical(name) for name in names]
-    method, options, settings = sorted_settings(given, names or column_attacks.names())
+    every = names or attacks_on(opened_by(job))
+    method, options, settings = sorted_settings(given, every)
     if quick:
-        weaker = {name: dict(column_attacks.get(name).quick) for name in names or column_attacks.names()}
+        weaker = {name: dict(column_attacks.get(name).quick) for name in every}
         settings = {name: {**own, **settings.get(name, {})} for name, own in weaker.items() if own or name in settings}
         options = {"cases": ("as run",), **options}
     job = job.model_copy(update={"settings": {**job.settings, **method}})

@@ -14,7 +14,7 @@ import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
@@ -37,7 +37,7 @@ from veracausa.attacks.base import (
     View,
 )
 from veracausa.attacks.blind import BlindAttack, BlindReading, BlindView
-from veracausa.attacks.columns import Candidates, ColumnAttack, ColumnGuess, ColumnView, Opened
+from veracausa.attacks.columns import ColumnAttack, ColumnGuess
 from veracausa.attacks.gradient_record import GradientRecorder
 from veracausa.attacks.labels import LabelAttack, LabelGuess, PassiveView
 from veracausa.attacks.transcript import Head, Transcript, TranscriptWriter
@@ -47,6 +47,7 @@ from veracausa.errors import InputError
 from veracausa.registry import Options
 from veracausa.runs.store import deserialize_state, serialize_state
 from veracausa.testing.blind_attacks import OF_BLIND, ToyBlindTraining
+from veracausa.testing.column_attacks import OF_COLUMNS, check_guesses, toy_column_view
 
 ROWS, BATCH, CLASSES, STEPS = 24, 8, 2, 4
 Make = Callable[[], Attack[Any]]
@@ -54,7 +55,6 @@ Make = Callable[[], Attack[Any]]
 OF_ROWS = ~Grant.NONE & ~(Grant.KNOWN_ROWS | Grant.FIRST_WEIGHTS | Grant.VALIDATOR | Grant.OTHER_PARTIES)
 OF_ROWS &= ~(Grant.SECOND_HEAD | Grant.SECOND_RELEASE)
 OF_LABELS = Grant.LABELLED_AUXILIARY
-OF_COLUMNS = Grant.KNOWN_ROWS | Grant.FIRST_WEIGHTS | Grant.VALIDATOR | Grant.OTHER_PARTIES
 
 
 def check_attack(
@@ -351,57 +351,18 @@ def _inferred(make: Callable[[], LabelAttack], view: PassiveView) -> LabelGuess:
     return guess
 
 
-@dataclass(frozen=True)
-class _Source:
-    """A source of two columns, and what a target with two attributes opened of it."""
-
-    columns: int = 2
-    width: int = 3
-
-    def view(self) -> ColumnView:
-        draw = np.random.default_rng(0)
-        x, w = draw.standard_normal((ROWS, 2)), draw.standard_normal((2, 2, self.width))
-        features = np.einsum("nc,cth->nth", x, w)
-        flat, first = features.reshape(ROWS, -1), w.reshape(2, -1)
-        opened = (Opened(np.arange(ROWS), flat, np.zeros_like(flat), None),)
-        return ColumnView(
-            grants=OF_COLUMNS,
-            columns=2,
-            own=draw.standard_normal((ROWS, 1)),
-            last=features,
-            mean=features.copy(),
-            history=np.stack([flat, flat]),
-            rng=np.random.default_rng(1),
-            strengths=np.linalg.norm(w, axis=2),
-            mean_strengths=np.linalg.norm(w, axis=2),
-            candidates=Candidates(np.ones((1, 2, 2), dtype=bool), features[None].copy()),
-            first=opened,
-            first_range=float(np.abs(w).max()),
-            first_weights=first,
-            known=(np.arange(6), x[:6]),
-            looked=(first.copy(), opened),
-        )
-
-
 def _check_columns(make: Callable[[], ColumnAttack]) -> None:
-    source = _Source()
-    _check_grants(make, source.view())
+    _check_grants(make, toy_column_view())
     found: list[ColumnGuess | None] = []
     for _ in range(2):
-        view, attack = source.view(), make()
+        view, attack = toy_column_view(), make()
         assert attack.about, "`about` must say in one sentence what it does: a report prints it"
         with _watched(view):
             found.append(attack.read(view))
         _check_notes(attack)
     first, second = found
-    if first is None or second is None:
-        return
-    count = first.values.shape[1] if first.values.ndim == 2 else -1
-    assert first.values.shape == (ROWS, count), (
-        f"`guess` gives values of shape {first.values.shape}, not (rows, guesses)"
-    )
-    assert not first.ordered or count == source.columns, "an ordered guess must have one column an attribute"
-    assert np.array_equal(first.values, second.values, equal_nan=True), "the same view and generator give other columns"
+    if first is not None and second is not None:
+        check_guesses(first, second)
 
 
 def _check_blind(make: Callable[[], BlindAttack], toy: ToyBlindTraining) -> None:
