@@ -75,6 +75,9 @@ class Regressions:
         self.min_gain = min_gain
         """An edge explains at least this share of what is left without it."""
         self.ridge = ridge
+        self.products = bool(sums.pairs) and most is None
+        """Whether two causes may do together what they do not do one by one."""
+        self.thorough = False
         limit = self.size if most is None else most
         steps = [tuple(k for k in node.levels if k <= limit or node.kind == "nominal") for node in sums.nodes]
         self.steps = [ks or (1,) for ks in steps]
@@ -82,6 +85,8 @@ class Regressions:
         self.level_table = np.array([[*ks, *[ks[-1]] * (width - len(ks))] for ks in self.steps])
         """(d, L): the levels of each cause, its last one repeated."""
         self.response = np.array([node.response for node in sums.nodes])
+        self.entropy = np.array([np.inf if n.kind == "number" else np.log(n.response + 1) for n in sums.nodes])
+        """(d,): the most that is to be told of a category, as if all were equally frequent."""
         self._known: list[dict[Parents, _Regression]] = [{} for _ in range(self.d)]
         self._together: list[dict[Parents, float]] = [{} for _ in range(self.d)]
         self._found: list[dict[int, tuple[float, Parents]]] = [{} for _ in range(self.d)]
@@ -111,7 +116,7 @@ class Regressions:
 
     def score(self, target: int, parents: Parents) -> float:
         """What a column's parents are worth, with products of two of them where these help."""
-        if len(parents) < 2 or not self.sums.pairs:
+        if len(parents) < 2 or not self.products:
             return self.regression(target, parents).score
         memo = self._together[target]
         gain = memo.get(parents)
@@ -130,26 +135,35 @@ class Regressions:
             parents = tuple(sorted({**dict(parents), cause: level}.items()))
 
     def _shrink(self, target: int, parents: Parents) -> Parents:
+        worth = self.score if self.thorough else self._score_one_by_one
         while parents:
-            score = self.score(target, parents)
+            score = worth(target, parents)
             options: list[tuple[float, Parents]] = []
             for cause, level in parents:
                 others = {one: k for one, k in parents if one != cause}
                 if not self.required[cause, target]:
                     fewer = tuple(sorted(others.items()))
-                    options.append((self.score(target, fewer), fewer))
+                    options.append((worth(target, fewer), fewer))
                 for k in [k for k in self.steps[cause] if k < level][-1:]:
                     lower = tuple(sorted({**others, cause: k}.items()))
-                    options.append((self.score(target, lower), lower))
+                    options.append((worth(target, lower), lower))
             best = max(options, default=(-np.inf, ()))
             if best[0] < score:
                 return parents
             parents = best[1]
         return parents
 
+    def _score_one_by_one(self, target: int, parents: Parents) -> float:
+        return self.regression(target, parents).score
+
+    def be_thorough(self) -> None:
+        """From now on products decide which parents stay, too. That is slower, and for the last steps."""
+        self.thorough = True
+        self._found = [{} for _ in range(self.d)]
+
     def interactions(self, target: int, parents: Parents) -> tuple[float, float]:
         """What products of two parents add to the score, and by which factor they lower the variance that is left."""
-        if self.response[target] > 1:
+        if np.isfinite(self.entropy[target]):
             return 0.0, 1.0
         ends = [(min(a, b), max(a, b)) for (a, _), (b, _) in combinations(parents, 2)]
         inside = [at for pair in ends if pair in self.sums.pairs for at in range(*_ends(self.sums.pairs[pair]))]
@@ -211,14 +225,16 @@ class Regressions:
         left = _log_det(variance)
         n = self.rows[target]
         cost = self.cost[target] * width
-        score = -0.5 * n * left - cost * len(inside) - self.edge_cost * len(parents)
+        now_likely = float(self._likelihood(target, np.array(left)))
+        score = n * now_likely - cost * len(inside) - self.edge_cost * len(parents)
         reduced = self._reduced(whitened, variance, left)  # (d, L)
+        likelier = self._likelihood(target, left - reduced) - now_likely
         now = np.zeros(d, dtype=int)
         for cause, level in parents:
             now[cause] = level
         added = self.level_table - now[:, None]
         fresh = (now == 0)[:, None]
-        gains = 0.5 * n * reduced - cost * added - self.edge_cost * fresh
+        gains = n * likelier - cost * added - self.edge_cost * fresh
         gains = np.where(added > 0, gains, -np.inf)
         if self.min_gain:
             gains = np.where(fresh & (reduced < self.min_gain), -np.inf, gains)
@@ -226,6 +242,17 @@ class Regressions:
         best = gains.argmax(axis=1)
         every = np.arange(d)
         return _Regression(score, left, gains[every, best], self.level_table[every, best])
+
+    def _likelihood(self, target: int, left: Array) -> Array:
+        """The log-likelihood of a row, in nats, where so much of a column is left (a log-determinant).
+
+        A category tells no more than its entropy, however well it is predicted. Without that bound every effect of a
+        category would look like its cause.
+        """
+        entropy = self.entropy[target]
+        if not np.isfinite(entropy):
+            return -0.5 * left
+        return np.asarray(entropy * (1 - np.exp(left / (2 * entropy))))
 
     def _reduced(self, whitened: Array, variance: Array, left: float) -> Array:
         """(d, L): by how much the log-determinant of what is left falls with so many functions of a cause."""

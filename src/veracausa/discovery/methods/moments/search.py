@@ -43,8 +43,8 @@ class Known:
 
     required: Mask
     forbidden: Mask
-    tiers: Sequence[int] | None = None
-    """(d,): no column causes one of an earlier tier."""
+    tiers: Sequence[float] | None = None
+    """(d,): no column causes one of an earlier tier; nan: a column of no tier."""
 
     @classmethod
     def nothing(cls, d: int) -> Known:
@@ -57,7 +57,7 @@ class Known:
         may = ~self.forbidden & ~np.eye(len(self.required), dtype=bool)
         if self.tiers is not None:
             tier = np.asarray(self.tiers)
-            may &= tier[:, None] <= tier[None, :]
+            may &= ~(tier[:, None] > tier[None, :])
         return may
 
     @property
@@ -113,6 +113,9 @@ def search_sums(
         if settings.model != "auto" or (fits and curved.score - line.score <= CURVED * sums.d):
             return _found(sums, lines, line, model, total, scores)
     curve = searched(curves, settings.starts, rng)[0]
+    if curves.regressions.products:
+        curves.regressions.be_thorough()
+        curve = curves.evaluated(curve.order)
     scores["additive"] = curve.score
     return _found(sums, curves, curve, "additive", _score, scores)
 
