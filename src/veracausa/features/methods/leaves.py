@@ -57,7 +57,7 @@ class Leaves(FeatureMap):
     """The splines of a table, and principal components of what the leaves of random trees say beyond them.
 
     Splines and components are turned by one random rotation, so that whoever scales every feature to spread 1 keeps
-    their proportions. The components of a row that stands out are shortened, so that it has no large leverage by them.
+    their proportions. The components of a row that stands out are shortened, so that it has little leverage by them.
     """
 
     options: LeafOptions
@@ -139,7 +139,7 @@ class Leaves(FeatureMap):
             variances, vectors = variances[real][::-1], vectors[:, real][:, ::-1]
         self.by_leaf = vectors / np.sqrt(variances)
         self.offset, self.by_splines = share @ self.by_leaf, told @ self.by_leaf
-        # A row's leverage by the components is its squared length over the rows: half of what one row may have.
+        # A row's leverage by the components is about its squared length over the rows: half of what one row may have.
         self.longest = rows / (2 * self.options.min_rows)
         self.spread = self._spread_out(self._unshortened(places, base), np.sqrt(variances), context)
         size = base.shape[1] + len(self.spread)
