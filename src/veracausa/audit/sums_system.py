@@ -43,7 +43,7 @@ class VictimColumn:
 
 
 @dataclass(frozen=True)
-class PartyRows:
+class SummedParty:
     """One party: its columns that take part, and its functions as they are summed up."""
 
     columns: tuple[VictimColumn, ...]
@@ -64,7 +64,7 @@ class SumsSystem:
 
     plan: SumsPlan
     moments: MomentPlan
-    parties: Mapping[str, PartyRows]
+    parties: Mapping[str, SummedParty]
     values: Mapping[str, Array]
     kinds: Mapping[str, Sequence[ColumnKind]]
     others: Mapping[str, Array] | None = None
@@ -84,7 +84,7 @@ class SumsSystem:
         moments = plan.moments({party: own.width for party, own in made.items()})
         moments.check()
         parties = {
-            party: PartyRows(
+            party: SummedParty(
                 victim_columns(values[party], plan.columns[party], kinds[party], made[party]),
                 encoded(moments, party, made[party].features),
                 made[party],

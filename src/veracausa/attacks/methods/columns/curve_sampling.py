@@ -156,5 +156,5 @@ def _likely(curve: ColumnCurve, expected: Array) -> Array:
     responses = curve.responses
     rest = np.maximum(0.02, (np.square(responses) * share[:, None]).sum(axis=0) - np.square(expected).mean(axis=0))
     apart = np.square(expected[:, None] - responses) / rest
-    likely = np.asarray(-0.5 * apart.sum(axis=2))
-    return likely + np.log(np.maximum(share if curve.discrete else np.gradient(curve.values), 1e-12))
+    weights: Array = share if curve.discrete else np.gradient(curve.values)
+    return np.asarray(np.log(np.maximum(weights, 1e-12)) - 0.5 * apart.sum(axis=2))
