@@ -24,7 +24,7 @@ from veracausa.discovery.edge_table import EDGE_FIELDS, finite, found_edges
 from veracausa.discovery.graphs import is_acyclic, revealed
 from veracausa.discovery.job import DiscoveryJob
 from veracausa.discovery.methods.vfedcd.diagnostics import FIGURES
-from veracausa.discovery.methods.vfedcd.estimator import ONE_PARTY
+from veracausa.discovery.party_columns import ONE_PARTY
 from veracausa.metrics.cpdag import cpdag_scores
 from veracausa.metrics.graphs import graph_scores
 from veracausa.runs import folder

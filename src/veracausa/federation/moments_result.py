@@ -1,4 +1,4 @@
-"""What a discovery from sums leaves at a site: the graph as far as its member was told it, and what was sent."""
+"""What a discovery from sums leaves at a site: the graph as far as its member was told it, and what it sent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import numpy as np
 
 from veracausa.data.causal import CausalData
 from veracausa.discovery.engines.shares.plan import VALIDATOR
-from veracausa.discovery.methods.moments.found import SumsFound
+from veracausa.discovery.engines.sums.cost import expected_cost
+from veracausa.discovery.engines.sums.launch import found_of, shares_of
+from veracausa.discovery.engines.sums.words import noise_in_words, protection_in_words
+from veracausa.discovery.methods.moments.diagnostics import doubts, few_rows
 from veracausa.discovery.result_files import write_found
 from veracausa.federation.columns import all_names
 from veracausa.federation.vfedcd_result import true_graph
@@ -20,28 +23,27 @@ if TYPE_CHECKING:
 
 
 def write_moments(site: MomentsSite, heard: Mapping[str, Any], seconds: float) -> None:
-    """The files of a discovery in the site's run folder."""
-    method, names = site.method, all_names(site.said)
-    method._take(_found(heard["found"]["found"]))
-    method.feature_names_in_, method.n_features_in_ = np.array(names, dtype=object), len(names)
-    method.notes_ = (*site.notes, *heard.get("notes", {}).get("notes", ()), *site.warnings)
-    rows = next(iter(site.said.values())).rows
-    data = CausalData(np.broadcast_to(0.0, (rows, len(names))), names, true_graph(site.job, names))
+    """The files of a discovery in the site's run folder; `heard` has what its program reported, by event."""
+    assert site.plan is not None
+    method, plan, names = site.method, site.plan, all_names(site.said)
+    told, account = heard["found"]["found"], heard["found"]["account"]
+    found = found_of(told)
     parties = {party: theirs.names for party, theirs in site.said.items()}
+    method.engine_, method.history_ = "federated", []
+    method.take_found(found, names, parties, shares_of(told), site.known.required)
+    sent = heard["finished"]["sent"]
+    method.sent_ = {site.me: {"messages": sent["messages"], "bytes_sent": sent["bytes"]}}
+    method.noise_ = noise_in_words(plan, account)
+    method.announced_ = expected_cost(plan).state()
+    own = heard.get("notes", {})
+    notes = [*site.notes, *own.get("notes", ()), *few_rows(plan.rows), *protection_in_words(plan)]
+    if not heard["found"]["whole"]:
+        notes.append(f"{site.me} was sent the edges that touch its own columns; the others are the validator's")
+    method.notes_ = tuple(dict.fromkeys([*notes, *site.warnings]))
+    method.warnings_ = tuple(dict.fromkeys([*own.get("warnings", ()), *doubts(found, names)]))
+    data = CausalData(np.broadcast_to(0.0, (plan.rows, len(names))), names, true_graph(site.job, names))
     write_found(site.path, site.job, method, data, parties, seconds)
     if site.me != VALIDATOR:
         for party in site.parties:
             if party != site.me:  # what they were sent is theirs
                 shutil.rmtree(site.path / "parties" / party)
-
-
-def _found(told: Mapping[str, Any]) -> SumsFound:
-    """What a member knows of the graph; a party has no order and no scores, and no edge where it was told nothing."""
-    made: dict[str, Any] = {"order": ()}
-    for name in SumsFound.__dataclass_fields__:
-        if name in told:
-            value = told[name]
-            made[name] = np.nan_to_num(np.asarray(value, dtype=np.float64)) if isinstance(value, list) else value
-    for name in ("adjacency", "undirected"):
-        made[name] = made[name] > 0
-    return SumsFound(**made)

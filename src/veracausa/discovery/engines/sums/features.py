@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from veracausa.arrays import Array
 from veracausa.crypto.moments import column_support
+from veracausa.data.causal.columns import prepare
 from veracausa.discovery.engines.sums.plan import LIMIT, SumsPlan
 from veracausa.discovery.methods.moments.expansion import (
     LEAST,
@@ -54,6 +55,8 @@ class OwnFeatures:
     scales: Array
     """(d,): what one unit of each column's first function is in the column's own unit; nan where there is none."""
     notes: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+    """What speaks against any graph of these columns."""
 
     @property
     def width(self) -> int:
@@ -73,6 +76,9 @@ def own_features(plan: SumsPlan, party: str, values: Array, kinds: Sequence[Colu
     filled, kept, notes = _usable(values, names, kinds, not settings.allow_small_n)
     if not kept:
         raise InputError(f"party {party!r}: none of its columns can be summed up ({'; '.join(notes)})")
+    nominal = [names[at] for at in kept if kinds[at] == "nominal"]
+    looked = prepare(filled[:, kept], [names[at] for at in kept], missing="pairwise", nominal=nominal)
+    notes += looked.notes
     most = plan.most_features(party)
     merged, said = _merged(filled, names, kinds, kept, most)
     # Noise covers single rows, and who allows few rows allows them to be told.
@@ -96,7 +102,7 @@ def own_features(plan: SumsPlan, party: str, values: Array, kinds: Sequence[Colu
     for at, node, scale in zip(kept, made.nodes, made.scales, strict=True):
         nodes[at], scales[at] = node, scale
     features = np.clip(made.features / _units(made.nodes), -LIMIT, LIMIT)
-    return OwnFeatures(features, tuple(nodes), scales, (*notes, *made.notes))
+    return OwnFeatures(features, tuple(nodes), scales, (*notes, *made.notes), looked.warnings)
 
 
 def _described(

@@ -40,6 +40,7 @@ class SumsResult:
     found: SumsFound | None = None
     shares: EdgeShares | None = None
     notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     account: dict[str, float] | None = None
     """What the releases spent; None: the sums are exact."""
     sent: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -51,6 +52,7 @@ class SumsResult:
         match event["event"]:
             case "notes":
                 self.notes += event["notes"]
+                self.warnings += event["warnings"]
             case "finished":
                 self.sent[event["party"]] = event["sent"]
             case "found":

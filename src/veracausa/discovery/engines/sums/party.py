@@ -72,7 +72,8 @@ class SumsMember:
         self.done = 0
         """So many releases are over."""
         self.account: MomentAccount | None = None
-        """What each release spends; None: the sums are exact."""
+        """What all releases spend; None: the sums are exact."""
+        self.clip: float | None = None
         self.graph: SumsGraph | None = None
         self.told: dict[str, Any] | None = None
         """What the validator told of the graph; nan where it told nothing."""
@@ -87,7 +88,8 @@ class SumsMember:
         link.declare(SUMS_BEAT)
         if self.make_own is not None:
             self.own = beating(link, self.peers, self.make_own)
-            self.notify(event_of("notes", {"party": self.name, "notes": list(self.own.notes)}))
+            said = {"notes": list(self.own.notes), "warnings": list(self.own.warnings)}
+            self.notify(event_of("notes", {"party": self.name, **said}))
         else:
             beating(link, self.peers, lambda: None)
         for peer in self.peers:
@@ -95,7 +97,7 @@ class SumsMember:
         self._meet(link)
         moments = self.plan.moments(self.widths)
         moments.check()
-        self.account = self.plan.spends(moments)
+        self.account, self.clip = self.plan.spends(moments), moments.clip
         self._check_budget(store)
         if store is not None and store.start_step is not None:
             self.load_state(store.load(store.start_step))
@@ -244,7 +246,7 @@ class SumsMember:
         return {"done": self.done, "opened": [moments.state() for moments in self.opened]}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        self.done, self.earlier = int(state["done"]), self.earlier | dict(state["earlier"])
+        self.done = int(state["done"])
         self.opened = [Moments.of(moments) for moments in state["opened"]]
 
 
@@ -271,5 +273,5 @@ def await_beats(link: Link, peer: str) -> None:
 
 def known_as_lists(known: Known) -> list[Any]:
     """What is known of the graph, to be compared or written down."""
-    tiers = None if known.tiers is None else [int(tier) for tier in known.tiers]
+    tiers = None if known.tiers is None else [None if math.isnan(tier) else tier for tier in known.tiers]
     return [np.argwhere(known.required).tolist(), np.argwhere(known.forbidden).tolist(), tiers]

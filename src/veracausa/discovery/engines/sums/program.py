@@ -81,8 +81,8 @@ def found_event(member: SumsMember) -> dict[str, Any]:
 
     `whole`: it knows all of the graph. `opened`: it saw the sums, and so the order and the scores of the search too.
     """
-    account = member.account
-    said: dict[str, Any] = {"account": None if account is None else account.state(), "opened": member.graph is not None}
+    spent = None if member.account is None else {**member.account.state(), "clip": member.clip}
+    said: dict[str, Any] = {"account": spent, "opened": member.graph is not None}
     if member.graph is None:
         assert member.told is not None
         found = {name: _listed(part) if isinstance(part, np.ndarray) else part for name, part in member.told.items()}

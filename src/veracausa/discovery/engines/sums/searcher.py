@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -12,9 +11,9 @@ from veracausa.arrays import Array
 from veracausa.crypto.moments import Moments
 from veracausa.discovery.engines.sums.features import in_units
 from veracausa.discovery.engines.sums.plan import SumsPlan
-from veracausa.discovery.graphs import is_acyclic
 from veracausa.discovery.methods.moments.expansion import NodeLayout
 from veracausa.discovery.methods.moments.found import SumsFound
+from veracausa.discovery.methods.moments.known import among, with_required
 from veracausa.discovery.methods.moments.resampling import EdgeShares, drawn_sums, resampled_edges, row_weights
 from veracausa.discovery.methods.moments.search import Known, search_sums
 from veracausa.discovery.methods.moments.sums import SumTable, sum_table
@@ -58,9 +57,7 @@ def searched_graph(
     layouts = [node for node in nodes if node is not None]
     if len(kept) < 2:
         raise InputError("fewer than two columns can be summed up, so there is no graph; give columns that vary")
-    square = np.ix_(kept, kept)
-    tiers = None if known.tiers is None else [known.tiers[at] for at in kept]
-    inside = Known(known.required[square], known.forbidden[square], tiers)
+    inside = among(known, kept)
     rng = np.random.default_rng(derive(plan.seed, "discovery", "moments"))
     first = _table(plan, layouts, releases[0])
     found = search_sums(first, plan.settings, inside, rng, time_is_up)
@@ -69,8 +66,8 @@ def searched_graph(
         tables = _resamples(plan, layouts, releases)
         count, seed = plan.settings.bootstrap, plan.seed
         shares = resampled_edges(tables, count, found, plan.settings, inside, seed, time_is_up, progress)
-        shares = EdgeShares(_wide(shares.directed, kept, plan.d), _wide(shares.skeleton, kept, plan.d))
-    return SumsGraph(spread_out(found, kept, plan.d, known), shares)
+        shares = shares.spread_out(kept, plan.d)
+    return SumsGraph(with_required(found.spread_out(kept, plan.d), known), shares)
 
 
 def _table(plan: SumsPlan, layouts: Sequence[NodeLayout], moments: Moments, number: int = 0) -> SumTable:
@@ -89,27 +86,3 @@ def _resamples(plan: SumsPlan, layouts: Sequence[NodeLayout], releases: Sequence
     for number in range(plan.settings.bootstrap):
         rng = np.random.default_rng(derive(plan.seed, "discovery", "sums drawn", number))
         yield sum_table(drawn_sums(gram, plan.rows, rng), layouts, plan.rows, noise)
-
-
-def spread_out(found: SumsFound, kept: Sequence[int], d: int, known: Known) -> SumsFound:
-    """The same with the columns that took no part put back; an edge of theirs that is required stays."""
-    if len(kept) == d:
-        return found
-    made: dict[str, Any] = {}
-    for name in found.__dataclass_fields__:
-        value = getattr(found, name)
-        made[name] = _wide(value, kept, d) if isinstance(value, np.ndarray) and len(value) == len(kept) else value
-    gone = sorted(set(range(d)) - set(kept))
-    made["order"] = (*(kept[at] for at in found.order), *gone)
-    made["joined"] = tuple((kept[i], kept[j], value) for i, j, value in found.joined)
-    made["adjacency"] = made["adjacency"] | known.required
-    if not is_acyclic(made["adjacency"]):
-        raise InputError("required: edges through a column that takes no part close a cycle; leave these edges out")
-    return SumsFound(**made)
-
-
-def _wide(part: Array, kept: Sequence[int], d: int) -> Array:
-    """An array over the kept columns as one over all, with nothing in between."""
-    whole = np.zeros((d,) * part.ndim, dtype=part.dtype)
-    whole[np.ix_(*[kept] * part.ndim)] = part
-    return whole

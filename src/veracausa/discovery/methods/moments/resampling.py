@@ -7,13 +7,13 @@ no row. It takes curves for normal numbers, which is what makes it cheaper and a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from veracausa.arrays import Array
-from veracausa.discovery.methods.moments.found import SumsFound
+from veracausa.discovery.methods.moments.found import SumsFound, spread_out
 from veracausa.discovery.methods.moments.search import Known, search_sums
 from veracausa.discovery.methods.moments.settings import SumsSettings
 from veracausa.discovery.methods.moments.sums import SumTable
@@ -32,6 +32,15 @@ class EdgeShares:
     """With this direction; an edge whose direction is open counts half for either."""
     skeleton: Array
     """With either direction."""
+
+    def ordered(self, order: Sequence[int]) -> EdgeShares:
+        """The same with columns in another order."""
+        square = np.ix_(order, order)
+        return EdgeShares(self.directed[square], self.skeleton[square])
+
+    def spread_out(self, kept: Sequence[int], d: int) -> EdgeShares:
+        """The same over d columns, of which only the kept ones took part."""
+        return EdgeShares(spread_out(self.directed, kept, d), spread_out(self.skeleton, kept, d))
 
 
 def row_weights(rows: int, seed: int, number: int) -> Array:

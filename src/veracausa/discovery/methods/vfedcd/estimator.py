@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +14,14 @@ import numpy as np
 from veracausa.arrays import Array, Mask
 from veracausa.data.causal.columns import FEW_ROWS, PreparedTable, arbitrary_order, prepare, two_values, without_missing
 from veracausa.data.causal.frames import as_causal
-from veracausa.data.causal.parties import owners
-from veracausa.discovery.base import CausalDiscovery, clock, column_named, edge_constraints
+from veracausa.discovery.base import clock, edge_constraints
 from veracausa.discovery.engines.centralized import RESAMPLES_STATE, Centralized, bootstrap_graphs
-from veracausa.discovery.graphs import chosen_graph, edge_rows, is_acyclic, revealed, thresholded
+from veracausa.discovery.graphs import chosen_graph, is_acyclic, thresholded
 from veracausa.discovery.methods import method
 from veracausa.discovery.methods.vfedcd.diagnostics import FIGURES, SUITS, protection_in_words, warnings
 from veracausa.discovery.methods.vfedcd.settings import GROUPS, RENAMED, Settings, grouped, old_names, resolve
 from veracausa.discovery.methods.vfedcd.structure import rule_in_words
+from veracausa.discovery.party_columns import FederatedDiscovery, held_columns
 from veracausa.discovery.privacy.check import check_choice, needs_secrets
 from veracausa.discovery.result import choice_in_words
 from veracausa.errors import InputError
@@ -30,14 +29,10 @@ from veracausa.events import Observer
 from veracausa.seeding import derive
 
 if TYPE_CHECKING:
-    import networkx
-
     from veracausa.discovery.engines import Engine
     from veracausa.discovery.engines.launch import Watch
 
 
-ONE_PARTY = "party"
-"""What the only party is called."""
 MANY = 200
 """Fewer rows than this are said to be few."""
 
@@ -58,7 +53,7 @@ def _flat_names_too(estimator: type[VFedCD]) -> type[VFedCD]:
 @method("vfedcd")
 @_flat_names_too
 @dataclass(kw_only=True, eq=False, repr=False)
-class VFedCD(CausalDiscovery):
+class VFedCD(FederatedDiscovery):
     """Causal discovery by one small network an attribute, trained under sparsity and acyclicity, then cut to a DAG.
 
     Parameters
@@ -150,7 +145,7 @@ class VFedCD(CausalDiscovery):
         settings, tell = self.settings(), observer or (lambda event: None)
         data = as_causal(X)
         names = data.names
-        held = _held(parties, names)
+        held = held_columns(parties, names)
         kind = self.engine_for(len(held), parties is not None)
         check_choice(settings, kind, self.bootstrap)
         must, never = edge_constraints(self.required, self.forbidden, names)
@@ -206,28 +201,8 @@ class VFedCD(CausalDiscovery):
         self.notes_ = (*renamed, *data.notes, *notes, *chosen, f"vfedcd {SUITS}", *protected)
         return self
 
-    @property
-    def edges_(self) -> list[dict[str, Any]]:
-        """The edges, strongest first: cause, effect, strength, confidence, and whose columns they are."""
-        names = [str(name) for name in self.feature_names_in_]
-        return edge_rows(self.adjacency_matrix_, self.strengths_, self.confidence_, names, self.parties_)
-
-    @property
-    def party_edges_(self) -> dict[str, list[dict[str, Any]]]:
-        """What each party is sent of the graph, by `reveal`."""
-        return revealed(self.edges_, tuple(self.parties_), self.reveal)
-
-    @property
-    def causal_graph_(self) -> networkx.DiGraph:
-        """The DAG with the columns' names; a node has its `party`, an edge its `strength` and its `confidence`."""
-        graph = super().causal_graph_
-        for party, columns in self.parties_.items():
-            for column in columns:
-                graph.nodes[column]["party"] = party
-        if self.confidence_ is not None:
-            for row in self.edges_:
-                graph.edges[row["cause"], row["effect"]]["confidence"] = row["confidence"]
-        return graph
+    def revealing(self) -> Literal["all", "own"]:
+        return self.settings().reveal
 
     def _prepared(
         self,
@@ -338,17 +313,3 @@ class VFedCD(CausalDiscovery):
     def _resamples_apart(self) -> bool:
         """Whether parties train resamples, too: where it is asked for, and wherever their columns are protected."""
         return self.engine == "federated" or (self.engine_ == "federated" and needs_secrets(self.settings()))
-
-
-def _held(parties: Mapping[str, Sequence[Any]] | None, names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """Each party's columns by name; every column has one party."""
-    if parties is None:
-        return {ONE_PARTY: names}
-    for party, columns in parties.items():
-        if not re.fullmatch(r"\w[\w .-]*", str(party)):
-            raise InputError(f"parties: {party!r} is no name for a party; use letters, digits, '_', '-' and '.'")
-        if isinstance(columns, str) or not len(columns):
-            raise InputError(f"parties: {party!r} needs a list of columns, one at least")
-    held = {str(party): tuple(column_named(column, names) for column in columns) for party, columns in parties.items()}
-    owners(held, names)
-    return held
