@@ -13,7 +13,6 @@ from veracausa.discovery.engines.shares.plan import VALIDATOR
 from veracausa.discovery.engines.sums.plan import SumsPlan
 from veracausa.discovery.engines.sums.protocol import MATRICES
 from veracausa.discovery.job import DiscoveryJob
-from veracausa.discovery.methods.moments.expansion import POWERS
 from veracausa.discovery.methods.moments.settings import SumsSettings
 from veracausa.federation.training_messages import PUBLIC_KEY
 from veracausa.wire.message import MESSAGE, Declared
@@ -67,11 +66,7 @@ class SumsAhead:
     @cached_property
     def widths(self) -> Mapping[str, int]:
         """Features of each party, about."""
-        each = self.functions + POWERS
-        return {
-            party: max(1, min(self.plan.most_features(party), each * len(columns)))
-            for party, columns in self.plan.columns.items()
-        }
+        return self.plan.likely_widths
 
     @cached_property
     def moments(self) -> MomentPlan:
@@ -82,6 +77,7 @@ def declared_moments(ahead: SumsAhead) -> Iterator[Declared]:
     """Kinds, receivers, shapes and bytes. Sizes follow from how many features there are, which is a guess as yet."""
     settings, peers = ahead.settings, ahead.peers
     count, releases = len(peers), ahead.plan.releases
+    yield Declared("sums_beat", peers, "that it lives, while it computes", "run", 2 * count * MESSAGE)
     yield Declared("sums_hello", peers, "a fingerprint of the plan, how many functions it sums", "run", count * MESSAGE)
     shown = (VALIDATOR,) if settings.receiver == "validator" else peers
     if ahead.own:
@@ -133,9 +129,8 @@ def _pairs(ahead: SumsAhead) -> Iterator[Declared]:
 
 def _validator(ahead: SumsAhead) -> Iterator[Declared]:
     parties = ahead.plan.parties
-    yield Declared("sums_beat", parties, "that it still searches", "run", MESSAGE * len(parties))
-    d = None if ahead.others is None else ahead.others
+    d = ahead.others
     whole = ahead.settings.reveal == "all"
     told = "the whole graph" if whole else "the edges that touch the party's columns"
-    size = None if d is None else len(parties) * (MESSAGE + _WORD * (len(MATRICES) * d * d + d))
+    size = None if d is None else len(parties) * (MESSAGE + (_WORD + 1) * (len(MATRICES) * d * d + d))
     yield Declared("sums_found", parties, told, "run", size)

@@ -12,15 +12,15 @@ from torch import Tensor
 
 from veracausa.atomic import atomic_write
 from veracausa.data.causal import CausalData
-from veracausa.discovery.base import edge_constraints
 from veracausa.discovery.discover import STATUS_EVERY
 from veracausa.discovery.engines.shares.plan import VALIDATOR
+from veracausa.discovery.engines.sums.party import known_as_lists
 from veracausa.discovery.engines.sums.plan import SumsPlan
 from veracausa.discovery.engines.sums.program import SumsProgram
 from veracausa.discovery.job import DiscoveryJob
 from veracausa.discovery.methods.moments.estimator import MomentSearch
 from veracausa.discovery.methods.moments.expansion import column_kinds
-from veracausa.discovery.methods.moments.search import Known
+from veracausa.discovery.methods.moments.known import known_of
 from veracausa.errors import InputError
 from veracausa.events import Event, Observer
 from veracausa.federation.columns import Attributes, all_kept, all_names
@@ -33,6 +33,7 @@ from veracausa.federation.moments_result import write_moments
 from veracausa.federation.party_file import party_tree
 from veracausa.federation.release_book import BOOK, ReleaseBook
 from veracausa.runs import folder as folders
+from veracausa.seeding import derive
 from veracausa.training.blind.book import enter_release, releases_in
 from veracausa.wire.link import Link
 from veracausa.wire.message import Declared
@@ -48,8 +49,9 @@ class MomentsSite(DiscoverySite):
     def __init__(self, folder: Path, me: str, secret: bool, job: DiscoveryJob, method: MomentSearch) -> None:
         self.method: MomentSearch = method
         self.settings = method.settings()
-        # Masks and noise come from the system. The simulation's may be drawn again: its features cross in the clear.
-        self.seed = method.seed if self.settings.encryption == "none" else None
+        # Masks come from the system, but for a simulation, whose features cross in the clear. Noise always does.
+        simulated = self.settings.encryption == "none" and self.settings.epsilon is None
+        self.seed = method.seed if simulated else None
         self.book = None if me == VALIDATOR else _book(folder, job)
         if self.settings.encryption == "none":
             self.warnings = (
@@ -99,15 +101,16 @@ class MomentsSite(DiscoverySite):
     def _agree(self, link: Link) -> None:
         rows = next(iter(self.said.values())).rows
         columns = {party: theirs.names for party, theirs in self.said.items()}
-        self.plan = SumsPlan(self.settings, columns, rows, self.method.seed, self.said[self.parties[0]].rows_name)
+        seed = derive(self.method.seed, "discovery", "sums")
+        self.plan = SumsPlan(self.settings, columns, rows, seed, self.said[self.parties[0]].rows_name)
         self.plan.check()
-        must, never = edge_constraints(self.method.required, self.method.forbidden, all_names(self.said))
-        self.known = Known(must, never)
+        method = self.method
+        self.known = known_of(method.required, method.forbidden, method.tiers, all_names(self.said))
         self._keep_plan(self.plan)
 
     def _keep_plan(self, plan: SumsPlan) -> None:
         path = self.store.folder / "plan.json"
-        described = json.loads(json.dumps(plan.described()))
+        described = json.loads(json.dumps(plan.described() | {"known": known_as_lists(self.known)}))
         if path.is_file():
             before: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             for name, value in described.items():

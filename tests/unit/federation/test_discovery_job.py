@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import tomli_w
 
+from veracausa.discovery.methods.moments.estimator import MomentSearch
+from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.errors import InputError
 from veracausa.federation import membership
 from veracausa.federation.discovery_job import read_agreed
@@ -94,3 +96,60 @@ def test_a_missing_library_is_one_sentence_before_anybody_is_dialled(
     with pytest.raises(InputError, match=r"encryption = 'bfv'.*pip install \"veracausa\[he\]\""):
         party_program(path.parent, "bank")
     assert party_program(path.parent, "validator").peers == ("bank", "lab")  # it holds no key
+
+
+MOMENTS: dict[str, Any] = {"kind": "discovery", "data": {"on": "id"}, "parties": {"bank": ["a"], "lab": ["b"]}}
+
+
+def agreed(folder: Path, **changes: Any) -> Any:
+    path = folder / "job.toml"
+    path.write_text(tomli_w.dumps({**MOMENTS, **changes}))
+    return read_agreed(path)
+
+
+@pytest.mark.parametrize("said", [{}, {"method": "auto"}, {"method": "moments"}])
+def test_between_organisations_only_sums_are_opened_unless_networks_are_named(
+    tmp_path: Path, said: dict[str, Any]
+) -> None:
+    job, method = agreed(tmp_path, **said)
+    assert job.method == "moments"
+    assert isinstance(method, MomentSearch)
+    assert method.settings().encryption == job.settings["encryption"] == "bfv"
+    assert membership.parties_of(tmp_path / "job.toml") == ("bank", "lab", "validator")
+    assert isinstance(agreed(tmp_path, method="vfedcd")[1], VFedCD)
+
+
+@pytest.mark.parametrize("setting", [{"epochs": 5}, {"strong": True}, {"networks": True}])
+@pytest.mark.parametrize("said", [{}, {"method": "auto"}])
+def test_settings_of_networks_need_their_name(tmp_path: Path, said: dict[str, Any], setting: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r'method = "vfedcd", by which partners can solve') as error:
+        agreed(tmp_path, settings=setting, **said)
+    assert f"settings.{next(iter(setting))}" in str(error.value)
+
+
+def test_sums_that_all_open_need_no_validator(tmp_path: Path) -> None:
+    agreed(tmp_path, settings={"receiver": "all"})
+    assert membership.parties_of(tmp_path / "job.toml") == ("bank", "lab")
+    with pytest.raises(InputError, match="'validator' has no part"):
+        party_program(tmp_path, "validator")
+
+
+def test_sums_leave_unencrypted_in_a_simulation_alone(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"encryption = 'none': every partner .* row by row.*simulation = true"):
+        agreed(tmp_path, settings={"encryption": "none"})
+    assert agreed(tmp_path, settings={"encryption": "none"}, simulation=True)[1].settings().encryption == "none"
+
+
+def test_resamples_of_rows_are_releases(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"resampling = 'rows'.*another exact release"):
+        agreed(tmp_path, settings={"bootstrap": 5, "resampling": "rows"})
+    agreed(tmp_path, settings={"bootstrap": 5})
+    agreed(tmp_path, settings={"bootstrap": 5, "resampling": "rows", "epsilon": 4.0})
+
+
+def test_how_a_file_is_written_is_a_partys_own(tmp_path: Path) -> None:
+    written(tmp_path / "bank", method="moments", settings={}, data={"on": "id", "separator": ";"})
+    job = {**MOMENTS, "parties": {"bank": [], "lab": []}, "data": {"on": "id", "separator": ";"}}
+    (tmp_path / "bank" / "job.toml").write_text(tomli_w.dumps(job))
+    with pytest.raises(InputError, match=r"data\.separator: how a file is written is its party's own"):
+        party_program(tmp_path / "bank", "bank")
