@@ -226,19 +226,21 @@ STATUS_EVERY = 1.0
 
 
 def _also_in_status(path: Path, method: CausalDiscovery, observer: Observer | None) -> Observer:
-    """Hands events on, and keeps in `status.json` which epoch a fit is in."""
-    epochs = method.settings().total_epochs if method.federated else 0
-    written = 0.0
+    """Hands events on, and keeps in `status.json` how far a fit is: its part, the share of it, and epochs if any."""
+    settings = getattr(method, "settings", None)
+    epochs = 0 if settings is None else getattr(settings(), "total_epochs", 0)
+    written, part = 0.0, ""
 
     def tell(event: Event) -> None:
-        nonlocal written
+        nonlocal written, part
         if observer is not None:
             observer(event)
-        if event.get("event") == "progress" and time.monotonic() - written >= STATUS_EVERY:
-            written = time.monotonic()
-            share = float(event["share"])
-            of = epochs if event["what"] == "graph" else epochs * getattr(method, "bootstrap", 0)
-            folder.set_status(path, state="running", what=event["what"], epoch=round(share * of), epochs=of)
+        if event.get("event") != "progress" or (event["what"] == part and time.monotonic() - written < STATUS_EVERY):
+            return
+        written, part, share = time.monotonic(), event["what"], float(event["share"])
+        of = epochs if part == "graph" else epochs * getattr(method, "bootstrap", 0)
+        counted = {"epoch": round(share * of), "epochs": of} if of else {}
+        folder.set_status(path, state="running", what=part, share=round(share, 4), **counted)
 
     return tell
 

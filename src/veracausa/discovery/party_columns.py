@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import numpy as np
+
 from veracausa.arrays import Array
 from veracausa.data.causal.parties import owners
 from veracausa.discovery.base import CausalDiscovery, column_named
@@ -63,10 +65,11 @@ class FederatedDiscovery(CausalDiscovery):
     def causal_graph_(self) -> networkx.DiGraph:
         """The DAG with the columns' names; a node has its `party`, an edge its `strength` and its `confidence`."""
         graph = super().causal_graph_
-        for party, columns in self.parties_.items():
+        for party, columns in getattr(self, "parties_", {}).items():
             for column in columns:
                 graph.nodes[column]["party"] = party
-        if self.confidence_ is not None:
-            for row in self.edges_:
-                graph.edges[row["cause"], row["effect"]]["confidence"] = row["confidence"]
+        if (confidence := getattr(self, "confidence_", None)) is not None:
+            names = [str(name) for name in self.feature_names_in_]
+            for cause, effect in np.argwhere(self.adjacency_matrix_):
+                graph.edges[names[cause], names[effect]]["confidence"] = float(confidence[cause, effect])
         return graph
