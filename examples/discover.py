@@ -24,5 +24,5 @@ run = veracausa.discover(people, parties, method="moments", name="two_parties")
 print(f"found {run.summary['edges']} edges, {len(run.summary['undirected'])} of them without a direction")
 for edge in run.edges:
     arrow = "—" if edge["directed"] == "no" else "→"
-    print(f"{edge['cause']} {arrow} {edge['effect']}: strength {edge['strength']:.2f}")
+    print(f"{edge['cause']} {arrow} {edge['effect']}: {edge['shape']}, {edge['slope']:+.2f} deviations")
 print(f"page: {run.report()}")

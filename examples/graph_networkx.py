@@ -15,7 +15,7 @@ run = veracausa.discover(data, truth=data.truth, method="moments", name="patient
 graph = run.to_networkx(undirected="mark")
 for cause, effect, told in graph.edges(data=True):
     arrow = "—" if told.get("directed") == "no" else "→"
-    print(f"{cause} {arrow} {effect}: strength {told['strength']:.2f}")
+    print(f"{cause} {arrow} {effect}: {told['shape']}, {told['slope']:+.2f} deviations")
 
 dag = run.to_networkx(undirected="member")
 print("what reaches ldl:", ", ".join(sorted(nx.ancestors(dag, "ldl"))))

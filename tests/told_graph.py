@@ -54,6 +54,7 @@ def fitted(**changes: Any) -> Any:
     method.n_features_in_, method.feature_names_in_ = 4, np.array(NAMES, dtype=object)
     method.adjacency_matrix_, method.undirected_ = adjacency, lines | lines.T
     method.strengths_, method.threshold_, method.history_ = strengths, 0.0, []
+    method.parties_ = {"party": NAMES}
     method.thresholded_, method.thresholded_is_dag_ = adjacency, True
     method.explained_, method.effects_ = explained, [dict(effect) for effect in EFFECTS]
     method.model_, method.assumes_ = "additive", ("noise is added to what causes do", "no cycle")

@@ -23,6 +23,7 @@ from veracausa.report.discovery_sections import (
     explained_rows,
     kept_because,
     open_for_good,
+    receivers,
     saw,
     tells_more,
     uncertain,
@@ -85,6 +86,7 @@ def write_discovery_page(path: Path) -> Path:
         candidates=_candidates(summary, names, colours),
         kept_because=kept_because(summary),
         privacy=mapping(summary.get("privacy")),
+        receivers=receivers(summary),
         in_one_place=sum("messages" in party for party in mapping(summary.get("parties")).values()) != 1,
     )
     return write_page(run.path / "report.html", page)

@@ -86,12 +86,12 @@ def sure_words(row: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
     parts = []
     if summary.get("bootstrap") and confidence is not None:
         parts.append(f"{100 * confidence:.0f} % of resamples")
-        if way is not None and row.get("directed") != "no":
+        if way is not None and way < 0.995 and row.get("directed") != "no":
             parts.append(f"{100 * way:.0f} % of those with the edge point this way")
     if margin is not None:
         parts.append(f"{margin:.1f} nats likelier than turned around")
     elif row.get("margin") == math.inf:
-        parts.append("known beforehand")
+        parts.append("its direction is known beforehand")
     return "; ".join(parts)
 
 
@@ -203,3 +203,9 @@ def saw(summary: Mapping[str, Any], name: str, holds: bool) -> str:
     graph = "the edges that touch its own columns" if summary.get("reveal") == "own" else "the whole graph"
     masked = "ciphertexts" if privacy.get("encryption") != "none" else "columns' functions as they are"
     return f"{masked}, and {graph}" if holds else masked
+
+
+def receivers(summary: Mapping[str, Any]) -> str:
+    """Who opened the sums, in words."""
+    told = mapping(summary.get("privacy")).get("opened_to", [])
+    return "the validator alone" if told == ["validator"] else f"every party: {', '.join(told)}"

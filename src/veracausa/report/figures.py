@@ -198,13 +198,19 @@ def _draw_levels(axes: Axes, levels: Sequence[Level], ink: Ink) -> None:
         )
 
 
+LEGEND = 68
+"""Letters in a line of the legend of bytes, with some room for each key."""
+
+
 def _bytes_figure(sent: Mapping[str, Mapping[str, int]], ink: Ink) -> Figure:
     totals: dict[str, int] = {}
     for by_kind in sent.values():
         for kind, count in by_kind.items():
             totals[kind] = totals.get(kind, 0) + count
     kinds = sorted(totals, key=lambda kind: -totals[kind])
-    figure = Figure(figsize=(4.6, 0.7 + 0.34 * len(sent)), layout="constrained")
+    across = max(1, min(4, len(kinds), LEGEND // (6 + max(map(len, kinds), default=0))))
+    below = max(0, -(-len(kinds) // across) - 2)
+    figure = Figure(figsize=(4.6, 0.7 + 0.34 * len(sent) + 0.18 * below), layout="constrained")
     axes = figure.add_subplot()
     bare(axes, ink)
     axes.spines["bottom"].set_visible(False)
@@ -230,9 +236,7 @@ def _bytes_figure(sent: Mapping[str, Mapping[str, int]], ink: Ink) -> Figure:
     axes.invert_yaxis()
     axes.set_xticks([])
     if kinds:
-        figure.legend(
-            loc="outside lower center", ncols=min(4, len(kinds)), frameon=False, fontsize=8.5, labelcolor=ink.text
-        )
+        figure.legend(loc="outside lower center", ncols=across, frameon=False, fontsize=8.5, labelcolor=ink.text)
     return figure
 
 

@@ -78,7 +78,7 @@ def test_an_edge_without_direction_is_listed_and_drawn_without_a_head(tmp_path: 
 def test_effects_have_sign_size_and_words(tmp_path: Path) -> None:
     said = text_of(page_of(tmp_path / "run"))
     assert "bmi → crp falls, −0.30 deviations, 50 % of the variance 8.2 nats likelier than turned around" in said
-    assert "sex → crp differs between categories, 6 % of the variance known beforehand" in said
+    assert "sex → crp differs between categories, 6 % of the variance its direction is known beforehand" in said
     assert "+0.11 a unit of age" in said
     assert "bmi 5 % little: expect causes outside the table" in said
 
@@ -104,7 +104,7 @@ def test_scores_stand_only_where_a_truth_was_given(tmp_path: Path) -> None:
 
 def test_who_saw_what_in_words(tmp_path: Path) -> None:
     said = text_of(page_of(tmp_path / "run", parties=True))
-    assert "No row left its party." in said
+    assert "No row was opened." in said
     assert "opened to the validator alone" in said
     assert "No noise was added" in said
     assert "lab crp ciphertexts, and the whole graph 9 2 MB" in said
@@ -114,7 +114,8 @@ def test_who_saw_what_in_words(tmp_path: Path) -> None:
     assert "No noise was added" not in noisy
     every = text_of(page_of(tmp_path / "all", parties=True, **between_parties(receiver="all", encryption="none")))
     assert "every party: clinic, lab" in every
-    assert "Nothing was encrypted here" in every
+    assert "Nothing was encrypted here: functions of every row crossed as plain numbers" in every
+    assert "No row was opened" not in every
     assert "All columns were in one place" in text_of(page_of(tmp_path / "one"))
 
 
