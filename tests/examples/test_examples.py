@@ -18,7 +18,7 @@ EXAMPLES = {
     "blind_product.py": r"blind: test AUC 0\.[45]\d\nsplit: test AUC (0\.9\d|1\.00)",
     "blind_tables.py": r"sums over 1200 rows crossed, 1 number a predicted row\nAUC 0\.9\d+.*\nq1: yes, q2: no",
     "causshield_own_loop.py": r"M = 0: accuracy 0\.\d{3}, drift 0\.000\nM = 10: accuracy 0\.\d{3}, drift 0\.\d{3}",
-    "discover.py": r"found 7 edges, \d of them without a direction\n(\w+ [→—] \w+: rises, \+0\.\d+ deviations\n){7}page",
+    "discover.py": r"7 edges, \d of them without a direction\n(\w+ [→—] \w+: rises, \+0\.\d+ deviations\n){7}page",
     "federation_tables.py": r"clinic\.csv: 520 patients, lab\.csv: 550 patients",
     "graph_dowhy.py": r"adjusted for: \w+.*\none point of hba1c moves ldl by (1\d|2\d|3\d) mg/dl",
     "graph_networkx.py": r"(\w+ [→—] \w+: \w+, [+-]\d\.\d\d deviations\n){5,}what reaches ldl: .*hba1c",
