@@ -24,6 +24,7 @@ from veracausa.discovery.methods.moments.expansion import column_kinds
 from veracausa.discovery.methods.moments.settings import SumsSettings
 from veracausa.errors import InputError
 from veracausa.events import ProgressCallback
+from veracausa.seeding import derive
 
 EPSILONS = (4.0, 1.0)
 FEW_ROWS = 2
@@ -43,9 +44,9 @@ class SumsAudit(DiscoveryAudit):
         return method.settings()
 
     def plan(self, changes: Mapping[str, Any], rows: int) -> SumsPlan:
-        settings = self.sums_settings.model_copy(update={"encryption": "none", "bootstrap": 0, **changes})
+        settings = self.sums_settings.model_copy(update={"encryption": "none", **changes})
         columns = {party: tuple(names) for party, names in self.parties.items()}
-        return SumsPlan(settings, columns, rows, self.job.seed)
+        return SumsPlan(settings, columns, rows, derive(self.job.seed, "discovery", "sums"))
 
     def system(self, case: AuditCase) -> SumsSystem:
         """All parties' rows as the case sums them up."""
@@ -53,7 +54,8 @@ class SumsAudit(DiscoveryAudit):
         rows = int(changes.pop("rows", len(self.data.values)))
         place = {name: at for at, name in enumerate(self.data.names)}
         values = {party: self.data.values[:rows, [place[name] for name in own]] for party, own in self.parties.items()}
-        kinds = {party: column_kinds(values[party], own, self.data.nominal) for party, own in self.parties.items()}
+        nominal = (*self.data.nominal, *map(str, getattr(self.made(), "nominal", None) or ()))
+        kinds = {party: column_kinds(values[party], own, nominal) for party, own in self.parties.items()}
         return SumsSystem.of(self.plan(changes, rows), values, kinds)
 
     def cases(self) -> list[AuditCase]:
@@ -83,7 +85,9 @@ class SumsAudit(DiscoveryAudit):
     def run(self, case: AuditCase, progress: ProgressCallback = lambda share: None) -> dict[str, Any]:
         started = time.process_time()
         system = self.system(case)
-        views = SumsViews(system, self.options.seed, self.options.known_rows, self.options.releases)
+        # A job that resamples rows has a release for each; else it is asked what so many would tell.
+        releases = system.plan.releases - 1 or self.options.releases
+        views = SumsViews(system, self.options.seed, self.options.known_rows, releases)
         made = time.process_time() - started
         settings = system.plan.settings
         together = views.all_but_one() if len(system.plan.parties) > 2 else []

@@ -16,7 +16,7 @@ from veracausa.discovery.job import DiscoveryJob
 from veracausa.errors import InputError
 
 PARTIES = {"lab": ("x0", "x1"), "clinic": ("x2", "x3"), "bank": ("x4", "x5")}
-FAST = {"curve_sampling": {"sweeps": 2}, "null_space": {"starts": 5}, "known_rows_left": {"starts": 60}}
+FAST = {"curve_sampling": {"sweeps": 2}, "null_space": {"rounds": 1}}
 
 
 def job(method: str = "moments", **settings: Any) -> DiscoveryJob:

@@ -1,7 +1,8 @@
 """The validator alone, or with known rows: where fewer rows are left than functions, sums say what no row can be.
 
 Rows can be turned among each other without any sum changing, so sums alone tell no row of many. Sums of fewer rows than
-functions have directions in which all rows are 0. A row is then a point of the curves that lies in none of them.
+functions have directions in which all rows are 0. A row is then a point of the curves that lies in none of them, and
+rows are at right angles to each other in the scale of the sums.
 """
 
 from __future__ import annotations
@@ -22,19 +23,22 @@ from veracausa.registry import Options
 
 _EMPTY = 1e-8
 """A direction with less than this share of the largest one holds no row."""
-_STEPS = 40
+_STEPS = 60
+_AT_ONCE = 64
 _FITS = 0.05
-"""A row is found where it lies so far from the empty directions at most, in deviations of a function."""
+"""A row is found where it lies so far from the curves at most, in deviations of a function."""
+_PATIENCE = 4
+"""So many rounds of starts without a new row end the search."""
 
 
 class NullSpaceOptions(Options):
-    starts: int = Field(200, ge=1)
-    """Points from which the search for rows begins."""
+    rounds: int = Field(40, ge=1)
+    """Of 64 points from which the search for rows begins."""
 
 
 class _RowsLeft(ColumnAttack):
     opened, seat = "sums", "validator"
-    quick: ClassVar[Mapping[str, Any]] = {"starts": 40}
+    quick: ClassVar[Mapping[str, Any]] = {"rounds": 4}
     options: NullSpaceOptions
 
     def __init__(self, options: NullSpaceOptions) -> None:
@@ -56,7 +60,8 @@ class _RowsLeft(ColumnAttack):
         empty = turned[:, level < _EMPTY * max(float(level[-1]), 1e-300)]
         found = np.zeros((0, view.columns))
         if not view.sums.noise and empty.shape[1] > view.columns:
-            found = _rows(view, empty, self.options.starts)[: len(left)]
+            kept = slice(empty.shape[1], None)
+            found = _rows(view, turned[:, kept], np.sqrt(level[kept]), self.options.rounds)
             values[: len(found)] = found
         self.said = {"empty_directions": float(empty.shape[1]), "rows_found": len(found) / len(left)}
         return ColumnGuess(values, ordered=True, at=left, unordered_rows=True)
@@ -91,52 +96,53 @@ class KnownRowsLeft(_RowsLeft):
         return view.known[0], view.known_features
 
 
-def _rows(view: ColumnView, empty: Array, starts: int) -> Array:
-    """(found, columns): points of all curves with nothing in the empty directions, each once."""
-    curves = view.curves
-    chances = [curve.chances / curve.chances.sum() for curve in curves]
-    found: list[Array] = []
-    for _ in range(starts):
-        point = np.array([view.rng.choice(c.values, p=p) for c, p in zip(curves, chances, strict=True)])
-        point, rest = _solved(curves, empty, point)
-        row = np.zeros(view.columns)
-        for curve, value in zip(curves, point, strict=True):
-            row[curve.guesses] = value if curve.kind != "nominal" else curve.of(np.array([value]))[0][: len(row)]
-        near = any(np.abs(row - other).max() < _FITS for other in found)
-        if rest < _FITS and not near:
-            found.append(row)
+def _rows(view: ColumnView, directions: Array, sizes: Array, rounds: int) -> Array:
+    """(found, columns): points of the span of some directions that lie on all curves, each once.
+
+    A point goes to the nearest points of the curves and back into the span, until it stays where it is.
+    """
+    spread, back = directions * sizes, directions / sizes
+    known, found, idle = np.zeros((0, len(sizes))), [], 0
+    for _ in range(rounds):
+        if len(known) == len(sizes) or idle == _PATIENCE:
+            break
+        points = _unit(view.rng.standard_normal((_AT_ONCE, len(sizes))), known)
+        for _ in range(_STEPS):
+            rows = points @ spread.T
+            # A row and its negative have the same sums; squares tell them apart.
+            rows *= np.where(rows[:, view.positive].sum(axis=1) < 0, -1.0, 1.0)[:, None]
+            points = _unit(_nearest(view.curves, rows)[0] @ back, known)
+        rows = points @ spread.T
+        curve, values = _nearest(view.curves, rows)
+        apart = np.sqrt(np.square(curve - rows).mean(axis=1))
+        before = len(known)
+        for at in np.argsort(apart):
+            if apart[at] < _FITS and len(known) < len(sizes) and (np.abs(known @ points[at]) < 0.5).all():
+                known = np.concatenate([known, _unit(points[at : at + 1], known)])
+                found.append(_guessed(view, values[at]))
+        idle = idle + 1 if len(known) == before else 0
     return np.stack(found) if found else np.zeros((0, view.columns))
 
 
-def _solved(curves: tuple[ColumnCurve, ...], empty: Array, point: Array) -> tuple[Array, float]:
-    """Levenberg and Marquardt's steps on all numbers; categories stay as they were drawn."""
-    moving = [number for number, curve in enumerate(curves) if curve.kind == "number"]
-    damping, rest, slopes = 1e-2, *_at(curves, empty, point)
-    for _ in range(_STEPS):
-        slope = slopes[:, moving]
-        step = np.linalg.solve(slope.T @ slope + damping * np.eye(len(moving)), -slope.T @ rest)
-        trial = point.copy()
-        for number, change in zip(moving, step, strict=True):
-            values = curves[number].values
-            trial[number] = np.clip(point[number] + np.clip(change, -1, 1), values[0], values[-1])
-        new, new_slopes = _at(curves, empty, trial)
-        if new @ new < rest @ rest:
-            point, rest, slopes, damping = trial, new, new_slopes, damping / 3
-        else:
-            damping *= 4
-        if rest @ rest < 1e-8 or damping > 1e8:
-            break
-    return point, float(np.sqrt(rest @ rest / empty.shape[1]))
+def _unit(points: Array, known: Array) -> Array:
+    """Points of length 1, at right angles to the known ones."""
+    rest = points - points @ known.T @ known
+    return np.asarray(rest / np.maximum(np.linalg.norm(rest, axis=1, keepdims=True), 1e-12))
 
 
-def _at(curves: tuple[ColumnCurve, ...], empty: Array, point: Array) -> tuple[Array, Array]:
-    """(directions,) what a point has in the empty directions, and (directions, columns) how that changes."""
-    total, slopes = np.zeros(empty.shape[1]), np.zeros((empty.shape[1], len(curves)))
-    for number, (curve, value) in enumerate(zip(curves, point, strict=True)):
-        part = empty[curve.at]
-        total += curve.of(np.array([value]))[0] @ part
-        if curve.kind == "number":
-            at = int(np.clip(np.searchsorted(curve.values, value), 1, len(curve.values) - 1))
-            rise = curve.functions[at] - curve.functions[at - 1]
-            slopes[:, number] = rise / (curve.values[at] - curve.values[at - 1]) @ part
-    return total, slopes
+def _nearest(curves: tuple[ColumnCurve, ...], rows: Array) -> tuple[Array, Array]:
+    """(points, functions) the nearest point of every curve, and (points, columns) the values there."""
+    found, values = rows.copy(), np.zeros((len(rows), len(curves)))
+    for number, curve in enumerate(curves):
+        apart = np.square(rows[:, None, curve.at] - curve.functions).sum(axis=2)
+        place = apart.argmin(axis=1)
+        found[:, curve.at], values[:, number] = curve.functions[place], curve.values[place]
+    return found, values
+
+
+def _guessed(view: ColumnView, values: Array) -> Array:
+    """Values of all columns as a guess has them."""
+    row = np.zeros(view.columns)
+    for curve, value in zip(view.curves, values, strict=True):
+        row[curve.guesses] = curve.responses[np.abs(curve.values - value).argmin()]
+    return row
