@@ -32,6 +32,9 @@ from veracausa.seeding import derive
 ROWS_A_COLUMN = 5
 """In one place, where sums are not sent, a column may have a feature for each so many rows."""
 
+MOST_FOR_PRODUCTS = 40
+"""Columns in one place of which every two are also multiplied."""
+
 
 def _with_settings(estimator: type[MomentSearch]) -> type[MomentSearch]:
     """Make every field of `SumsSettings` a parameter."""
@@ -169,25 +172,26 @@ class MomentSearch(FederatedDiscovery):
         self.announced_ = {"seconds": seconds, "bytes": 0, "releases": 0, "features": functions * len(kept)}
         tell(event_of("announced", self.announced_))
         kinds = column_kinds(ready.values, ready.names, ready.nominal)
-        made = expand(ready.values, ready.names, kinds, functions)
+        products = settings.products if settings.products is not None else len(kept) <= MOST_FOR_PRODUCTS
+        made = expand(ready.values, ready.names, kinds, functions, products=products)
         rows, features = len(ready.values), made.features
         time_is_up = clock(self.time_limit, self.timer)
         inside = among(known, kept)
         tell({"event": "progress", "what": "search", "share": 0.0})
         gram = features.T @ features
         rng = np.random.default_rng(derive(self.seed, "discovery", "moments"))
-        found = search_sums(sum_table(gram, made.nodes, rows), settings, inside, rng, time_is_up)
+        found = search_sums(sum_table(gram, made.nodes, rows, None, made.pairs), settings, inside, rng, time_is_up)
         tell({"event": "progress", "what": "search", "share": 1.0})
 
         def resamples() -> Iterator[SumTable]:
             for number in range(1, settings.bootstrap + 1):
                 if settings.resampling == "sums":
                     draw = np.random.default_rng(derive(self.seed, "discovery", "sums drawn", number))
-                    yield sum_table(drawn_sums(gram, rows, draw), made.nodes, rows)
+                    yield sum_table(drawn_sums(gram, rows, draw), made.nodes, rows, None, made.pairs)
                 else:
                     weights = row_weights(rows, self.seed, number)
                     weighted = features.T @ (features * weights[:, None])
-                    yield sum_table(weighted, made.nodes, int(weights.sum()))
+                    yield sum_table(weighted, made.nodes, int(weights.sum()), None, made.pairs)
 
         def progress(share: float) -> None:
             tell({"event": "progress", "what": "resamples", "share": share})

@@ -21,6 +21,8 @@ Parents = tuple[tuple[int, int], ...]
 ROUNDS = 3
 """Growing and shrinking alternate at most so often."""
 SMALL = 1e-12
+ROWS_A_COEFFICIENT = 8
+"""A regression has so many rows for each coefficient at least."""
 
 
 PLENTY = 1000.0
@@ -60,7 +62,6 @@ class Regressions:
         penalty: float = 1.0,
         most: int | None = None,
         min_gain: float = 0.0,
-        edge_cost: float = 0.0,
         required: Mask | None = None,
         ridge: float = 1e-9,
     ) -> None:
@@ -71,7 +72,10 @@ class Regressions:
         self.rows = tempered(sums.counts.diagonal())
         self.cost = penalty * 0.5 * np.log(np.maximum(self.rows, 2.0))
         """(d,): of one coefficient, in nats, by target."""
-        self.edge_cost = edge_cost
+        self.edge_cost = float(max(0.0, np.log(self.d) - 0.5 * np.log(max(sums.rows, 2))))
+        """Of an edge, in nats, where there are many columns for few rows (Chen and Chen 2008)."""
+        self.room = np.maximum(1.0, self.rows / ROWS_A_COEFFICIENT)
+        """(d,): how many coefficients a regression may have."""
         self.min_gain = min_gain
         """An edge explains at least this share of what is left without it."""
         self.ridge = ridge
@@ -235,7 +239,7 @@ class Regressions:
         added = self.level_table - now[:, None]
         fresh = (now == 0)[:, None]
         gains = n * likelier - cost * added - self.edge_cost * fresh
-        gains = np.where(added > 0, gains, -np.inf)
+        gains = np.where((added > 0) & (len(inside) + added <= self.room[target]), gains, -np.inf)
         if self.min_gain:
             gains = np.where(fresh & (reduced < self.min_gain), -np.inf, gains)
         gains[target] = -np.inf

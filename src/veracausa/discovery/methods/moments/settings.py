@@ -17,6 +17,9 @@ class SumsSettings(BaseModel):
     """Which relations are looked for. `auto` compares them."""
     functions: int | None = Field(None, ge=1, le=24)
     """Functions of each number. None: by the rows."""
+    products: bool | None = None
+    """Products of two columns of one party: two causes may do together what they do not do one by one. None: where
+    columns are few enough, in one place, and rows many enough, between parties."""
     penalty: float = Field(1.0, gt=0)
     """Times BIC's price of a coefficient: more leaves fewer edges."""
     min_effect: float = Field(0.0, ge=0, lt=1)
