@@ -38,9 +38,11 @@ TAILS = (1, 2, 4)
 """So many times `LEAST` rows share the curves' values at each end of a column, the fewest that suffice."""
 LONGEST_TAIL = 0.1
 """Of the rows."""
-LEVERAGE = {"validator": 0.5, "all": 0.25}
-"""What no row's leverage may exceed, by who opens the sums. A validator has no columns, and must first find a party
-that tells it its own."""
+LEVERAGE = 0.25
+"""What no row's leverage may exceed where parties open the sums themselves."""
+SINGLED_OUT = 0.5
+"""Where a validator opens them, which has no columns, a larger leverage is said: a party that shows it its own columns
+lets it read such a row."""
 SMALLEST_EIGENVALUE = 1e-11
 
 
@@ -82,7 +84,8 @@ def own_features(plan: SumsPlan, party: str, values: Array, kinds: Sequence[Colu
     most = plan.most_features(party)
     merged, said = _merged(filled, names, kinds, kept, most)
     # Noise covers single rows, and who allows few rows allows them to be told.
-    bound = LEVERAGE[settings.receiver] if settings.epsilon is None and not settings.allow_small_n else math.inf
+    open_to_parties = settings.receiver == "all" and settings.epsilon is None and not settings.allow_small_n
+    bound = LEVERAGE if open_to_parties else math.inf
     while (made := _made(plan, merged, names, kinds, kept, most, bound)) is None:
         if len(kept) == 1:
             raise InputError(
@@ -97,6 +100,9 @@ def own_features(plan: SumsPlan, party: str, values: Array, kinds: Sequence[Colu
         notes.append(f"{party}: {functions} in place of {plan.functions} functions of a number, so that no row is told")
     if not any(node.powers for node in made.nodes) and "number" in [node.kind for node in made.nodes]:
         notes.append(f"{party}: squares and cubes would tell rows and are left out, so tails tell no directions")
+    if settings.epsilon is None and (told := int((leverages(made.features) > SINGLED_OUT).sum())):
+        rows = "1 row" if told == 1 else f"{told} rows"
+        notes.append(f"{party}: its columns single out {rows}, which a validator could read if it knew these columns")
     nodes: list[NodeLayout | None] = [None] * len(names)
     scales = np.full(len(names), np.nan)
     for at, node, scale in zip(kept, made.nodes, made.scales, strict=True):
@@ -127,6 +133,10 @@ def _made(
             for tamed in _tamed(made, values[:, kept]) if made.width <= most else ():
                 if not math.isfinite(bound) or float(leverages(tamed.features).max()) <= bound:
                     return tamed
+    # Straight lines alone tell rows only where a few values lie far outside: then these share one value, too.
+    for tamed in _tamed(made, values[:, kept], first=0) if made.width <= most else ():
+        if float(leverages(tamed.features).max()) <= bound:
+            return tamed
     return None
 
 
@@ -224,8 +234,8 @@ def leverages(features: Array) -> Array:
     return np.asarray(np.square(turned).sum(axis=1))
 
 
-def _tamed(made: Expansion, values: Array) -> Iterator[Expansion]:
-    """The features with ever longer ends of every number's curves in one value."""
+def _tamed(made: Expansion, values: Array, first: int = 1) -> Iterator[Expansion]:
+    """The features from the `first` one on with ever longer ends of every number in one value."""
     longest = max(LEAST, int(LONGEST_TAIL * len(values)))
     for times in TAILS:
         if times * LEAST > longest:
@@ -234,21 +244,21 @@ def _tamed(made: Expansion, values: Array) -> Iterator[Expansion]:
         for column, node in zip(values.T, made.nodes, strict=True):
             block, layout = made.features[:, start : start + node.width], node
             start += node.width
-            if node.kind == "number" and node.functions + node.powers > 1:
-                block, layout = _with_ends(block, node, column, times * LEAST)
+            if node.kind == "number" and node.functions + node.powers > first:
+                block, layout = _with_ends(block, node, column, times * LEAST, first)
             parts.append(block)
             nodes.append(layout)
         yield replace(made, features=np.concatenate(parts, axis=1), nodes=tuple(nodes))
 
 
-def _with_ends(block: Array, node: NodeLayout, column: Array, count: int) -> tuple[Array, NodeLayout]:
-    """A number's features, of which all but the number itself share their mean over the rows at either end."""
+def _with_ends(block: Array, node: NodeLayout, column: Array, count: int, first: int) -> tuple[Array, NodeLayout]:
+    """A number's features, of which those from the `first` one on share their mean over the rows at either end."""
     here = ~np.isnan(column)
     inside = block[here, : node.functions + node.powers].copy()
     in_order = np.sort(column[here])
     if 2 * count < len(in_order) and in_order[count - 1] < in_order[-count]:
         for end in (column[here] <= in_order[count - 1], column[here] >= in_order[-count]):
-            inside[end, 1:] = inside[end, 1:].mean(axis=0)
+            inside[end, first:] = inside[end, first:].mean(axis=0)
     functions = _uncorrelated(inside[:, : node.functions])
     made = np.concatenate([functions, inside[:, node.functions :]], axis=1)
     whole = np.zeros((len(column), made.shape[1] + node.mask))

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from veracausa.arrays import Array
+from veracausa.crypto.agreement import AGREEMENT
 from veracausa.crypto.moments import MomentParty, MomentPlan, Moments
 from veracausa.crypto.moments.account import EXACT, MomentAccount, check_budget
 from veracausa.crypto.moments.result import noise_of
@@ -85,7 +86,7 @@ class SumsMember:
 
     def run(self, link: Link, store: Store | None = None) -> None:
         """Take part to the end."""
-        link.declare(SUMS_BEAT)
+        self._declare(link)
         if self.make_own is not None:
             self.own = beating(link, self.peers, self.make_own)
             said = {"notes": list(self.own.notes), "warnings": list(self.own.warnings)}
@@ -99,6 +100,8 @@ class SumsMember:
         moments.check()
         self.account, self.clip = self.plan.spends(moments), moments.clip
         self._check_budget(store)
+        if self.plan.settings.receiver == "all":
+            link.declare(protocol.opened_kind(moments))
         if store is not None and store.start_step is not None:
             self.load_state(store.load(store.start_step))
         for number in range(self.done, self.plan.releases):
@@ -107,6 +110,16 @@ class SumsMember:
             if store is not None:
                 store.save(self.done, self.state())
         self._conclude(link)
+
+    def _declare(self, link: Link) -> None:
+        """Declare, before the first word, what a peer that is ahead may say while this member waits for another."""
+        link.declare(SUMS_BEAT, SUMS_HELLO, *AGREEMENT)
+        for peer in self.peers:
+            if self.opens or self._shows(peer):
+                link.declare(protocol.layout_kind(self.plan), peer=peer)
+            if self.plan.settings.receiver == "validator" and VALIDATOR in (peer, self.name):
+                told = peer if self.name == VALIDATOR else self.name
+                link.declare(protocol.found_kind(self.plan, told), peer=peer)
 
     def _check_budget(self, store: Store | None) -> None:
         """Refuse where these rows were released before, unless the budget has room for all that is to come."""
@@ -122,10 +135,6 @@ class SumsMember:
     def _meet(self, link: Link) -> None:
         """The same plan with everybody, all widths, and the layouts for whoever opens the sums."""
         plan, width = self.plan, 0 if self.own is None else self.own.width
-        link.declare(SUMS_HELLO)
-        for peer in self.peers:
-            if self.opens or self._shows(peer):
-                link.declare(protocol.layout_kind(plan), peer=peer)
         fingerprint = plan.digest(known_as_lists(self.known))
         word = {"fingerprint": protocol.as_tensor(fingerprint)}
         link.broadcast(SUMS_HELLO, 0, word, width=width)
@@ -147,7 +156,7 @@ class SumsMember:
 
     def _shows(self, peer: str) -> bool:
         """Whether this member tells a peer the layout of its columns."""
-        return self.own is not None and (peer == VALIDATOR or self.plan.settings.receiver == "all")
+        return self.make_own is not None and (peer == VALIDATOR or self.plan.settings.receiver == "all")
 
     # ---- the sums ----------------------------------------------------------------------------------------------------
 
@@ -175,7 +184,6 @@ class SumsMember:
     def _share_sums(self, link: Link, moments: MomentPlan, found: Moments | None, number: int, rho: float) -> Moments:
         """Every party has what the first one opened."""
         kind = protocol.opened_kind(moments)
-        link.declare(kind)
         if found is not None:
             spent: dict[str, str | float] = {
                 "rho": rho,
@@ -205,8 +213,6 @@ class SumsMember:
         if self.name != VALIDATOR:
             self._hear(link)
             return
-        for peer in self.peers:
-            link.declare(protocol.found_kind(self.plan, peer), peer=peer)
         self.graph = beating(link, self.peers, self._searched)
         for peer in self.peers:
             parts = protocol.sent_found(self.plan, peer, self.graph.matrices(), self.graph.found.explained)
@@ -214,7 +220,6 @@ class SumsMember:
 
     def _hear(self, link: Link) -> None:
         kind = protocol.found_kind(self.plan, self.name)
-        link.declare(kind, peer=VALIDATOR)
         await_beats(link, VALIDATOR)
         self.told = protocol.received_found(self.plan, self.name, link.receive(VALIDATOR, kind, 0))
 
