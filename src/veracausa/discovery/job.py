@@ -83,6 +83,11 @@ def load_columns(job: DiscoveryJob) -> tuple[CausalData, dict[str, tuple[str, ..
         name = given.pop("name", None)
         if name == GIVEN:
             raise InputError("data: these columns were given in Python; run it again there")
+        if name is None:
+            raise InputError(
+                "data.name: is missing; name a data set, or give every party a file. The columns of a run across "
+                "organisations lie at their parties, and not in one place"
+            )
         wanted = [column for columns in parties.values() for column in columns]
         if name == "table" and wanted:
             # Nobody's columns need not be numbers.

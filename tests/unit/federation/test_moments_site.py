@@ -17,7 +17,7 @@ from refusals import Field, Names, Peer
 
 from veracausa.discovery.discover import DiscoveryRun, run_job
 from veracausa.discovery.engines.shares.plan import VALIDATOR
-from veracausa.discovery.job import DiscoveryJob
+from veracausa.discovery.job import DiscoveryJob, load_columns
 from veracausa.errors import InputError, PeerLost, RunError, WireError
 from veracausa.federation.site_program import party_program
 from veracausa.runs.store import deserialize_state
@@ -394,6 +394,11 @@ def test_a_plan_that_changes_is_refused(tmp_path: Path) -> None:
     plan.write_text(json.dumps(json.loads(plan.read_text()) | {"rows": 3}))
     with pytest.raises(InputError, match="begun with another rows"):
         discovery.run(start=discovery.common())
+
+
+def test_what_needs_all_columns_says_where_they_lie(undisturbed: Sites) -> None:
+    with pytest.raises(InputError, match="lie at their parties"):
+        load_columns(undisturbed.found("bank").job)
 
 
 def test_rows_have_one_secret_name(tmp_path: Path) -> None:
