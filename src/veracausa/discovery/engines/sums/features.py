@@ -1,19 +1,15 @@
 """What a party sums up: functions of its own columns, none of which tells single rows.
 
 A party looks at its own columns before anything leaves. A column that tells fewer than `LEAST` rows from the others
-takes no part, because its sums would be those rows' values at a partner. Gaps of so few rows are filled at home.
-
-What decides in the end is a row's leverage, the share of a partner's values in that row that a combination of the
-party's own features can read out of the sums. It is largest for the smallest and the largest values of a column, where
-curves bend freely. So the rows at each end share one value of every curve, their mean. The number itself stays as it
-is: straight lines do not tell rows, and a moved number would hide what causes it.
+takes no part, because its sums would be those rows' values at a partner. Gaps of so few rows are filled at home. Ends
+of curves are evened out, see `leverage`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +17,14 @@ from numpy.typing import NDArray
 from veracausa.arrays import Array
 from veracausa.crypto.moments import column_support
 from veracausa.data.causal.columns import prepare
+from veracausa.discovery.engines.sums.leverage import heaviest, leverages, tamed
 from veracausa.discovery.engines.sums.plan import LIMIT, SumsPlan
 from veracausa.discovery.methods.moments.expansion import (
     LEAST,
     ColumnKind,
     Expansion,
     NodeLayout,
+    PairLayout,
     column_kinds,
     expand,
 )
@@ -34,16 +32,11 @@ from veracausa.errors import InputError
 
 POWER_SCALES = (math.sqrt(2), math.sqrt(15))
 """The deviations of the square and the cube of a normal number: both are summed up in these units."""
-TAILS = (1, 2, 4)
-"""So many times `LEAST` rows share the curves' values at each end of a column, the fewest that suffice."""
-LONGEST_TAIL = 0.1
-"""Of the rows."""
 LEVERAGE = 0.25
 """What no row's leverage may exceed where parties open the sums themselves."""
 SINGLED_OUT = 0.5
 """Where a validator opens them, which has no columns, a larger leverage is said: a party that shows it its own columns
 lets it read such a row."""
-SMALLEST_EIGENVALUE = 1e-11
 
 
 @dataclass(frozen=True)
@@ -57,6 +50,8 @@ class OwnFeatures:
     scales: Array
     """(d,): what one unit of each column's first function is in the column's own unit; nan where there is none."""
     notes: tuple[str, ...]
+    pairs: tuple[PairLayout, ...] = ()
+    """Of which two columns products follow behind the features of all columns."""
     warnings: tuple[str, ...] = ()
     """What speaks against any graph of these columns."""
 
@@ -91,7 +86,7 @@ def own_features(plan: SumsPlan, party: str, values: Array, kinds: Sequence[Colu
             raise InputError(
                 f"party {party!r}: column {names[kept[0]]!r} tells single rows; leave it out, or set epsilon"
             )
-        gone = _heaviest(expand(merged[:, kept], *_described(names, kinds, kept), 1, powers=False))
+        gone = heaviest(expand(merged[:, kept], *_described(names, kinds, kept), 1, powers=False))
         notes.append(f"{names[kept[gone]]}: with other columns it tells single rows, takes no part")
         kept = kept[:gone] + kept[gone + 1 :]
     notes += said
@@ -107,8 +102,9 @@ def own_features(plan: SumsPlan, party: str, values: Array, kinds: Sequence[Colu
     scales = np.full(len(names), np.nan)
     for at, node, scale in zip(kept, made.nodes, made.scales, strict=True):
         nodes[at], scales[at] = node, scale
-    features = np.clip(made.features / _units(made.nodes), -LIMIT, LIMIT)
-    return OwnFeatures(features, tuple(nodes), scales, (*notes, *made.notes), looked.warnings)
+    features = np.clip(made.features / feature_units(made.nodes, made.pairs), -LIMIT, LIMIT)
+    pairs = tuple(PairLayout(kept[pair.first], kept[pair.second], pair.width) for pair in made.pairs)
+    return OwnFeatures(features, tuple(nodes), scales, (*notes, *made.notes), pairs, looked.warnings)
 
 
 def _described(
@@ -127,29 +123,30 @@ def _made(
     bound: float,
 ) -> Expansion | None:
     """The most functions that fit and whose leverage is within the bound; None: not even straight lines are."""
+    own = values[:, kept]
+
+    def light(made: Expansion, first: int = 1) -> Expansion | None:
+        for one in tamed(made, own, first) if made.width <= most else ():
+            if not math.isfinite(bound) or float(leverages(one.features).max()) <= bound:
+                return one
+        return None
+
     for powers, least in ((True, 1 + plan.functions // 2), (False, 1)):
         for functions in range(plan.functions, least - 1, -1):
-            made = expand(values[:, kept], *_described(names, kinds, kept), functions, powers=powers)
-            for tamed in _tamed(made, values[:, kept]) if made.width <= most else ():
-                if not math.isfinite(bound) or float(leverages(tamed.features).max()) <= bound:
-                    return tamed
+            # Products last: they are for where rows are many.
+            for products in (True, False) if plan.products and powers else (False,):
+                described = _described(names, kinds, kept)
+                made = expand(own, *described, functions, powers=powers, products=products)
+                if (found := light(made)) is not None:
+                    return found
     # Straight lines alone tell rows only where a few values lie far outside: then these share one value, too.
-    for tamed in _tamed(made, values[:, kept], first=0) if made.width <= most else ():
-        if float(leverages(tamed.features).max()) <= bound:
-            return tamed
-    return None
+    return light(made, first=0)
 
 
-def _units(nodes: Sequence[NodeLayout]) -> Array:
+def feature_units(nodes: Sequence[NodeLayout], pairs: Sequence[PairLayout] = ()) -> Array:
     """(width,): what 1 of each feature stands for."""
     parts = [[1.0] * node.functions + list(POWER_SCALES[: node.powers]) + [1.0] * node.mask for node in nodes]
-    return np.array([unit for part in parts for unit in part])
-
-
-def in_units(gram: Array, nodes: Sequence[NodeLayout]) -> Array:
-    """Sums of products of features as they were before they were scaled to be sent."""
-    units = _units(nodes)
-    return np.asarray(gram * units[:, None] * units)
+    return np.array([unit for part in parts for unit in part] + [1.0] * sum(pair.width for pair in pairs))
 
 
 def _usable(
@@ -217,72 +214,3 @@ def _merged(
         merged[np.isin(values[:, at], rest), at] = rest[0]
         notes.append(f"{names[at]}: the {len(rest)} rarest categories are merged, so that no row is told")
     return merged, notes
-
-
-# ---- rows that a combination of features singles out -----------------------------------------------------------------
-
-
-def leverages(features: Array) -> Array:
-    """(n,): the largest share that a row can have in a combination of the features and a constant, squared."""
-    whole = np.column_stack([np.ones(len(features)), features])
-    gram = whole.T @ whole
-    norms = np.sqrt(np.diag(gram))
-    scale = np.divide(1, norms, out=np.zeros_like(norms), where=norms > 0)
-    values, vectors = np.linalg.eigh(gram * scale[:, None] * scale)
-    kept = values > SMALLEST_EIGENVALUE * values[-1]
-    turned = whole @ (scale[:, None] * vectors[:, kept] / np.sqrt(values[kept]))
-    return np.asarray(np.square(turned).sum(axis=1))
-
-
-def _tamed(made: Expansion, values: Array, first: int = 1) -> Iterator[Expansion]:
-    """The features from the `first` one on with ever longer ends of every number in one value."""
-    longest = max(LEAST, int(LONGEST_TAIL * len(values)))
-    for times in TAILS:
-        if times * LEAST > longest:
-            return
-        parts, nodes, start = [], [], 0
-        for column, node in zip(values.T, made.nodes, strict=True):
-            block, layout = made.features[:, start : start + node.width], node
-            start += node.width
-            if node.kind == "number" and node.functions + node.powers > first:
-                block, layout = _with_ends(block, node, column, times * LEAST, first)
-            parts.append(block)
-            nodes.append(layout)
-        yield replace(made, features=np.concatenate(parts, axis=1), nodes=tuple(nodes))
-
-
-def _with_ends(block: Array, node: NodeLayout, column: Array, count: int, first: int) -> tuple[Array, NodeLayout]:
-    """A number's features, of which those from the `first` one on share their mean over the rows at either end."""
-    here = ~np.isnan(column)
-    inside = block[here, : node.functions + node.powers].copy()
-    in_order = np.sort(column[here])
-    if 2 * count < len(in_order) and in_order[count - 1] < in_order[-count]:
-        for end in (column[here] <= in_order[count - 1], column[here] >= in_order[-count]):
-            inside[end, first:] = inside[end, first:].mean(axis=0)
-    functions = _uncorrelated(inside[:, : node.functions])
-    made = np.concatenate([functions, inside[:, node.functions :]], axis=1)
-    whole = np.zeros((len(column), made.shape[1] + node.mask))
-    whole[here, : made.shape[1]] = made
-    if node.mask:
-        whole[:, -1] = block[:, -1]
-    return whole, replace(node, functions=functions.shape[1])
-
-
-def _uncorrelated(functions: Array) -> Array:
-    """Of mean 0, deviation 1 and uncorrelated again, in their order; up to the first that follows from those before."""
-    whole = np.column_stack([np.ones(len(functions)), functions])
-    q, r = np.linalg.qr(whole)
-    size = np.abs(r.diagonal())
-    short = np.flatnonzero(size[1:] < 1e-3 * np.linalg.norm(functions - functions.mean(axis=0), axis=0).clip(1e-12))
-    count = int(short[0]) if len(short) else functions.shape[1]
-    return np.asarray(q[:, 1 : count + 1] * np.sign(r.diagonal()[1 : count + 1]) * math.sqrt(len(functions)))
-
-
-def _heaviest(made: Expansion) -> int:
-    """The column without which the largest leverage is least."""
-    ends = np.cumsum([node.width for node in made.nodes])
-    most = []
-    for end, node in zip(ends.tolist(), made.nodes, strict=True):
-        rest = np.delete(made.features, np.s_[end - node.width : end], axis=1)
-        most.append(float(leverages(rest).max()))
-    return int(np.argmin(most))

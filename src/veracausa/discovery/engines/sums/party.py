@@ -20,9 +20,8 @@ from veracausa.discovery.engines.shares.plan import VALIDATOR
 from veracausa.discovery.engines.sums import protocol
 from veracausa.discovery.engines.sums.features import OwnFeatures
 from veracausa.discovery.engines.sums.plan import SumsPlan
-from veracausa.discovery.engines.sums.protocol import SUMS_BEAT, SUMS_HELLO
+from veracausa.discovery.engines.sums.protocol import SUMS_BEAT, SUMS_HELLO, PartyLayout
 from veracausa.discovery.engines.sums.searcher import SumsGraph, searched_graph
-from veracausa.discovery.methods.moments.expansion import NodeLayout
 from veracausa.discovery.methods.moments.resampling import row_weights
 from veracausa.discovery.methods.moments.search import Known
 from veracausa.errors import WireError
@@ -67,7 +66,7 @@ class SumsMember:
         """What this party's earlier releases of these rows have spent, by name."""
         self.peers = tuple(member for member in plan.members if member != name)
         self.widths: dict[str, int] = {}
-        self.layouts: dict[str, tuple[NodeLayout | None, ...]] = {}
+        self.layouts: dict[str, PartyLayout] = {}
         self.opened: list[Moments] = []
         """The releases that are open to this member."""
         self.done = 0
@@ -144,10 +143,11 @@ class SumsMember:
                 raise WireError("sums_hello.fingerprint", f"{peer!r} has another plan than this party")
             self.widths[peer] = protocol.received_width(plan, peer, message)
         if self.own is not None:
-            self.layouts[self.name] = self.own.nodes
+            self.layouts[self.name] = PartyLayout(self.own.nodes, self.own.pairs)
             for peer in self.peers:
                 if self._shows(peer):
-                    link.send(peer, protocol.layout_kind(plan), 0, {"nodes": protocol.sent_layout(self.own.nodes)})
+                    parts = protocol.sent_layout(self.layouts[self.name])
+                    link.send(peer, protocol.layout_kind(plan), 0, parts)
         if self.opens:
             for peer in self.peers:
                 if peer != VALIDATOR:
@@ -225,10 +225,9 @@ class SumsMember:
 
     def _searched(self) -> SumsGraph:
         started = time.perf_counter()
-        nodes: list[NodeLayout | None] = [node for party in self.plan.parties for node in self.layouts[party]]
         progress = self._progress("search" if not self.plan.settings.bootstrap else "resamples")
         progress(0.0)
-        found = searched_graph(self.plan, self.known, nodes, self.opened, self.time_is_up, progress)
+        found = searched_graph(self.plan, self.known, self.layouts, self.opened, self.time_is_up, progress)
         progress(1.0)
         self.seconds = time.perf_counter() - started
         return found

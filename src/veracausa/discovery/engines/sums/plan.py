@@ -99,6 +99,12 @@ class SumsPlan:
         """Functions of a number at most. A party takes fewer where its features would be too many."""
         return functions_for(self.rows, self.together, self.settings.functions, self.rows_a_feature)
 
+    @property
+    def products(self) -> bool:
+        """Whether a party with rows enough also sums up products of two of its columns. Under noise they must be asked
+        for: every feature more makes all sums noisier."""
+        return self.settings.epsilon is None if self.settings.products is None else self.settings.products
+
     def most_features(self, party: str) -> int:
         """Of one party, so that with any other they have rows enough."""
         widest = max(self.room, self.functions + POWERS + 1) if self.settings.allow_small_n else self.room

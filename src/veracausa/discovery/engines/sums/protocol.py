@@ -6,6 +6,7 @@ No kind has a place for a row. A party says how many features each of its column
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from veracausa.arrays import Array
 from veracausa.crypto.moments import MomentPlan
 from veracausa.data.causal import topological_order
 from veracausa.discovery.engines.sums.plan import SumsPlan
-from veracausa.discovery.methods.moments.expansion import POWERS, ColumnKind, NodeLayout
+from veracausa.discovery.methods.moments.expansion import POWERS, PRODUCTS, ColumnKind, NodeLayout, PairLayout
 from veracausa.errors import WireError
 from veracausa.wire.message import Kind, Message, TensorSpec
 
@@ -45,9 +46,14 @@ SUMS_BEAT = Kind("sums_beat", {}, {"done": int})
 
 
 def layout_kind(plan: SumsPlan) -> Kind:
-    """A party to whoever opens sums: of each column its kind, functions, powers and whether it has a mask."""
+    """A party to whoever opens sums: of each column its kind, functions, powers and whether it has a mask; and of which
+    two columns there are so many products."""
     most = max(len(own) for own in plan.columns.values())
-    return Kind("sums_layout", {"nodes": TensorSpec(torch.int64, (None, 4), max_free=most)})
+    specs = {
+        "nodes": TensorSpec(torch.int64, (None, 4), max_free=most),
+        "pairs": TensorSpec(torch.int64, (None, 3), max_free=most * (most - 1) // 2),
+    }
+    return Kind("sums_layout", specs)
 
 
 def opened_kind(moments: MomentPlan) -> Kind:
@@ -90,22 +96,43 @@ def received_width(plan: SumsPlan, peer: str, message: Message) -> int:
     return width
 
 
-def sent_layout(nodes: Sequence[NodeLayout | None]) -> Tensor:
-    rows = [
+@dataclass(frozen=True)
+class PartyLayout:
+    """Which of a party's features are what."""
+
+    nodes: tuple[NodeLayout | None, ...]
+    """By its columns; None: it takes no part."""
+    pairs: tuple[PairLayout, ...] = ()
+
+
+def sent_layout(layout: PartyLayout) -> dict[str, Tensor]:
+    nodes = [
         [0, 0, 0, 0] if node is None else [KINDS.index(node.kind), node.functions, node.powers, node.mask]
-        for node in nodes
+        for node in layout.nodes
     ]
-    return torch.tensor(rows, dtype=torch.int64)
+    pairs = [[pair.first, pair.second, pair.width] for pair in layout.pairs]
+    made = {"nodes": (nodes, 4), "pairs": (pairs, 3)}
+    return {name: torch.tensor(rows, dtype=torch.int64).reshape(-1, width) for name, (rows, width) in made.items()}
 
 
-def received_layout(plan: SumsPlan, party: str, message: Message, width: int) -> tuple[NodeLayout | None, ...]:
+def received_layout(plan: SumsPlan, party: str, message: Message, width: int) -> PartyLayout:
     """A peer's columns; refused where they do not fit the plan or the width that it announced."""
-    field = "sums_layout.nodes"
-    rows = message.tensors["nodes"].tolist()
-    if len(rows) != len(plan.columns[party]):
-        raise WireError(field, f"{party!r} describes {len(rows)} columns, it has {len(plan.columns[party])}")
+    nodes = _received_nodes(plan, party, message.tensors["nodes"].tolist(), width)
+    pairs = _received_pairs(party, message.tensors["pairs"].tolist(), nodes)
+    features = sum(node.width for node in nodes if node is not None) + sum(pair.width for pair in pairs)
+    if features != width:
+        raise WireError("sums_layout.nodes", f"{party!r} describes other features than the {width} that it announced")
+    return PartyLayout(nodes, pairs)
+
+
+def _received_nodes(
+    plan: SumsPlan, party: str, rows: Sequence[Sequence[int]], width: int
+) -> tuple[NodeLayout | None, ...]:
+    field, names = "sums_layout.nodes", plan.columns[party]
+    if len(rows) != len(names):
+        raise WireError(field, f"{party!r} describes {len(rows)} columns, it has {len(names)}")
     found: list[NodeLayout | None] = []
-    for name, (kind, functions, powers, mask) in zip(plan.columns[party], rows, strict=True):
+    for name, (kind, functions, powers, mask) in zip(names, rows, strict=True):
         if not (0 <= kind < len(KINDS) and 0 <= functions <= width and powers in (0, POWERS) and mask in (0, 1)):
             raise WireError(field, f"{party!r} describes a column as no column can be")
         if not functions and (powers or mask):
@@ -113,9 +140,20 @@ def received_layout(plan: SumsPlan, party: str, message: Message, width: int) ->
         if powers and KINDS[kind] != "number":
             raise WireError(field, f"{party!r} sums up squares of categories")
         found.append(NodeLayout(name, KINDS[kind], functions, powers, mask) if functions else None)
-    if sum(node.width for node in found if node is not None) != width:
-        raise WireError(field, f"{party!r} describes other features than the {width} that it announced")
     return tuple(found)
+
+
+def _received_pairs(
+    party: str, rows: Sequence[Sequence[int]], nodes: Sequence[NodeLayout | None]
+) -> tuple[PairLayout, ...]:
+    field, seen = "sums_layout.pairs", set()
+    for first, second, width in rows:
+        if not (0 <= first < second < len(nodes) and 1 <= width <= len(PRODUCTS)) or (first, second) in seen:
+            raise WireError(field, f"{party!r} describes products as none can be")
+        if any(node is None or node.kind == "nominal" for node in (nodes[first], nodes[second])):
+            raise WireError(field, f"{party!r} multiplies columns that are no numbers or take no part")
+        seen.add((first, second))
+    return tuple(PairLayout(*row) for row in rows)
 
 
 def sent_found(plan: SumsPlan, party: str, matrices: Mapping[str, Array], explained: Array) -> dict[str, Tensor]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from veracausa.arrays import Array
 from veracausa.crypto.moments import Moments
-from veracausa.discovery.engines.sums.features import in_units
+from veracausa.discovery.engines.sums.features import feature_units
 from veracausa.discovery.engines.sums.plan import SumsPlan
-from veracausa.discovery.methods.moments.expansion import NodeLayout
+from veracausa.discovery.engines.sums.protocol import PartyLayout
+from veracausa.discovery.methods.moments.expansion import NodeLayout, PairLayout
 from veracausa.discovery.methods.moments.found import SumsFound
 from veracausa.discovery.methods.moments.known import among, with_required
 from veracausa.discovery.methods.moments.resampling import EdgeShares, drawn_sums, resampled_edges, row_weights
@@ -44,45 +45,85 @@ class SumsGraph:
         return made
 
 
+@dataclass(frozen=True)
+class AllFeatures:
+    """Where the features of all parties lie in the sums, and which columns take part."""
+
+    kept: tuple[int, ...]
+    """Positions of the columns that take part."""
+    nodes: tuple[NodeLayout, ...]
+    pairs: tuple[PairLayout, ...]
+    places: tuple[int, ...]
+    """Features of all columns, then those of all products, as positions in the sums."""
+    units: Array
+    """What 1 of each feature stands for, as the sums order them."""
+
+    @classmethod
+    def of(cls, plan: SumsPlan, layouts: Mapping[str, PartyLayout]) -> AllFeatures:
+        kept: list[int] = []
+        nodes: list[NodeLayout] = []
+        pairs: list[PairLayout] = []
+        first: list[int] = []
+        last: list[int] = []
+        units: list[Array] = []
+        start = column = 0
+        for party in plan.parties:
+            layout = layouts[party]
+            there = [at for at, node in enumerate(layout.nodes) if node is not None]
+            own = [node for node in layout.nodes if node is not None]
+            number = {at: len(kept) + place for place, at in enumerate(there)}
+            width = sum(node.width for node in own)
+            more = sum(pair.width for pair in layout.pairs)
+            first += range(start, start + width)
+            last += range(start + width, start + width + more)
+            pairs += [PairLayout(number[pair.first], number[pair.second], pair.width) for pair in layout.pairs]
+            units.append(feature_units(own, layout.pairs))
+            kept += [column + at for at in there]
+            nodes += own
+            start, column = start + width + more, column + len(layout.nodes)
+        if len(kept) < 2:
+            raise InputError("fewer than two columns can be summed up, so there is no graph; give columns that vary")
+        return cls(tuple(kept), tuple(nodes), tuple(pairs), (*first, *last), np.concatenate(units))
+
+    def table(self, sums: Array, noise: Array, rows: int) -> SumTable:
+        """What a search reads, from sums in the order of the parties."""
+        square = np.ix_(self.places, self.places)
+        scale = self.units[:, None] * self.units
+        gram, deviations = (part * scale for part in (sums, noise))
+        return sum_table(gram[square], self.nodes, rows, deviations[square] if noise.any() else None, self.pairs)
+
+
 def searched_graph(
     plan: SumsPlan,
     known: Known,
-    nodes: Sequence[NodeLayout | None],
+    layouts: Mapping[str, PartyLayout],
     releases: Sequence[Moments],
     time_is_up: Callable[[], bool] = lambda: False,
     progress: ProgressCallback = lambda share: None,
 ) -> SumsGraph:
     """The graph of the first release, and its confidence by the others or by draws from it."""
-    kept = [at for at, node in enumerate(nodes) if node is not None]
-    layouts = [node for node in nodes if node is not None]
-    if len(kept) < 2:
-        raise InputError("fewer than two columns can be summed up, so there is no graph; give columns that vary")
-    inside = among(known, kept)
+    every = AllFeatures.of(plan, layouts)
+    inside = among(known, every.kept)
     rng = np.random.default_rng(derive(plan.seed, "discovery", "moments"))
-    first = _table(plan, layouts, releases[0])
+    first = every.table(releases[0].gram, releases[0].noise, plan.rows)
     found = search_sums(first, plan.settings, inside, rng, time_is_up)
     shares = None
     if plan.settings.bootstrap:
-        tables = _resamples(plan, layouts, releases)
+        tables = _resamples(plan, every, releases)
         count, seed = plan.settings.bootstrap, plan.seed
         shares = resampled_edges(tables, count, found, plan.settings, inside, seed, time_is_up, progress)
-        shares = shares.spread_out(kept, plan.d)
-    return SumsGraph(with_required(found.spread_out(kept, plan.d), known), shares)
+        shares = shares.spread_out(every.kept, plan.d)
+    return SumsGraph(with_required(found.spread_out(every.kept, plan.d), known), shares)
 
 
-def _table(plan: SumsPlan, layouts: Sequence[NodeLayout], moments: Moments, number: int = 0) -> SumTable:
-    gram, noise = in_units(moments.gram, layouts), in_units(moments.noise, layouts)
-    rows = plan.rows if not number else int(row_weights(plan.rows, plan.seed, number).sum())
-    return sum_table(gram, layouts, rows, noise)
-
-
-def _resamples(plan: SumsPlan, layouts: Sequence[NodeLayout], releases: Sequence[Moments]) -> Iterator[SumTable]:
+def _resamples(plan: SumsPlan, every: AllFeatures, releases: Sequence[Moments]) -> Iterator[SumTable]:
     """Of rows, which were released one after the other; or drawn from the first release."""
-    if plan.releases > 1:
-        for number in range(1, plan.releases):
-            yield _table(plan, layouts, releases[number], number)
+    for number, moments in enumerate(releases[1:], start=1):
+        rows = int(row_weights(plan.rows, plan.seed, number).sum())
+        yield every.table(moments.gram, moments.noise, rows)
+    if len(releases) > 1:
         return
-    gram, noise = in_units(releases[0].gram, layouts), in_units(releases[0].noise, layouts)
+    gram, noise = releases[0].gram, releases[0].noise
     for number in range(plan.settings.bootstrap):
         rng = np.random.default_rng(derive(plan.seed, "discovery", "sums drawn", number))
-        yield sum_table(drawn_sums(gram, plan.rows, rng), layouts, plan.rows, noise)
+        yield every.table(drawn_sums(gram, plan.rows, rng), noise, plan.rows)
