@@ -269,9 +269,13 @@ def _refused(target: BlindTarget, data: bytes) -> WireError | None:
 
 def fuzz_blind(messages: int, seed: int, seconds: float = float("inf")) -> Counter[str]:
     """How often what happened; raises where something happened that must not."""
+    return fuzz_targets(blind_targets(), messages, seed, seconds)
+
+
+def fuzz_targets(of: list[BlindTarget], messages: int, seed: int, seconds: float = float("inf")) -> Counter[str]:
+    """The same for any kinds of message."""
     rng = np.random.default_rng(seed)
     found: Counter[str] = Counter()
-    of = blind_targets()
     for target in of:
         assert target.read(bytes(encode(target.good))), f"{target.kind.name}: a good message was refused"
     weights = np.array([target.weight for target in of])
