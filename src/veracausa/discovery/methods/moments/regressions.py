@@ -79,7 +79,8 @@ class Regressions:
         self.min_gain = min_gain
         """An edge explains at least this share of what is left without it."""
         self.ridge = ridge
-        self.products = bool(sums.pairs) and most is None
+        self.may_multiply = bool(sums.pairs) and most is None
+        self.products = False
         """Whether two causes may do together what they do not do one by one."""
         self.thorough = False
         limit = self.size if most is None else most
@@ -160,9 +161,9 @@ class Regressions:
     def _score_one_by_one(self, target: int, parents: Parents) -> float:
         return self.regression(target, parents).score
 
-    def be_thorough(self) -> None:
-        """From now on products decide which parents stay, too. That is slower, and for the last steps."""
-        self.thorough = True
+    def multiply(self, thorough: bool = False) -> None:
+        """From now on products of two causes count. `thorough`: they also decide which parents stay, in the last step."""
+        self.products, self.thorough = True, thorough
         self._found = [{} for _ in range(self.d)]
 
     def interactions(self, target: int, parents: Parents) -> tuple[float, float]:

@@ -29,10 +29,14 @@ CURVED = 1.0
 SURE = 3.0
 """Nats by which a direction must be likelier than the other one to be drawn."""
 SURE_BY_CUMULANTS = 5.0
-LINEAR_STARTS = 4
+LINEAR_STARTS = 3
 """Lines are quick to search for: so many times as many starts."""
+HOPELESS = 40.0
+"""So many times what chance explains, and no other order of lines will do."""
 REFINED = 4
 """Orders that cumulants go on from."""
+MULTIPLIED = 2
+"""Orders that the search goes on from once products of causes count."""
 TRUST = 0.125
 """Nats for a squared deviation of a cumulant: a quarter of what it were worth if they were independent and normal."""
 
@@ -96,28 +100,61 @@ def search_sums(
 
     curves, scores = search(None), {}
     if settings.model != "additive":
-        lines = search(1)
-        orders = searched(lines, LINEAR_STARTS * settings.starts, rng)
-        line = orders[0]
-        scores["linear"] = line.score
-        model: Model = "linear"
-        cumulants = PairCumulants.of(sums)
-        total: Total = _score
-        if settings.model == "lingam" or cumulants.misfit(None) > NOT_NORMAL * max(cumulants.size, 1):
-            model, total = "lingam", _without_normal_noise(sums, cumulants, curves)
-            line = max((by_cumulants(lines, one, total, rng) for one in _different(orders)), key=total)
-            scores["lingam"] = total(line)
-        curved = curves.evaluated(line.order)
-        scores["curves_along_lines"] = curved.score
-        fits = model == "linear" or cumulants.misfit(_mixing(sums, line, cumulants)) <= MISFIT * cumulants.size
-        if settings.model != "auto" or (fits and curved.score - line.score <= CURVED * sums.d):
-            return _found(sums, lines, line, model, total, scores)
-    curve = searched(curves, settings.starts, rng)[0]
-    if curves.regressions.products:
-        curves.regressions.be_thorough()
-        curve = curves.evaluated(curve.order)
+        lines = _lines(sums, search(1), curves, settings, rng, scores)
+        if lines is not None:
+            return lines
+    orders = searched(curves, settings.starts, rng)
+    curve = orders[0]
+    if curves.regressions.may_multiply:
+        curves.regressions.multiply()
+        again = searched(curves, settings.starts + MULTIPLIED, rng, [one.order for one in _different(orders)])
+        curves.regressions.multiply(thorough=True)
+        curve = max((curves.evaluated(one.order) for one in _different(again)), key=_score)
+        pairs = ((target, parents) for target, parents in enumerate(curve.parents) if len(parents) > 1)
+        scores["products"] = sum(curves.regressions.interactions(*pair)[0] for pair in pairs)
     scores["additive"] = curve.score
     return _found(sums, curves, curve, "additive", _score, scores)
+
+
+def _lines(
+    sums: SumTable,
+    lines: OrderSearch,
+    curves: OrderSearch,
+    settings: SumsSettings,
+    rng: np.random.Generator,
+    scores: dict[str, float],
+) -> SumsFound | None:
+    """The graph of straight lines; None where the sums speak against it."""
+    cumulants = PairCumulants.of(sums)
+    normal = settings.model != "lingam" and cumulants.misfit(None) <= NOT_NORMAL * max(cumulants.size, 1)
+    total: Total = _score if normal else _without_normal_noise(sums, cumulants, curves)
+    orders = searched(lines, settings.starts, rng)
+    line = orders[0]
+
+    def against(ordering: Ordering) -> float:
+        """Beyond 1, a reason to look for curves."""
+        helped = curves.evaluated(ordering.order).score - ordering.score
+        missed = 0.0 if normal else cumulants.misfit(_mixing(sums, ordering, cumulants)) / cumulants.size
+        return max(helped / (CURVED * sums.d), missed / MISFIT)
+
+    if settings.model == "auto" and against(line) > HOPELESS:
+        return None
+    if not normal:
+        line = by_cumulants(lines, line, total, rng)
+        if settings.model == "auto" and against(line) > HOPELESS / 4:
+            return None
+    # It may be lines: a few more starts, which cost little.
+    orders += searched(lines, LINEAR_STARTS * settings.starts, rng)
+    scores["linear"] = max(one.score for one in orders)
+    if normal:
+        line = max(orders, key=_score)
+    else:
+        line = max([line, *(by_cumulants(lines, one, total, rng) for one in _different(orders))], key=total)
+        scores["lingam"] = total(line)
+    scores["curves_along_lines"] = curves.evaluated(line.order).score
+    if settings.model == "auto" and against(line) > 1:
+        return None
+    return _found(sums, lines, line, "linear" if normal else "lingam", total, scores)
 
 
 def _score(ordering: Ordering) -> float:
