@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from veracausa.cli import console
 from veracausa.cli import main as cli
-from veracausa.cli.federation.site import show_terms
+from veracausa.cli.federation.site import _take_part, show_terms
 from veracausa.errors import InputError
 from veracausa.federation import session_attempt as attempt
 from veracausa.federation.consent import Agreement, Terms
@@ -36,6 +36,7 @@ TRAINING: dict[str, Any] = {
 }
 DISCOVERY: dict[str, Any] = {
     "kind": "discovery",
+    "method": "vfedcd",
     "name": "causes",
     "data": {"on": "id"},
     "parties": {"bank": [], "lab": []},
@@ -50,10 +51,18 @@ def small(shape, outputs):
 """
 
 
-def site(folder: Path, job: dict[str, Any], me: str = "lab", **own: Any) -> SiteProgram:
+MOMENTS: dict[str, Any] = {
+    "kind": "discovery",
+    "name": "causes",
+    "data": {"on": "id"},
+    "parties": {"bank": ["dose", "ward"], "lab": []},
+}
+
+
+def site(folder: Path, job: dict[str, Any], me: str = "lab", rows: int = 20, **own: Any) -> SiteProgram:
     folder.mkdir()
     (folder / "job.toml").write_text(tomli_w.dumps(job))
-    (folder / "own.csv").write_text("id,age,y\n" + "".join(f"{n},{n * 7 % 11},{n % 2}\n" for n in range(20)))
+    (folder / "own.csv").write_text("id,age,y\n" + "".join(f"{n},{n * 7 % 11},{n % 2}\n" for n in range(rows)))
     data = {"path": str(folder / "own.csv"), "columns": ["age"]}
     (folder / "party.toml").write_text(tomli_w.dumps({"data": data, **own}))
     return party_program(folder, me)
@@ -104,11 +113,57 @@ def test_the_terms_of_a_discovery(tmp_path, monkeypatch):
     printed = screen(site(tmp_path / "lab", DISCOVERY), monkeypatch)
     assert row(printed, "model") == "vfedcd, of the registry; profile recommended"
     assert row(printed, "epochs") == "9, then 3 to refit"
+    assert row(printed, "opened").startswith("PARTNERS CAN SOLVE FOR YOUR COLUMNS")
     assert row(printed, "defense").startswith("none: partners can solve for columns")
     assert row(printed, "encryption") == "NONE: COLUMNS LEAVE UNENCRYPTED (simulation = true)"
     assert row(printed, "matching").startswith("all: the rows that every party has")
     assert "its 1 columns, UNENCRYPTED" in printed
     assert "encrypted (none)" not in printed
+
+
+def test_the_terms_of_a_discovery_from_sums(tmp_path, monkeypatch):
+    pytest.importorskip("seal")
+    printed = screen(site(tmp_path / "lab", MOMENTS, rows=400), monkeypatch)
+    said = " ".join(printed.split())
+    assert (
+        "sums over up to 400 rows of products of your column's functions (up to 6 each, squares and cubes) with those "
+        "of 2 columns of others, opened to the validator; no noise (exact sums, no differential privacy); no row "
+        "leaves; result: the whole graph"
+    ) in said
+    assert row(printed, "columns") == "age; their names and kinds are told to all"
+    assert row(printed, "encryption").startswith("bfv")
+    assert "SOLVE" not in printed
+
+
+@pytest.mark.parametrize(("job", "asked"), [(DISCOVERY, "Partners can solve for your columns. "), (TRAINING, "")])
+def test_what_a_person_is_asked_in_the_end(tmp_path, monkeypatch, job, asked):
+    """The question itself says it, where a yes lets partners solve for columns."""
+    import typer
+
+    site(tmp_path / "lab", job)
+    questions = []
+
+    class Credentials:
+        def expires_soon(self) -> None:
+            return None
+
+    class Here:
+        me, credentials = "lab", Credentials()
+
+    def run_site(site: Any, program: SiteProgram, approve: Any, notify: Any) -> None:
+        own = Terms(b"", program.job_text, program.declared, program.data_digest)
+        assert approve(Agreement("lab", own, {"bank": own}, {"bank": "AB"})) is True
+
+    def confirm(question: str, err: bool) -> bool:
+        questions.append(question)
+        return True
+
+    monkeypatch.setattr(attempt.Site, "read", lambda *_: Here())
+    monkeypatch.setattr(attempt, "run_site", run_site)
+    monkeypatch.setattr(typer, "confirm", confirm)
+    monkeypatch.setattr(sys, "stdin", type("Terminal", (), {"isatty": lambda self: True})())
+    _take_part(tmp_path / "lab", False, False, None, None)
+    assert questions == [f"{asked}Do you agree?"]
 
 
 def test_a_partner_cannot_write_over_the_fingerprints(tmp_path, monkeypatch):
