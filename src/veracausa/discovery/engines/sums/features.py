@@ -94,7 +94,8 @@ def own_features(plan: SumsPlan, party: str, values: Array, kinds: Sequence[Colu
     if functions < plan.functions:
         notes.append(f"{party}: {functions} in place of {plan.functions} functions of a number, so that no row is told")
     if not any(node.powers for node in made.nodes) and "number" in [node.kind for node in made.nodes]:
-        notes.append(f"{party}: squares and cubes would tell rows and are left out, so tails tell no directions")
+        why = "would tell rows" if plan.powers else "need more rows"
+        notes.append(f"{party}: squares and cubes {why} and are left out, so skew and tails tell no directions")
     if settings.epsilon is None and (told := int((leverages(made.features) > SINGLED_OUT).sum())):
         rows = "1 row" if told == 1 else f"{told} rows"
         notes.append(f"{party}: its columns single out {rows}, which a validator could read if it knew these columns")
@@ -131,10 +132,10 @@ def _made(
                 return one
         return None
 
-    for powers, least in ((True, 1 + plan.functions // 2), (False, 1)):
+    for powers, least in ((True, 1 + plan.functions // 2), (False, 1)) if plan.powers else ((False, 1),):
         for functions in range(plan.functions, least - 1, -1):
             # Products last: they are for where rows are many.
-            for products in (True, False) if plan.products and powers else (False,):
+            for products in (True, False) if plan.products else (False,):
                 described = _described(names, kinds, kept)
                 made = expand(own, *described, functions, powers=powers, products=products)
                 if (found := light(made)) is not None:

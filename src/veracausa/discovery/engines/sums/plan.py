@@ -23,6 +23,8 @@ LIMIT = 64.0
 """Features beyond are moved there, so that all sums fit the field."""
 ROWS_A_COLUMN_OPEN = 25
 """Where parties themselves see the sums, a party's own features explain at most 2 % of another's by chance."""
+FEWEST_FUNCTIONS = 4
+"""Of a number, before its square and its cube are worth a place."""
 MOST_PARTIES = 16
 
 
@@ -95,9 +97,17 @@ class SumsPlan:
         return self.rows // (self.rows_a_feature * self.together)
 
     @property
+    def powers(self) -> bool:
+        """Whether squares and cubes of numbers are summed up, too. Where rows are few, curves are worth more."""
+        return self.room >= FEWEST_FUNCTIONS + POWERS or self.settings.allow_small_n
+
+    @property
     def functions(self) -> int:
         """Functions of a number at most. A party takes fewer where its features would be too many."""
-        return functions_for(self.rows, self.together, self.settings.functions, self.rows_a_feature)
+        if self.settings.functions is not None:
+            return self.settings.functions
+        room = self.room - POWERS if self.powers else self.room
+        return max(1, min(functions_for(self.rows, 1, None, 1), room))
 
     @property
     def products(self) -> bool:
@@ -113,7 +123,7 @@ class SumsPlan:
     @property
     def likely_widths(self) -> dict[str, int]:
         """Features of each party if all its columns are numbers without gaps."""
-        each = self.functions + POWERS
+        each = self.functions + POWERS * self.powers
         return {
             party: max(1, min(self.most_features(party), each * len(columns)))
             for party, columns in self.columns.items()
