@@ -35,7 +35,7 @@ smoke: $(READY)
 	cd build/smoke && ../../$(BIN)/veracausa reproduce all --scale smoke
 
 # One benchmark, e.g. `make bench NAME=wire ARGS="--repeats 3 --out build/bench"`. NAME: runtime, wire, causshield,
-# discovery, dispatch, moments, scale or align; without one, the list.
+# discovery, discovery_sums, dispatch, moments, scale or align; without one, the list.
 bench: $(READY)
 	$(BIN)/python -m benchmarks $(NAME) $(ARGS)
 

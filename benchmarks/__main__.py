@@ -159,6 +159,21 @@ def moments(
     show("moments", run(cases), out, json)
 
 
+@app.command("discovery_sums")
+def discovery_sums(
+    json: Json = False,
+    out: Out = None,
+    group: Annotated[
+        list[str] | None, several("--group", "the cases asked for, their growth, or a large one: asked, growth, large")
+    ] = None,
+) -> None:
+    """What a discovery from encrypted sums costs between processes, beside the same table in one place."""
+    from benchmarks.discovery_sums import run
+
+    groups = group or ["asked"]
+    show("discovery_sums" if groups == ["asked"] else f"discovery_sums_{'_'.join(groups)}", run(groups), out, json)
+
+
 @app.command()
 def scale(
     json: Json = False,

@@ -14,7 +14,7 @@ from veracausa.crypto.moments import MomentAccount, MomentPlan, default_clip, mo
 from veracausa.crypto.moments.plan import ROWS_A_COLUMN
 from veracausa.crypto.zcdp import zcdp_epsilon, zcdp_rho
 from veracausa.discovery.engines.shares.plan import VALIDATOR
-from veracausa.discovery.methods.moments.expansion import POWERS, functions_for
+from veracausa.discovery.methods.moments.expansion import POWERS, PRODUCTS, functions_for
 from veracausa.discovery.methods.moments.resampling import MOST_WEIGHT as MOST_WEIGHT
 from veracausa.discovery.methods.moments.settings import SumsSettings
 from veracausa.errors import InputError
@@ -123,11 +123,12 @@ class SumsPlan:
     @property
     def likely_widths(self) -> dict[str, int]:
         """Features of each party if all its columns are numbers without gaps."""
-        each = self.functions + POWERS * self.powers
-        return {
-            party: max(1, min(self.most_features(party), each * len(columns)))
-            for party, columns in self.columns.items()
-        }
+        each, found = self.functions + POWERS * self.powers, {}
+        for party, own in self.columns.items():
+            most, width = self.most_features(party), each * len(own)
+            multiplied = width + len(PRODUCTS) * math.comb(len(own), 2)
+            found[party] = max(1, multiplied if self.products and multiplied <= most else min(width, most))
+        return found
 
     def moments(self, widths: Mapping[str, int]) -> MomentPlan:
         """One release of the sums, once the widths of all are known."""
