@@ -111,4 +111,4 @@ def mixing_matrix(sums: SumTable, parents: tuple[Parents, ...], numbers: Index) 
         gram = rho[np.ix_(inside, inside)] + RIDGE * np.eye(len(inside))
         slopes = np.linalg.solve(gram, rho[inside, effect])
         lines[place[effect], [place[cause] for cause in inside]] = -slopes
-    return np.linalg.inv(lines)
+    return np.asarray(np.linalg.inv(lines), dtype=np.float64)

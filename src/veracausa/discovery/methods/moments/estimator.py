@@ -292,7 +292,8 @@ class MomentSearch(FederatedDiscovery):
         self.effects_ = effects(found, names, scales)
         self.confidence_ = None if shares is None else shares.directed
         self.skeleton_confidence_ = None if shares is None else shares.skeleton
-        self.model_, self.assumes_ = found.model, ASSUMES[found.model]
+        self.model_: str = found.model
+        self.assumes_ = ASSUMES[found.model]
 
     def learn(self, data: PreparedColumns, time_is_up: Callable[[], bool]) -> Array:
         raise NotImplementedError("fit does it all")

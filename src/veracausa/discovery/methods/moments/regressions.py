@@ -162,7 +162,7 @@ class Regressions:
         return self.regression(target, parents).score
 
     def multiply(self, thorough: bool = False) -> None:
-        """From now on products of two causes count. `thorough`: they also decide which parents stay, in the last step."""
+        """From now on products of two causes count. `thorough`: they decide which parents stay, too."""
         self.products, self.thorough = True, thorough
         self._found = [{} for _ in range(self.d)]
 

@@ -35,6 +35,8 @@ HOPELESS = 40.0
 """So many times what chance explains, and no other order of lines will do."""
 REFINED = 4
 """Orders that cumulants go on from."""
+LEAST_SHARE = 0.7
+"""Of what curves gain in their own order, straight lines must gain so much in theirs."""
 MULTIPLIED = 2
 """Orders that the search goes on from once products of causes count."""
 TRUST = 0.125
@@ -98,7 +100,8 @@ def search_sums(
     def search(most: int | None) -> OrderSearch:
         return OrderSearch(Regressions(sums, most=most, **price), known.may, known.before, time_is_up)  # type: ignore[arg-type]
 
-    curves, scores = search(None), {}
+    curves = search(None)
+    scores: dict[str, float] = {}
     if settings.model != "additive":
         lines = _lines(sums, search(1), curves, settings, rng, scores)
         if lines is not None:
@@ -152,8 +155,12 @@ def _lines(
         line = max([line, *(by_cumulants(lines, one, total, rng) for one in _different(orders))], key=total)
         scores["lingam"] = total(line)
     scores["curves_along_lines"] = curves.evaluated(line.order).score
-    if settings.model == "auto" and against(line) > 1:
-        return None
+    if settings.model == "auto":
+        # An order in which nothing explains anything has no curve that helps, either.
+        best = max(one.score for one in searched(curves, 2, rng))
+        scores["curves"] = best
+        if against(line) > 1 or line.score < LEAST_SHARE * best:
+            return None
     return _found(sums, lines, line, "linear" if normal else "lingam", total, scores)
 
 

@@ -91,7 +91,7 @@ def _counts(gram: Array, nodes: Sequence[NodeLayout], starts: Array, rows: int) 
     for i, at in masks.items():
         for j, other in masks.items():
             counts[i, j] = gram[at, other]
-    return np.maximum(counts, 1.0)
+    return np.asarray(np.maximum(counts, 1.0))
 
 
 def _means(
