@@ -33,7 +33,7 @@ from veracausa.discovery.methods.moments.expansion import column_kinds
 from veracausa.discovery.methods.moments.settings import SumsSettings
 from veracausa.runs.machine import describe_machine
 
-OTHERS = 20_000
+OTHERS = 10_000
 SEED, KNOWN_ROWS, RELEASES, DELTA = 0, 15, 20, 1e-5
 GRAPHS = (1000, 1001)
 CASES: dict[str, dict[str, Any]] = {
