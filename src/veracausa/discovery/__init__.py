@@ -5,5 +5,5 @@ run the main one, `vfedcd`. Others may use `discover`, `run_job`, `methods`, `bu
 `result`.
 """
 
-DEFAULT_METHOD = "vfedcd"
+DEFAULT_METHOD = "auto"
 """The method of a job that names none."""

@@ -99,15 +99,31 @@ class SumsPlan:
     @property
     def powers(self) -> bool:
         """Whether squares and cubes of numbers are summed up, too. Where rows are few, curves are worth more."""
-        return self.room >= FEWEST_FUNCTIONS + POWERS or self.settings.allow_small_n
+        if self.settings.allow_small_n:
+            return True
+        return self.room >= FEWEST_FUNCTIONS + POWERS and self._quiet(FEWEST_FUNCTIONS + POWERS)
 
     @property
     def functions(self) -> int:
         """Functions of a number at most. A party takes fewer where its features would be too many."""
         if self.settings.functions is not None:
             return self.settings.functions
-        room = self.room - POWERS if self.powers else self.room
-        return max(1, min(functions_for(self.rows, 1, None, 1), room))
+        more = POWERS if self.powers else 0
+        most = max(1, min(functions_for(self.rows, 1, None, 1), self.room - more))
+        return next((count for count in range(most, 1, -1) if self._quiet(count + more)), 1)
+
+    def _quiet(self, features: int) -> bool:
+        """Whether noise on the sums of so many features a column looks like an edge less often than chance may.
+
+        By chance a sum of two uncorrelated features has the deviation √n, and BIC asks a coefficient for ln(n) times
+        that, squared. Noise of deviation σ may add half as much.
+        """
+        if self.epsilon_each is None:
+            return True
+        widest = features * max(len(own) for own in self.columns.values())
+        clip = self.settings.clip or default_clip(widest)
+        account = MomentAccount.planned(self.epsilon_each, self.settings.delta, clip, len(self.parties), False)
+        return 2 * account.deviation**2 <= 0.5 * self.rows * math.log(max(self.rows, 2))
 
     @property
     def products(self) -> bool:

@@ -27,8 +27,6 @@ TAIL = 8.0
 """The largest value of a function, in deviations."""
 LEAST = 20
 """A category, or whatever else a function marks, has at least so many rows."""
-SKEWED = 2.0
-"""Positive numbers of more skewness than this, that of an exponential distribution, are taken by their logarithm."""
 FEW_VALUES = 8
 """A column of so few different numbers has no room for splines."""
 PRODUCTS = ((0, 0), (0, 1), (1, 0))
@@ -118,9 +116,6 @@ def expand(
     for column, name, kind in zip(values.T, names, kinds, strict=True):
         missing = np.isnan(column)
         here = column[~missing]
-        if kind == "number" and long_tailed(here):
-            here = np.log(here)
-            notes.append(f"{name}: positive with a long tail, taken by its logarithm")
         if kind == "nominal":
             made, scale, note = _categories(here, name)
         elif len(np.unique(here)) <= FEW_VALUES:
@@ -164,19 +159,6 @@ def _products(first: Array, second: Array, here: Mask) -> Array:
             column[here] = rest / rest.std()
             made.append(column)
     return np.column_stack([np.zeros((len(here), 0)), *made])
-
-
-def long_tailed(column: Array) -> bool:
-    """Whether a column of positive numbers is much closer to symmetric on a scale of ratios."""
-    if len(column) < LEAST or column.min() <= 0:
-        return False
-    skewed = abs(_skewness(column))
-    return skewed > SKEWED and abs(_skewness(np.log(column))) < skewed / 2
-
-
-def _skewness(column: Array) -> float:
-    spread = column.std()
-    return float(np.mean((column - column.mean()) ** 3) / spread**3) if spread > 0 else 0.0
 
 
 def clipped(column: Array) -> Array:

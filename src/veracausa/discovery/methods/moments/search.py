@@ -129,7 +129,9 @@ def _lines(
 ) -> SumsFound | None:
     """The graph of straight lines; None where the sums speak against it."""
     cumulants = PairCumulants.of(sums)
-    normal = settings.model != "lingam" and cumulants.misfit(None) <= NOT_NORMAL * max(cumulants.size, 1)
+    normal = settings.model == "linear" or (
+        settings.model == "auto" and cumulants.misfit(None) <= NOT_NORMAL * max(cumulants.size, 1)
+    )
     total: Total = _score if normal else _without_normal_noise(sums, cumulants, curves)
     orders = searched(lines, settings.starts, rng)
     line = orders[0]
