@@ -118,7 +118,7 @@ def test_a_discovery_stops_and_goes_on(
     data = load_causal("synthetic", attributes=4, edges=4, rows=120, seed=1)
     pl.DataFrame(data.values, schema=["a", "b", "c", "d"]).write_csv(tmp_path / "four.csv")
     interrupt_at(monkeypatch, lambda event: event["event"] == "progress" and event["share"] > 0)
-    quick = ("--set", "epochs=4", "--set", "refit_epochs=2", "--set", "searches=[]")
+    quick = ("--method", "vfedcd", "--set", "epochs=4", "--set", "refit_epochs=2", "--set", "searches=[]")
     assert leave(monkeypatch, "discover", "four.csv", "--party", "x=a,b", "--party", "y=c,d", *quick) == 130
     assert state_of(tmp_path / "runs/four")["state"] == "stopped"
     again = command_to_go_on(capsys.readouterr().err)

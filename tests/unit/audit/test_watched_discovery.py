@@ -164,7 +164,8 @@ def job(tmp_path: Path, **changes: Any) -> Path:
     rows = "\n".join(",".join(f"{value:.6f}" for value in row) for row in table())
     (tmp_path / "table.csv").write_text(",".join(NAMES) + "\n" + rows + "\n")
     how = {"epochs": 2, "refit_epochs": 2, "width": 4, "batch": 12}
-    given = {"data": {"name": "table", "path": str(tmp_path / "table.csv")}, "parties": PARTIES, "settings": how}
+    data = {"name": "table", "path": str(tmp_path / "table.csv")}
+    given = {"method": "vfedcd", "data": data, "parties": PARTIES, "settings": how}
     (tmp_path / "job.toml").write_text(DiscoveryJob.model_validate({**given, **changes}).to_toml())
     return tmp_path / "job.toml"
 

@@ -86,9 +86,9 @@ def test_without_resume_an_old_checkpoint_is_gone(tmp_path: Path, monkeypatch: p
 def test_a_stopped_run_goes_on_and_leaves_no_checkpoint(tmp_path: Path):
     out = tmp_path / "run"
     with pytest.raises(Stopped):
-        veracausa.discover(DATA.values, out=out, observer=stop_at("graph", 0.5), **SHORT)
+        veracausa.discover(DATA.values, method="vfedcd", out=out, observer=stop_at("graph", 0.5), **SHORT)
     assert (out / "checkpoints" / GRAPH_STATE).is_file()
-    run = veracausa.discover(DATA.values, out=out, resume=True, **SHORT)
+    run = veracausa.discover(DATA.values, method="vfedcd", out=out, resume=True, **SHORT)
     assert not (out / "checkpoints").exists()
-    whole = veracausa.discover(DATA.values, out=tmp_path / "whole", **SHORT)
+    whole = veracausa.discover(DATA.values, method="vfedcd", out=tmp_path / "whole", **SHORT)
     assert run.edges == whole.edges

@@ -204,7 +204,7 @@ def test_a_time_limit_ends_a_fit() -> None:
         ),
         ({"required": [("x0", "age")]}, None, "no column 'age'"),
         ({}, {"a": ["x0", "x1"], "b": ["x1", "x2", "x3", "x4"]}, "column 'x1' is named by 'a' and 'b'"),
-        ({}, {"a": ["x0", "x1"], "b": ["x2"]}, "column 'x3' belongs to no party"),
+        ({}, {"a": ["x0", "x1"], "b": ["x2"]}, "columns 'x3', 'x4' belong to no party"),
         ({}, {"a": ["x0", "x1"], "b": []}, "'b' needs a list of columns"),
         ({}, {"../a": ["x0"]}, "is no name for a party"),
         ({"engine": "federated"}, None, "two parties or more"),
