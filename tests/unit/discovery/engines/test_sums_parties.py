@@ -12,6 +12,7 @@ from refusals import Names
 from sums_runs import COLUMNS, ORDER, TRUTH, opened, sums_members, sums_plan, table
 from veracausa.crypto.moments import cut, moments_of
 from veracausa.discovery.engines.sums.features import own_features
+from veracausa.discovery.engines.sums.searcher import AllFeatures
 from veracausa.discovery.methods.moments.estimator import MomentSearch
 from veracausa.discovery.methods.moments.search import Known
 from veracausa.errors import InputError, WireError
@@ -211,3 +212,18 @@ def test_few_rows_are_summed_where_that_is_allowed() -> None:
     plan.check()
     members = sums_members(plan, {party: values[:30] for party, values in VALUES.items()})
     assert members["validator"].graph is not None
+
+
+def test_noise_takes_functions_and_rows_away() -> None:
+    """More noise leaves fewer functions, and a search that believes to have seen fewer rows."""
+    functions = [sums_plan(20_000, epsilon=epsilon).functions for epsilon in (8.0, 2.0, 0.5, 0.1)]
+    assert functions == sorted(functions, reverse=True)
+    assert functions[0] > functions[-1] == 1
+    assert not sums_plan(20_000, epsilon=8.0).powers
+    plan = sums_plan(functions=1)
+    (moments,) = opened(sums_members(plan, VALUES))
+    every = AllFeatures.of(plan, sums_members(plan, VALUES)["validator"].layouts)
+    exact = every.table(moments.gram, moments.noise, 600)
+    rows = [every.table(moments.gram, np.full_like(moments.gram, noise), 600).rows for noise in (1e-6, 5.0, 50.0)]
+    assert exact.rows == rows[0] == 600
+    assert rows[0] > rows[1] > rows[2]

@@ -25,6 +25,8 @@ ROWS_A_COLUMN_OPEN = 25
 """Where parties themselves see the sums, a party's own features explain at most 2 % of another's by chance."""
 FEWEST_FUNCTIONS = 4
 """Of a number, before its square and its cube are worth a place."""
+MOST_UNDER_NOISE = 6
+"""Functions of a number: each one more makes all sums noisier."""
 MOST_PARTIES = 16
 
 
@@ -98,32 +100,33 @@ class SumsPlan:
 
     @property
     def powers(self) -> bool:
-        """Whether squares and cubes of numbers are summed up, too. Where rows are few, curves are worth more."""
-        if self.settings.allow_small_n:
-            return True
-        return self.room >= FEWEST_FUNCTIONS + POWERS and self._quiet(FEWEST_FUNCTIONS + POWERS)
+        """Whether squares and cubes of numbers are summed up, too. Where rows are few, curves are worth more, and
+        noise on cubes tells directions that are none."""
+        if self.settings.epsilon is not None:
+            return False
+        return self.room >= FEWEST_FUNCTIONS + POWERS or self.settings.allow_small_n
 
     @property
     def functions(self) -> int:
         """Functions of a number at most. A party takes fewer where its features would be too many."""
         if self.settings.functions is not None:
             return self.settings.functions
-        more = POWERS if self.powers else 0
-        most = max(1, min(functions_for(self.rows, 1, None, 1), self.room - more))
-        return next((count for count in range(most, 1, -1) if self._quiet(count + more)), 1)
+        most = max(1, min(functions_for(self.rows, 1, None, 1), self.room - (POWERS if self.powers else 0)))
+        if self.epsilon_each is None:
+            return most
+        return next((count for count in range(min(most, MOST_UNDER_NOISE), 1, -1) if self._quiet(count)), 1)
 
     def _quiet(self, features: int) -> bool:
-        """Whether noise on the sums of so many features a column looks like an edge less often than chance may.
+        """Whether noise on the sums of so many features a column hardly ever looks like an edge.
 
         By chance a sum of two uncorrelated features has the deviation √n, and BIC asks a coefficient for ln(n) times
-        that, squared. Noise of deviation σ may add half as much.
+        that, squared. Noise of two parties may add an eighth of it: features that are correlated raise it.
         """
-        if self.epsilon_each is None:
-            return True
+        assert self.epsilon_each is not None
         widest = features * max(len(own) for own in self.columns.values())
         clip = self.settings.clip or default_clip(widest)
         account = MomentAccount.planned(self.epsilon_each, self.settings.delta, clip, len(self.parties), False)
-        return 2 * account.deviation**2 <= 0.5 * self.rows * math.log(max(self.rows, 2))
+        return 2 * account.deviation**2 <= self.rows * math.log(max(self.rows, 2)) / 8
 
     @property
     def products(self) -> bool:

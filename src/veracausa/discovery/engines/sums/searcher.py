@@ -22,6 +22,8 @@ from veracausa.errors import InputError
 from veracausa.events import ProgressCallback
 from veracausa.seeding import derive
 
+SMALL = 1e-6
+
 
 @dataclass(frozen=True)
 class SumsGraph:
@@ -86,11 +88,30 @@ class AllFeatures:
         return cls(tuple(kept), tuple(nodes), tuple(pairs), (*first, *last), np.concatenate(units))
 
     def table(self, sums: Array, noise: Array, rows: int) -> SumTable:
-        """What a search reads, from sums in the order of the parties."""
+        """What a search reads, from sums in the order of the parties.
+
+        Under noise it is told of fewer rows, with which chance alone would be as large.
+        """
         square = np.ix_(self.places, self.places)
-        scale = self.units[:, None] * self.units
-        gram, deviations = (part * scale for part in (sums, noise))
-        return sum_table(gram[square], self.nodes, rows, deviations[square] if noise.any() else None, self.pairs)
+        scale = (self.units[:, None] * self.units)[square]
+        gram = sums[square] * scale
+        if not noise.any():
+            return sum_table(gram, self.nodes, rows, None, self.pairs)
+        deviations = noise[square] * scale
+        share = effective_rows(sum_table(gram, self.nodes, rows, deviations, self.pairs), noise, rows) / rows
+        return sum_table(gram * share, self.nodes, max(2, round(rows * share)), deviations * share, self.pairs)
+
+
+def effective_rows(table: SumTable, noise: Array, rows: int) -> float:
+    """With so many rows and no noise, what is left of two columns would be as uncertain.
+
+    Chance shrinks with what a column's neighbours leave of it, and noise does not. So noise weighs the more, the more
+    of a column its neighbours explain: by its variance inflation for each of two columns.
+    """
+    inverse = np.linalg.inv(table.correlations + SMALL * np.eye(table.d))
+    inflation = float(np.diag(inverse).mean())
+    variance = float(np.square(noise[noise > 0]).mean()) / rows**2
+    return rows / (1 + rows * variance * inflation**2)
 
 
 def searched_graph(
