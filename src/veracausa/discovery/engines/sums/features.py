@@ -76,6 +76,7 @@ def own_features(plan: SumsPlan, party: str, values: Array, kinds: Sequence[Colu
     nominal = [names[at] for at in kept if kinds[at] == "nominal"]
     looked = prepare(filled[:, kept], [names[at] for at in kept], missing="pairwise", nominal=nominal)
     notes += looked.notes
+    kept = [kept[at] for at in looked.kept]  # numbers that differ in their last digits alone are constants, too
     most = plan.most_features(party)
     merged, said = _merged(filled, names, kinds, kept, most)
     # Noise covers single rows, and who allows few rows allows them to be told.

@@ -9,11 +9,13 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from veracausa.arrays import Array
 from veracausa.crypto.agreement import AGREEMENT
 from veracausa.crypto.moments import MomentParty, MomentPlan, Moments
 from veracausa.crypto.moments.account import EXACT, MomentAccount, check_budget
+from veracausa.crypto.moments.encoding import encoded_blocks, exact_product
 from veracausa.crypto.moments.result import noise_of
 from veracausa.crypto.randomness import make_draws
 from veracausa.discovery.engines.shares.plan import VALIDATOR
@@ -193,7 +195,18 @@ class SumsMember:
             link.broadcast(kind, number, {"sums": protocol.sent_sums(found.integers)}, **spent)
             return found
         integers = protocol.received_sums(moments, link.receive(self.plan.receiver, kind, number))
+        self._check_own(moments, integers, number)
         return Moments(moments.rows, moments.slices, integers, moments.unit, noise_of(moments), moments.account)
+
+    def _check_own(self, moments: MomentPlan, integers: NDArray[np.int64], number: int) -> None:
+        """Refuse sums of others' making: without noise, a party's own part is what it summed up itself."""
+        if moments.account is not None:
+            return
+        own, at = np.zeros((moments.widths[self.name],) * 2, dtype=np.int64), moments.slices[self.name]
+        for rows in encoded_blocks(moments, self.name, lambda: self._blocks(number)):
+            own += exact_product(rows, rows, moments.most)
+        if not np.array_equal(integers[at, at], own):
+            raise WireError("sums_opened.sums", f"are not those of this party's own columns ({self.plan.receiver!r})")
 
     def _blocks(self, number: int) -> Iterator[Array]:
         """This party's rows for one release: as they are, or times the roots of their weights in a resample."""

@@ -228,6 +228,12 @@ class MomentSearch(FederatedDiscovery):
         from veracausa.discovery.engines.sums.plan import SumsPlan
         from veracausa.discovery.engines.sums.words import noise_in_words, protection_in_words
 
+        for name, only in (("missing", "pairwise"), ("constant", "drop"), ("collinear", "keep")):
+            if getattr(self, name) != only:
+                raise InputError(
+                    f"{name} = {getattr(self, name)!r}: between parties each one looks at its own columns alone; leave it "
+                    f"at {only!r}, or take engine 'one place'"
+                )
         # In the order in which a party names its columns: where they stand in a table decides nothing.
         at = {name: position for position, name in enumerate(data.names)}
         places = {party: [at[name] for name in own] for party, own in held.items()}

@@ -24,18 +24,18 @@ NOT_NORMAL = 2.0
 """Cumulants so many times as large as those of normal columns say that noise is not normal."""
 MISFIT = 2.0
 """Cumulants may miss those of a linear model by so many times what chance does."""
-CURVED = 1.0
+CURVED = 5.0
 """Nats a column that curves may gain along the order of a linear model by chance."""
 SURE = 3.0
 """Nats by which a direction must be likelier than the other one to be drawn."""
 SURE_BY_CUMULANTS = 5.0
 LINEAR_STARTS = 3
 """Lines are quick to search for: so many times as many starts."""
-HOPELESS = 40.0
+HOPELESS = 8.0
 """So many times what chance explains, and no other order of lines will do."""
 REFINED = 4
 """Orders that cumulants go on from."""
-LEAST_SHARE = 0.7
+LEAST_SHARE = 0.8
 """Of what curves gain in their own order, straight lines must gain so much in theirs."""
 MULTIPLIED = 2
 """Orders that the search goes on from once products of causes count."""
