@@ -45,7 +45,6 @@ PHASES = [
     ("sums_hello", 2),
     ("sums_layout", 3),
     ("moment_query", 2),
-    ("moment_answer", 3),
     ("moment_share", 1),
     ("moment_share", 3),
     ("sums_found", 1),

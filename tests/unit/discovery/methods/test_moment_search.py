@@ -251,6 +251,9 @@ def test_engines_that_can_not_be_are_refused() -> None:
         MomentSearch(engine="federated").fit(frame())
     with pytest.raises(InputError, check=Names("time_limit")):
         MomentSearch(**BETWEEN, receiver="all", time_limit=5).fit(frame(), parties=PARTIES)
+    for other in ({"missing": "median"}, {"constant": "refuse"}, {"collinear": "drop"}):
+        with pytest.raises(InputError, check=Names(*other)):
+            MomentSearch(**BETWEEN, **other).fit(frame(), parties=PARTIES)
     here = MomentSearch(**FAST, engine="one place").fit(frame(), parties=PARTIES)
     assert here.sent_ == {}
     assert {row["cause_party"] for row in here.edges_} <= {"clinic", "lab"}

@@ -231,8 +231,8 @@ class MomentSearch(FederatedDiscovery):
         for name, only in (("missing", "pairwise"), ("constant", "drop"), ("collinear", "keep")):
             if getattr(self, name) != only:
                 raise InputError(
-                    f"{name} = {getattr(self, name)!r}: between parties each one looks at its own columns alone; leave it "
-                    f"at {only!r}, or take engine 'one place'"
+                    f"{name} = {getattr(self, name)!r}: a party sees its own columns alone; leave it at {only!r}, or "
+                    "take engine 'one place'"
                 )
         # In the order in which a party names its columns: where they stand in a table decides nothing.
         at = {name: position for position, name in enumerate(data.names)}
