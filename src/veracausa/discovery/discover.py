@@ -235,9 +235,12 @@ def _also_in_status(path: Path, method: CausalDiscovery, observer: Observer | No
         nonlocal written, part
         if observer is not None:
             observer(event)
-        if event.get("event") != "progress" or (event["what"] == part and time.monotonic() - written < STATUS_EVERY):
+        if event.get("event") != "progress":
             return
-        written, part, share = time.monotonic(), event["what"], float(event["share"])
+        share, soon = float(event["share"]), time.monotonic() - written < STATUS_EVERY
+        if event["what"] == part and soon and share < 1:
+            return
+        written, part = time.monotonic(), event["what"]
         of = epochs if part == "graph" else epochs * getattr(method, "bootstrap", 0)
         counted = {"epoch": round(share * of), "epochs": of} if of else {}
         folder.set_status(path, state="running", what=part, share=round(share, 4), **counted)
