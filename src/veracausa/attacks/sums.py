@@ -103,3 +103,13 @@ def fitted(basis: Array, told: Array, noise: Array) -> Array:
     """
     size = np.maximum(np.square(told).mean(axis=1), 1e-300)
     return np.asarray(basis @ (np.maximum(0.0, 1 - noise**2 / size)[:, None] * told))
+
+
+def nearest(curves: tuple[ColumnCurve, ...], rows: Array) -> tuple[Array, Array]:
+    """(points, functions) the nearest point of every curve, and (points, columns) the values there."""
+    found, values = rows.copy(), np.zeros((len(rows), len(curves)))
+    for number, curve in enumerate(curves):
+        apart = np.square(rows[:, None, curve.at] - curve.functions).sum(axis=2)
+        place = apart.argmin(axis=1)
+        found[:, curve.at], values[:, number] = curve.functions[place], curve.values[place]
+    return found, values

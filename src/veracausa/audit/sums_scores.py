@@ -86,11 +86,17 @@ def scored(seat: SumsSeat, guess: ColumnGuess) -> ColumnsRead:
 
 
 def right(column: VictimColumn, guess: Array, rows: Places, most_frequent: bool = False) -> float:
-    """The share of cells whose category is the nearest one to the guess. How categories are coded is told."""
+    """The share of cells whose category is the likeliest by the guess. How categories are coded is told.
+
+    A guess is a mixture of categories, and has the shares of the mixture. Categories that are merged have one code; the
+    most frequent of them is taken.
+    """
     truth, curve = column.truth[rows], column.curve
     here = ~np.isnan(truth)
-    apart = np.square(guess[:, None] - curve.responses).sum(axis=2)
-    place = np.full(len(rows), curve.chances.argmax()) if most_frequent else apart.argmin(axis=1)
+    codes = np.column_stack([curve.responses, np.ones(len(curve.values))])
+    shares = np.column_stack([guess, np.ones(len(guess))]) @ np.linalg.pinv(codes)
+    likeliest = (shares + 1e-6 * curve.chances / curve.chances.sum()).argmax(axis=1)
+    place = np.full(len(rows), curve.chances.argmax()) if most_frequent else likeliest
     return float((np.abs(curve.values[place] - truth)[here] < 1e-9).mean())
 
 

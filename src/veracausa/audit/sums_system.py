@@ -147,7 +147,7 @@ class SumsSystem:
         if self.others is not None:
             guesses = [(column, expected[:, column.curve.guesses[0]]) for column in columns if not column.nominal]
             return tuple(explained(guess, column.truth) for column, guess in guesses)
-        own = np.concatenate([self.parties[party].features for party in attackers], axis=1)
+        own = np.concatenate([self.parties[party].made.features for party in attackers], axis=1)
         basis, _, _ = span(own)
         left = self.rows / max(1, self.rows - basis.shape[1])
         numbers = [np.nan_to_num(column.truth) for column in columns if not column.nominal]
@@ -224,10 +224,11 @@ def _curve(
 
 @lru_cache(maxsize=64)
 def _expected(system: SumsSystem, attackers: tuple[str, ...], victim: str) -> Array:
-    own = np.concatenate([system.parties[party].features for party in attackers], axis=1)
+    # An attacker has its own functions as they are, whatever is cut before they are summed up.
+    own = np.concatenate([system.parties[party].made.features for party in attackers], axis=1)
     party = system.parties[victim]
     if system.others is None:
-        ridge = _Ridge(own, party.features[:, party.numbers])
+        ridge = _Ridge(own, party.made.features[:, party.numbers])
         return ridge.left_out(ridge.penalty)
     learnt = np.concatenate([_functions(system, party) for party in attackers], axis=1)
     there = _functions(system, victim)[:, party.numbers]

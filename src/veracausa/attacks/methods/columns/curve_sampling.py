@@ -26,6 +26,8 @@ DISTANCES = (2.0, 1.4, 1.0, 0.7, 0.5, 0.35, 0.25, 0.12)
 CHAINS = 2
 MOST_AT_ONCE, FEWEST_BLOCKS = 32, 60
 _RIDGE = 1e-4
+_NEWTON = 15
+_INSIDE = 0.05
 
 
 class CurveSamplingOptions(Options):
@@ -151,10 +153,32 @@ def _prepared(view: ColumnView, basis: Array, made: Array) -> _Curves:
 
 
 def _likely(curve: ColumnCurve, expected: Array) -> Array:
-    """(n, grid): the logarithm of how likely each value is, for what own columns say of each row."""
-    share = curve.chances / curve.chances.sum()
+    """(n, grid): the logarithm of how likely each value is, for what own columns say of each row.
+
+    How frequent a value is among all rows, drawn narrower and moved so that its mean is what is expected of the row.
+    """
+    share = _smooth(curve.chances) if not curve.discrete else curve.chances / curve.chances.sum()
     responses = curve.responses
-    rest = np.maximum(0.02, (np.square(responses) * share[:, None]).sum(axis=0) - np.square(expected).mean(axis=0))
-    apart = np.square(expected[:, None] - responses) / rest
-    weights: Array = share if curve.discrete else np.gradient(curve.values)
-    return np.asarray(np.log(np.maximum(weights, 1e-12)) - 0.5 * apart.sum(axis=2))
+    spread = (np.square(responses) * share[:, None]).sum(axis=0)
+    rest = np.maximum(0.02 * spread, spread - np.square(expected).mean(axis=0))
+    if curve.kind == "nominal":
+        apart = np.square(expected[:, None] - responses) / rest
+        return np.asarray(np.log(np.maximum(share, 1e-12)) - 0.5 * apart.sum(axis=2))
+    values = responses[:, 0]
+    base = np.log(np.maximum(share, 1e-12)) - 0.5 * (1 / rest[0] - 1 / spread[0]) * values**2
+    wanted = np.clip(expected[:, 0], values[0] + _INSIDE, values[-1] - _INSIDE)
+    tilt = expected[:, 0] / rest[0]
+    for _ in range(_NEWTON):
+        likely = base + tilt[:, None] * values
+        chances = np.exp(likely - likely.max(axis=1, keepdims=True))
+        chances /= chances.sum(axis=1, keepdims=True)
+        mean = chances @ values
+        tilt = tilt + np.clip((wanted - mean) / np.maximum(chances @ values**2 - mean**2, 1e-3), -2, 2)
+    return np.asarray(base + tilt[:, None] * values)
+
+
+def _smooth(chances: Array) -> Array:
+    """Shares of neighbouring values averaged: a table of few rows has gaps."""
+    kernel = np.exp(-0.5 * (np.arange(-6, 7) / 2.5) ** 2)
+    padded = np.convolve(chances, kernel, mode="same") + 1e-3 * chances.sum() / len(chances)
+    return np.asarray(padded / padded.sum())

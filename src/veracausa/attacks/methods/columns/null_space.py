@@ -18,7 +18,7 @@ from veracausa.arrays import Array
 from veracausa.attacks import column_attacks
 from veracausa.attacks.base import Grant
 from veracausa.attacks.columns import ColumnAttack, ColumnGuess, ColumnView
-from veracausa.attacks.sums import ColumnCurve
+from veracausa.attacks.sums import nearest
 from veracausa.registry import Options
 
 _EMPTY = 1e-8
@@ -53,8 +53,9 @@ class _RowsLeft(ColumnAttack):
         if not len(left):
             return None
         gram = view.sums.inside - features.T @ features
-        # All functions have mean 0 over all rows, so the others' mean follows from the known rows.
-        mean = -features[:, view.numbers].sum(axis=0) / len(left)
+        # All functions have mean 0 over all rows, so the others' mean follows from the known rows. Rows that are cut to
+        # a norm, where noise is added, have another one.
+        mean = -features[:, view.numbers].sum(axis=0) / len(left) if not view.sums.noise else np.zeros(view.columns)
         values = np.tile(mean, (len(left), 1))
         level, turned = np.linalg.eigh((gram + gram.T) / 2)
         empty = turned[:, level < _EMPTY * max(float(level[-1]), 1e-300)]
@@ -111,9 +112,9 @@ def _rows(view: ColumnView, directions: Array, sizes: Array, rounds: int) -> Arr
             rows = points @ spread.T
             # A row and its negative have the same sums; squares tell them apart.
             rows *= np.where(rows[:, view.positive].sum(axis=1) < 0, -1.0, 1.0)[:, None]
-            points = _unit(_nearest(view.curves, rows)[0] @ back, known)
+            points = _unit(nearest(view.curves, rows)[0] @ back, known)
         rows = points @ spread.T
-        curve, values = _nearest(view.curves, rows)
+        curve, values = nearest(view.curves, rows)
         apart = np.sqrt(np.square(curve - rows).mean(axis=1))
         before = len(known)
         for at in np.argsort(apart):
@@ -128,16 +129,6 @@ def _unit(points: Array, known: Array) -> Array:
     """Points of length 1, at right angles to the known ones."""
     rest = points - points @ known.T @ known
     return np.asarray(rest / np.maximum(np.linalg.norm(rest, axis=1, keepdims=True), 1e-12))
-
-
-def _nearest(curves: tuple[ColumnCurve, ...], rows: Array) -> tuple[Array, Array]:
-    """(points, functions) the nearest point of every curve, and (points, columns) the values there."""
-    found, values = rows.copy(), np.zeros((len(rows), len(curves)))
-    for number, curve in enumerate(curves):
-        apart = np.square(rows[:, None, curve.at] - curve.functions).sum(axis=2)
-        place = apart.argmin(axis=1)
-        found[:, curve.at], values[:, number] = curve.functions[place], curve.values[place]
-    return found, values
 
 
 def _guessed(view: ColumnView, values: Array) -> Array:

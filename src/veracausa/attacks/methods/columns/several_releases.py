@@ -14,7 +14,7 @@ from veracausa.arrays import Array
 from veracausa.attacks import column_attacks
 from veracausa.attacks.base import Grant
 from veracausa.attacks.columns import ColumnAttack, ColumnGuess, ColumnView
-from veracausa.attacks.sums import ReleasedSums
+from veracausa.attacks.sums import ReleasedSums, nearest
 from veracausa.registry import Options
 
 ROUNDING = 1e-3
@@ -26,6 +26,7 @@ class RowDifference(ColumnAttack):
     """The first direction of the difference of two releases, which is the row that one of them lacks."""
 
     needs = Grant.VALIDATOR | Grant.SECOND_RELEASE
+    uses = Grant.WEIGHTS
     about = "the validator takes the difference of two releases, one of them without a row"
     breaks = "a second release that was not agreed on"
     opened, seat = "sums", "validator"
@@ -48,7 +49,12 @@ def _first_direction(view: ColumnView, one: ReleasedSums, other: ReleasedSums) -
     if level[-1] <= hidden:
         return np.zeros(len(gap))
     row = directions[:, -1] * math.sqrt(float(level[-1] - hidden))
-    return np.asarray(row if row[view.positive].sum() >= 0 else -row)
+    both = np.stack([row, -row])
+    # A row and its negative have the same products; only one of them lies on the curves, or has positive squares.
+    if hasattr(view, "curves"):
+        apart = np.square(nearest(view.curves, both)[0] - both).sum(axis=1)
+        return np.asarray(both[apart.argmin()])
+    return np.asarray(both[both[:, view.positive].sum(axis=1).argmax()])
 
 
 @column_attacks.register("weighted_releases")
