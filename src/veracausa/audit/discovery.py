@@ -175,7 +175,9 @@ def _class_for(job: DiscoveryJob) -> type[DiscoveryAudit]:
         return SumsAudit
     if isinstance(method, VFedCD):
         return DiscoveryAudit
-    raise InputError(f"method {job.method!r}: only 'moments' and 'vfedcd' run between parties and can be audited")
+    raise InputError(
+        f"method {job.method!r}: only 'auto', 'moments' and 'vfedcd' run between parties and can be audited"
+    )
 
 
 def audit_discovery(

@@ -111,6 +111,7 @@ class SumsAudit(DiscoveryAudit):
             "changes": dict(case.changes),
             "opened": "sums",
             "receiver": settings.receiver,
+            "networks": bool(getattr(self.made(), "networks", None)),
             "epsilon": settings.epsilon,
             "delta": settings.delta,
             "noise": system.noise,

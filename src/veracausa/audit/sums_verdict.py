@@ -34,6 +34,10 @@ def sums_learned(found: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         said["all parties but one, and who has the sums"] = (
             f"They read the last one's rows {_reads(best[1], inside['blind'])} ({best[0]})."
         )
+    if case.get("networks"):
+        said["who runs the networks too"] = (
+            "They opened features of rows, at which this audit does not look: audit the job with method = 'vfedcd'."
+        )
     if broken := _broken(case):
         said["who breaks the protocol"] = broken
     if member := _membership(case):

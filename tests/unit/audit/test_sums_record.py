@@ -12,6 +12,7 @@ from refusals import Names
 from veracausa.audit.discovery import DiscoveryAudit, attacks_on, audit_discovery
 from veracausa.audit.settings import DiscoveryAuditSettings
 from veracausa.audit.sums import SumsAudit
+from veracausa.audit.sums_verdict import sums_learned
 from veracausa.discovery.job import DiscoveryJob
 from veracausa.errors import InputError
 
@@ -78,6 +79,16 @@ def test_attacks_on_features_and_on_sums_do_not_mix() -> None:
         DiscoveryAudit.of(job("vfedcd"), ["sum_regression"], {}, options)
     assert type(DiscoveryAudit.of(job("vfedcd"), [], {}, options)) is DiscoveryAudit
     assert not set(attacks_on("sums")) & set(attacks_on("features"))
+
+
+def test_networks_beside_the_sums_are_named_and_not_passed_over(audited: tuple[Path, dict[str, Any]]) -> None:
+    _, summary = audited
+    assert "who runs the networks too" not in summary["learned"]
+    audit = DiscoveryAudit.of(job("auto", networks=True), ["sum_regression"], {}, DiscoveryAuditSettings())
+    assert isinstance(audit, SumsAudit)
+    assert "vfedcd" in sums_learned([audit.run(audit.cases()[0])])["who runs the networks too"]
+    with pytest.raises(InputError, check=Names("pc")):
+        DiscoveryAudit.of(job("pc"), [], {}, DiscoveryAuditSettings())
 
 
 def test_cases_follow_from_the_job() -> None:
