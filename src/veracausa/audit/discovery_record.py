@@ -99,7 +99,7 @@ def rows(summary: Mapping[str, Any]) -> list[AuditRow]:
     if any("all_but_one" in case for case in cases):
         for name in known:
             inside = [case.get("all_but_one", {}).get("attacks", {}).get(name) for case in cases]
-            if any(inside):
+            if any(map(_cell, inside)):
                 about = "the same on the features of all parties but the one that is attacked"
                 found.append(
                     AuditRow(f"all but one: {name}", "other parties", about, tuple(map(_cell, inside)), together=True)

@@ -76,8 +76,17 @@ class SumsAudit(DiscoveryAudit):
         if few < rows:
             says = f"the first {few} rows: {FEW_ROWS} for each function of two parties, which is refused otherwise"
             changes = {"rows": few, "functions": plan.functions, "allow_small_n": True, "epsilon": None}
-            found.append(AuditCase("few rows", says, changes))
+            case = AuditCase("few rows", says, changes)
+            found += [case] if self._possible(case) else []
         return chosen_cases(found, self.options.cases)
+
+    def _possible(self, case: AuditCase) -> bool:
+        """Whether a case can be summed up: of few rows a column may be the same for all, or its categories too rare."""
+        try:
+            self.system(case)
+        except InputError:
+            return False
+        return True
 
     def asked(self, case: AuditCase) -> dict[str, Any]:
         return {**super().asked(case), "releases": self.options.releases}

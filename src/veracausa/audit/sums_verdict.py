@@ -32,7 +32,7 @@ def sums_learned(found: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     inside = case.get("all_but_one")
     if inside and (best := _strongest(inside["attacks"], "party")):
         said["all parties but one, and who has the sums"] = (
-            f"They read the last one's rows {_reads(best[1], inside['blind'])} ({best[0]})."
+            f"They read the last one's rows {_reads(best[1], inside['blind'], 'their')} ({best[0]})."
         )
     if case.get("networks"):
         said["who runs the networks too"] = (
@@ -65,12 +65,12 @@ def _strongest(attacks: Mapping[str, Any], seat: str) -> tuple[str, Mapping[str,
     return best, tried[best]
 
 
-def _reads(entry: Mapping[str, Any], blind: Mapping[str, Any]) -> str:
+def _reads(entry: Mapping[str, Any], blind: Mapping[str, Any], whose: str = "its") -> str:
     parts = []
     if "mean" in entry:
         parts.append(
-            f"with R² = {entry['mean']:.2f}; its own columns and rows of other people give {blind[ALONE]['mean']:.2f}, "
-            f"so the sums tell {max(0.0, float(entry['gain'])):.3f}"
+            f"with R² = {entry['mean']:.2f}; {whose} own columns and rows of other people give "
+            f"{blind[ALONE]['mean']:.2f}, so the sums tell {max(0.0, float(entry['gain'])):.3f}"
         )
     if "cells" in entry:
         parts.append(

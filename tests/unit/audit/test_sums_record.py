@@ -20,8 +20,8 @@ PARTIES = {"lab": ("x0", "x1"), "clinic": ("x2", "x3"), "bank": ("x4", "x5")}
 FAST = {"curve_sampling": {"sweeps": 2}, "null_space": {"rounds": 1}}
 
 
-def job(method: str = "moments", **settings: Any) -> DiscoveryJob:
-    data = {"name": "suite", "attributes": 6, "rows": 300, "mixed": 0.34}
+def job(method: str = "moments", mixed: float = 0.34, **settings: Any) -> DiscoveryJob:
+    data = {"name": "suite", "attributes": 6, "rows": 300, "mixed": mixed}
     return DiscoveryJob(name="toy", method=method, data=data, parties=PARTIES, settings=settings)
 
 
@@ -97,5 +97,7 @@ def test_cases_follow_from_the_job() -> None:
         assert isinstance(audit, SumsAudit)
         return [case.name for case in audit.cases()]
 
-    assert names() == ["as run", "opened to all", "epsilon 4", "epsilon 1", "few rows"]
+    assert names(mixed=0.0) == ["as run", "opened to all", "epsilon 4", "epsilon 1", "few rows"]
+    # Of so few rows no category is held by enough.
+    assert names()[-1] == "epsilon 1"
     assert names(epsilon=4.0, receiver="all")[:4] == ["as run", "to a validator", "exact", "epsilon 1"]
