@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veracausa.arrays import Array
-from veracausa.discovery.methods.moments.regressions import Parents
+from veracausa.discovery.methods.moments.regressions import Parents, tempered
 from veracausa.discovery.methods.moments.sums import SumTable
 
 RIDGE = 1e-9
@@ -37,6 +37,7 @@ class PairCumulants:
     tails: Array
     """(m,): by how much a column's long tails blur its cumulants."""
     rows: float
+    """That count, see `tempered`."""
 
     @classmethod
     def of(cls, sums: SumTable) -> PairCumulants:
@@ -47,7 +48,7 @@ class PairCumulants:
         two_two = sums.squares[inside] - 1 - 2 * rho**2
         np.fill_diagonal(two_two, 0.0)
         tails = 1 + np.maximum(three_one.diagonal(), 0.0)
-        rows = float(np.min(sums.counts[inside], initial=sums.rows))
+        rows = float(tempered(np.array([np.min(sums.counts[inside], initial=sums.rows)]))[0])
         return cls(numbers, sums.square[inside], three_one, two_two, tails, rows)
 
     @property
