@@ -31,7 +31,7 @@ SURE = 3.0
 SURE_BY_CUMULANTS = 5.0
 LINEAR_STARTS = 3
 """Lines are quick to search for: so many times as many starts."""
-HOPELESS = 8.0
+HOPELESS = 40.0
 """So many times what chance explains, and no other order of lines will do."""
 REFINED = 4
 """Orders that cumulants go on from."""
@@ -146,7 +146,7 @@ def _lines(
         return None
     if not normal:
         line = by_cumulants(lines, line, total, rng)
-        if settings.model == "auto" and against(line) > HOPELESS / 4:
+        if settings.model == "auto" and against(line) > HOPELESS / 20:
             return None
     # It may be lines: a few more starts, which cost little.
     orders += searched(lines, LINEAR_STARTS * settings.starts, rng)
