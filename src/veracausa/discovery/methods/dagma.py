@@ -1,4 +1,7 @@
-"""DAGMA (Bello et al. 2022), by its authors' package: the log-determinant constraint, linear or with networks."""
+"""DAGMA (Bello et al. 2022), by its authors' package: the log-determinant constraint, linear or with networks.
+
+No extra installs that package, because it needs igraph, which is GPL. Who wants to compare installs it by hand.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ def _package(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise InputError("method dagma: the package `dagma` is missing; pip install 'veracausa[baselines]'") from None
+        raise InputError(
+            "method dagma: the package `dagma` is missing, which no extra brings because it needs igraph (GPL); "
+            "install it by hand, or take another method"
+        ) from None
 
 
 @method("dagma")
