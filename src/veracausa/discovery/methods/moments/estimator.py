@@ -29,8 +29,8 @@ from veracausa.errors import InputError
 from veracausa.events import Observer, event_of
 from veracausa.seeding import derive
 
-ROWS_A_COLUMN = 5
-"""In one place, where sums are not sent, a column may have a feature for each so many rows."""
+ROWS_A_COLUMN = 1
+"""In one place, where sums are not sent, all columns together may have a feature for each so many rows."""
 
 MOST_FOR_PRODUCTS = 40
 """Columns in one place of which every two are also multiplied."""

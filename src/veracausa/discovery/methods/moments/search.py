@@ -1,7 +1,8 @@
 """From sums to a graph: straight lines or curves, which of them the sums support, and what stays open.
 
 The linear model comes first. Where the noise behind it is not normal, cumulants of pairs direct its edges. It is kept
-if its own cumulants fit and if no curve explains more along its own order. Otherwise curves are searched for.
+if no curve explains more along its own order, and if curves in any other order gain little or independent noise behind
+the lines explains nearly all of the cumulants. Otherwise curves are searched for.
 """
 
 from __future__ import annotations
@@ -22,10 +23,19 @@ from veracausa.metrics.cpdag import cpdag
 
 NOT_NORMAL = 2.0
 """Cumulants so many times as large as those of normal columns say that noise is not normal."""
-MISFIT = 2.0
-"""Cumulants may miss those of a linear model by so many times what chance does."""
+CHANCE = 0.3
+"""Cumulants miss those of the right linear model by about so many times what independent normal ones would."""
+MISFIT = 0.7
+"""They may miss them by so many times that."""
+TOLD = 0.1
+"""Beyond chance they may miss this share of what they miss those of normal columns by."""
 CURVED = 5.0
 """Nats a column that curves may gain along the order of a linear model by chance."""
+LITTLE = 1.0
+"""Nats a column that curves may gain in an order of their own before the cumulants have to speak for lines.
+
+Along a wrong order noise that is not normal looks like a curve, so that a gain alone proves nothing.
+"""
 SURE = 3.0
 """Nats by which a direction must be likelier than the other one to be drawn."""
 SURE_BY_CUMULANTS = 5.0
@@ -33,10 +43,10 @@ LINEAR_STARTS = 3
 """Lines are quick to search for: so many times as many starts."""
 HOPELESS = 40.0
 """So many times what chance explains, and no other order of lines will do."""
+DOUBTFUL = 2.0
+"""The same once cumulants have chosen the order."""
 REFINED = 4
 """Orders that cumulants go on from."""
-LEAST_SHARE = 0.8
-"""Of what curves gain in their own order, straight lines must gain so much in theirs."""
 MULTIPLIED = 2
 """Orders that the search goes on from once products of causes count."""
 TRUST = 0.125
@@ -136,17 +146,21 @@ def _lines(
     orders = searched(lines, settings.starts, rng)
     line = orders[0]
 
-    def against(ordering: Ordering) -> float:
-        """Beyond 1, a reason to look for curves."""
-        helped = curves.evaluated(ordering.order).score - ordering.score
-        missed = 0.0 if normal else cumulants.misfit(_mixing(sums, ordering, cumulants)) / cumulants.size
-        return max(helped / (CURVED * sums.d), missed / MISFIT)
+    def helped(ordering: Ordering) -> float:
+        """Nats a column that curves gain along this order."""
+        return (curves.evaluated(ordering.order).score - ordering.score) / sums.d
 
-    if settings.model == "auto" and against(line) > HOPELESS:
+    def missed(ordering: Ordering) -> float:
+        return 0.0 if normal else cumulants.misfit(_mixing(sums, ordering, cumulants)) / max(cumulants.size, 1)
+
+    def beyond(ordering: Ordering, limit: float) -> bool:
+        return settings.model == "auto" and max(helped(ordering) / CURVED, missed(ordering)) > limit
+
+    if beyond(line, HOPELESS):
         return None
     if not normal:
         line = by_cumulants(lines, line, total, rng)
-        if settings.model == "auto" and against(line) > HOPELESS / 20:
+        if beyond(line, DOUBTFUL):
             return None
     # It may be lines: a few more starts, which cost little.
     orders += searched(lines, LINEAR_STARTS * settings.starts, rng)
@@ -159,11 +173,17 @@ def _lines(
     scores["curves_along_lines"] = curves.evaluated(line.order).score
     if settings.model == "auto":
         # An order in which nothing explains anything has no curve that helps, either.
-        best = max(one.score for one in searched(curves, 2, rng))
-        scores["curves"] = best
-        if against(line) > 1 or line.score < LEAST_SHARE * best:
+        scores["curves"] = max(one.score for one in searched(curves, 2, rng))
+        gain = (scores["curves"] - line.score) / sums.d
+        fit = not normal and _fits(missed(line), cumulants.misfit(None) / max(cumulants.size, 1))
+        if helped(line) > CURVED or (gain > LITTLE and not fit):
             return None
     return _found(sums, lines, line, "linear" if normal else "lingam", total, scores)
+
+
+def _fits(missed: float, without: float) -> bool:
+    """Whether independent noise behind the lines explains nearly all of the cumulants."""
+    return missed <= MISFIT and missed - CHANCE <= TOLD * (without - CHANCE)
 
 
 def _score(ordering: Ordering) -> float:
