@@ -51,10 +51,20 @@ def main() -> None:
                     cell = {"generator": generator, "rows": rows, "graph": graph, "epsilon": epsilon}
                     cells.append(cell | fitted(data, epsilon))
                     print(json.dumps(cells[-1]), flush=True)
-    asked.out.mkdir(parents=True, exist_ok=True)
-    whole = {"cells": cells, "machine": describe_machine(cuda=False)}
-    (asked.out / "noise.json").write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
-    (asked.out / "noise.md").write_text(_markdown(cells, asked.rows), encoding="utf-8")
+                _write(asked.out, cells, asked.rows)
+
+
+def _write(out: Path, cells: list[dict[str, Any]], rows: list[int]) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    config = {
+        "parties": PARTIES,
+        "delta": MomentSearch().settings().delta,
+        "seed": 0,
+        "encryption": "none, the twin of bfv",
+    }
+    whole = {"config": config, "cells": cells, "machine": describe_machine(cuda=False)}
+    (out / "noise.json").write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+    (out / "noise.md").write_text(_markdown(cells, rows), encoding="utf-8")
 
 
 def _markdown(cells: list[dict[str, Any]], rows: list[int]) -> str:
@@ -65,6 +75,8 @@ def _markdown(cells: list[dict[str, Any]], rows: list[int]) -> str:
         score = "skeleton_f1" if generator == "linear" else "f1"
         for count in rows:
             here = [cell for cell in cells if cell["generator"] == generator and cell["rows"] == count]
+            if not here:
+                continue
             means = [np.mean([cell[score] for cell in here if cell["epsilon"] == epsilon]) for epsilon in EPSILONS]
             shown = " | ".join(f"{mean:.2f}" for mean in means)
             lines.append(f"| {generator}{' (skeleton)' if generator == 'linear' else ''} | {count:,} | {shown} |")
