@@ -28,6 +28,8 @@ MODELS = {
     "linear": "Straight lines with normal noise. Such data leave some directions open.",
     "lingam": "Straight lines with noise that is not normal. Such noise tells directions.",
     "additive": "Curves that add up, with noise beside them. Curves tell directions.",
+    "processes": "Any smooth function of all causes together, with normal noise beside it. Curves tell directions.",
+    "networks": "Networks of all causes together, with noise beside them.",
 }
 BREAKS = (
     (
@@ -175,7 +177,7 @@ def open_for_good(summary: Mapping[str, Any]) -> bool:
 def candidate_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What was compared, the one that was kept first."""
     found = [dict(one) for one in summary.get("compared") or ()]
-    return sorted(found, key=lambda one: not one.get("kept"))
+    return sorted(found, key=lambda one: (not one.get("kept"), -(number(one.get("evidence")) or 0.0)))
 
 
 def kept_because(summary: Mapping[str, Any]) -> str:
@@ -186,13 +188,14 @@ def kept_because(summary: Mapping[str, Any]) -> str:
     kept, other = found[0], found[1]
     if kept.get("why"):
         return str(kept["why"])
-    best, next_best = number(kept.get("held_out_log_likelihood")), number(other.get("held_out_log_likelihood"))
-    if best is None or next_best is None:
-        return f"{kept['method']} was kept."
-    return (
-        f"{kept['method']} was kept: a held-out row is likelier under it than under {other['method']}, by "
-        f"{best - next_best:.2f} nats on average."
-    )
+    for key, what in (("evidence", "row"), ("held_out_log_likelihood", "held-out row")):
+        best, next_best = number(kept.get(key)), number(other.get(key))
+        if best is not None and next_best is not None:
+            return (
+                f"{kept['method']} was kept: a {what} is likelier under it than under {other['method']}, by "
+                f"{best - next_best:.2f} nats on average."
+            )
+    return f"{kept['method']} was kept."
 
 
 def saw(summary: Mapping[str, Any], name: str, holds: bool) -> str:

@@ -172,17 +172,62 @@ def test_held_out_rows_are_likelier_under_the_true_graph() -> None:
     assert likely > RowFit(made, data.values, truth.T).log_likelihood(train, apart)
 
 
-def test_auto_tries_networks_where_it_is_asked_and_keeps_what_is_likelier() -> None:
+def test_auto_tries_networks_where_it_is_asked_and_keeps_what_is_likeliest() -> None:
     data = load_causal("suite", generator="sines", attributes=4, rows=200, seed=0)
     fit = build("auto", networks=True, starts=1, time_limit=3.0).fit(data)
-    assert [one["method"] for one in fit.compared_] == ["moments", "vfedcd"]  # type: ignore[attr-defined]
-    kept = [one for one in fit.compared_ if one["kept"]]  # type: ignore[attr-defined]
-    assert len(kept) == 1
-    best = max(fit.compared_, key=lambda one: one["held_out_log_likelihood"])  # type: ignore[attr-defined]
-    assert kept[0] is best
+    compared = {one["method"]: one for one in fit.compared_}  # type: ignore[attr-defined]
+    assert list(compared) == ["moments", "vfedcd", "processes"]
+    assert [one["kept"] for one in compared.values()] == [False, False, True]
+    assert compared["processes"]["evidence"] >= max(compared[name]["evidence"] for name in ("moments", "vfedcd"))
+
+
+def test_auto_finds_causes_that_act_together() -> None:
+    rng = np.random.default_rng(0)
+    a, b, c = rng.normal(size=(3, 500))
+    d = 2 * np.sin(a + b) * (1 + 0.5 * (a > 0)) + c + 0.3 * rng.normal(size=500)
+    data = CausalData(np.column_stack([d, c, b, a]), ("d", "c", "b", "a"))
+    fit = build("auto", networks=True, starts=1).fit(data)
+    assert fit.adjacency_matrix_[1:, 0].all()
+    assert fit.adjacency_matrix_.sum() == 3
+    assert fit.explained_[0] > 0.8  # type: ignore[attr-defined]
+    assert {row["cause"] for row in fit.effects_} == {"a", "b", "c"}  # type: ignore[attr-defined]
+
+
+def test_auto_keeps_to_what_is_known_where_edges_are_improved() -> None:
+    data = load_causal("suite", generator="mlp", attributes=5, rows=300, seed=1)
+    truth = np.argwhere(data.truth).tolist()
+    cause, effect = truth[0]
+    names = data.names
+    fit = build(
+        "auto", networks=True, starts=1, forbidden=[(names[cause], names[effect])], required=[(names[4], names[3])]
+    ).fit(data)
+    assert not fit.adjacency_matrix_[cause, effect]
+    assert fit.adjacency_matrix_[4, 3]
 
 
 def test_auto_leaves_networks_out_where_curves_add_up() -> None:
     data = load_causal("suite", generator="sines", attributes=6, rows=400, seed=0)
     fit = build("auto", starts=1).fit(data)
     assert [one["method"] for one in fit.compared_] == ["moments"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"generator": "linear", "noise": "exponential", "explained": 0.5}, "lingam"),
+        ({"generator": "linear", "noise": "laplace", "explained": 0.5}, "lingam"),
+        ({"generator": "paper", "explained": 0.5}, "additive"),
+        ({"generator": "sines", "explained": 0.3}, "additive"),
+    ],
+)
+def test_lines_are_told_from_curves_where_causes_explain_little(settings: dict[str, object], expected: str) -> None:
+    data = load_causal("suite", attributes=8, rows=1000, seed=12, **settings)  # type: ignore[arg-type]
+    fit = build("moments", starts=2).fit(data)
+    assert fit.model_ == expected  # type: ignore[attr-defined]
+    assert graph_scores(data.truth, fit.adjacency_matrix_)["f1"] > 0.6
+
+
+def test_few_rows_in_one_place_leave_room_for_curves() -> None:
+    data = load_causal("suite", generator="sines", attributes=15, rows=200, seed=3)
+    fit = build("moments", starts=2).fit(data)
+    assert graph_scores(data.truth, fit.adjacency_matrix_)["f1"] > 0.8

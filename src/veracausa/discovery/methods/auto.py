@@ -1,26 +1,33 @@
-"""The default: a graph from sums, and networks beside it where the table calls for them; held-out rows choose."""
+"""The default: a graph from sums, and networks beside it where the table calls for them; rows in one place choose."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
+from veracausa.arrays import Mask
 from veracausa.data.causal import CausalData
 from veracausa.data.causal.columns import without_missing
 from veracausa.data.causal.frames import as_causal
+from veracausa.discovery.base import clock
+from veracausa.discovery.gaussian_processes import ROWS, SURE, RowEvidence, climbed, near_columns, turned_margins
 from veracausa.discovery.methods import method
-from veracausa.discovery.methods.moments.estimator import MomentSearch
+from veracausa.discovery.methods.moments.diagnostics import doubts
+from veracausa.discovery.methods.moments.estimator import ROWS_A_COLUMN, MomentSearch
 from veracausa.discovery.methods.moments.expansion import column_kinds, expand, functions_for
 from veracausa.discovery.methods.moments.held_out import SHARE, RowFit, held_out_rows
-from veracausa.discovery.methods.moments.known import known_of
+from veracausa.discovery.methods.moments.known import among, known_of, with_required
+from veracausa.discovery.methods.moments.search import described
+from veracausa.discovery.methods.moments.sums import sum_table
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.errors import InputError
 from veracausa.events import Observer, event_of
+from veracausa.seeding import derive
 
 TOGETHER = 5.0
 """Nats a column that products of two causes gain: beyond, networks may see more than curves do."""
@@ -31,6 +38,9 @@ MOST_COLUMNS, MOST_ROWS = 40, 5000
 SECONDS = 3e-5
 """Of networks, for a row, a column and an epoch of a search, about."""
 EPOCHS = 1300
+SECONDS_OF_A_FIT = 1.5e-4
+"""Of a regression by a Gaussian process, for a row, about. A climb fits some ten for each column."""
+FITS_A_COLUMN = 12
 
 
 @method("auto")
@@ -38,6 +48,7 @@ EPOCHS = 1300
 class AutoDiscovery(MomentSearch):
     """`moments` first. `vfedcd` in addition where it is asked for, or where rows in one place call for it.
 
+    In one place the likelier graph of the two is then improved edge by edge, by Gaussian processes in place of curves.
     It also takes every setting of `moments`.
 
     Parameters
@@ -103,7 +114,11 @@ class AutoDiscovery(MomentSearch):
         names = [data.names[at] for at in kept]
         kinds = column_kinds(filled[:, kept], names)
         made = expand(
-            filled[:, kept], names, kinds, functions_for(len(filled), len(kept), self.functions, 5), products=True
+            filled[:, kept],
+            names,
+            kinds,
+            functions_for(len(filled), len(kept), self.functions, ROWS_A_COLUMN),
+            products=True,
         )
         return RowFit(made, filled[:, kept], self.adjacency_matrix_[np.ix_(kept, kept)])
 
@@ -123,7 +138,8 @@ class AutoDiscovery(MomentSearch):
         epochs = EPOCHS * (2 if likelihood == "auto" else 1)
         announced = {
             "what": f"networks, because {reason}",
-            "seconds": SECONDS * rows * columns * epochs * (40 if between else 1),
+            "seconds": SECONDS * rows * columns * epochs * (40 if between else 1)
+            + (0 if between else SECONDS_OF_A_FIT * min(rows, ROWS) * FITS_A_COLUMN * columns),
         }
         tell(event_of("announced", announced))
         known = known_of(self.required, self.forbidden, self.tiers, data.names)
@@ -145,24 +161,84 @@ class AutoDiscovery(MomentSearch):
             data, parties=parties, observer=tell, out=folder, resume=resume and folder is not None and folder.exists()
         )
         seconds = time.monotonic() - started
+        self.notes_ = (*self.notes_, f"networks were tried because {reason}")
+        sums = self.compared_[0]["seconds"]
         if between:
-            mine = float("nan")
-            why = "moments was kept: between parties no held-out row is opened for it, so the two can not be compared."
+            mine = self._candidate("moments", None, sums, self) | {
+                "kept": True,
+                "why": "moments was kept: between parties no held-out row is opened for it, so the two can not be "
+                "compared.",
+            }
+            theirs = {"held_out_log_likelihood": float(fit.held_out_log_likelihood_)}
+            self.compared_ = [mine, self._candidate("vfedcd", None, seconds, fit) | theirs | {"kept": False}]
+        elif fit.settings().each[fit.search_].likelihood != "gaussian":
+            self._by_held_out_rows(data, fit, sums, seconds)
         else:
-            train, apart = held_out_rows(rows, self.seed, SHARE)
-            mine = self._on_train_rows(data, train).log_likelihood(train, apart)
-            why = None
+            self._by_evidence(data, fit, sums, seconds, tell)
+
+    def _by_held_out_rows(self, data: CausalData, fit: VFedCD, sums: float, seconds: float) -> None:
+        """Keep what makes held-out rows likelier; for uneven noise, which the evidence takes for even."""
+        train, apart = held_out_rows(len(data.values), self.seed, SHARE)
+        mine = self._on_train_rows(data, train).log_likelihood(train, apart)
         theirs = float(fit.held_out_log_likelihood_)
         better = bool(theirs > mine)
         self.compared_ = [
-            self._candidate("moments", mine, self.compared_[0]["seconds"], self) | {"kept": not better},
-            self._candidate("vfedcd", theirs, seconds, fit) | {"kept": better},
+            self._candidate("moments", None, sums, self) | {"held_out_log_likelihood": mine, "kept": not better},
+            self._candidate("vfedcd", None, seconds, fit) | {"held_out_log_likelihood": theirs, "kept": better},
         ]
-        if why:
-            self.compared_[0]["why"] = why
-        self.notes_ = (*self.notes_, f"networks were tried because {reason}")
         if better:
             self._take_networks(fit)
+
+    def _by_evidence(self, data: CausalData, fit: VFedCD, sums: float, seconds: float, tell: Observer) -> None:
+        """The likelier graph of both, improved; what is kept is the likeliest of all."""
+        started, whole = time.monotonic(), self._row_fit(data)
+        kept = [data.names.index(node.name) for node in whole.made.nodes]
+        inside = np.ix_(kept, kept)
+        known = among(known_of(self.required, self.forbidden, self.tiers, data.names), kept)
+        evidence = RowEvidence(whole.values, np.random.default_rng(derive(self.seed, "discovery", "evidence")))
+        graphs = [one.adjacency_matrix_[inside] for one in (self, fit)]
+        worth = [evidence.of(graph) for graph in graphs]
+        mine = self._candidate("moments", worth[0], sums, self)
+        theirs = self._candidate("vfedcd", worth[1], seconds, fit)
+
+        def progress(share: float) -> None:
+            tell({"event": "progress", "what": "evidence", "share": share})
+
+        may, near = known.may, near_columns(graphs)
+        start = graphs[int(worth[1] > worth[0])]
+        best = climbed(evidence, start, may, known.required, near, clock(self.time_limit, self.timer), progress)
+        progress(1.0)
+        mine_doubts = doubts(self.found_, data.names)
+        self._take_processes(data, whole, kept, best, evidence)
+        others = [one for one in self.warnings_ if one not in mine_doubts]
+        self.warnings_ = (*others, *doubts(self.found_, data.names))
+        refined = self._candidate("processes", evidence.of(best), time.monotonic() - started, self)
+        self.compared_ = [mine | {"kept": False}, theirs | {"kept": False}, refined | {"kept": True}]
+
+    def _take_processes(
+        self, data: CausalData, whole: RowFit, kept: Sequence[int], graph: Mask, evidence: RowEvidence
+    ) -> None:
+        """This graph over the kept columns in place of that of the sums, with effects and margins."""
+        names, made = data.names, whole.made
+        known = known_of(self.required, self.forbidden, self.tiers, names)
+        inside = among(known, kept)
+        sums = sum_table(made.features.T @ made.features, made.nodes, len(whole.values), None, made.pairs)
+        margins = turned_margins(evidence, graph, inside.may, inside.required)
+        open_ = graph & (margins < SURE)
+        found = replace(
+            described(sums, self.settings(), graph),
+            undirected=open_ | open_.T,
+            margins=margins,
+            explained=evidence.explained(graph),
+        )
+        scales = np.full(len(names), np.nan)
+        scales[list(kept)] = made.scales
+        held = self.parties_
+        spread = with_required(found.spread_out(kept, len(names)), known)
+        self.take_found(spread, names, held, None, known.required, scales)
+        self.model_, self.assumes_ = "processes", PROCESSES
+        if self.bootstrap:
+            self.notes_ = (*self.notes_, "confidence: the resamples were of the graph from sums, which was not kept")
 
     def _on_train_rows(self, data: CausalData, train: Any) -> RowFit:
         """The graph that `moments` finds without the held-out rows, with regressions on rows."""
@@ -176,13 +252,13 @@ class AutoDiscovery(MomentSearch):
         at = [data.names.index(name) for name in names]
         return RowFit(whole.made, whole.values, graph[np.ix_(at, at)])
 
-    def _candidate(self, name: str, likelihood: float | None, seconds: float, fit: Any) -> dict[str, Any]:
+    def _candidate(self, name: str, evidence: float | None, seconds: float, fit: Any) -> dict[str, Any]:
         names = [str(one) for one in fit.feature_names_in_]
         edges = [[names[i], names[j]] for i, j in np.argwhere(fit.adjacency_matrix_)]
         open_ones = [[names[i], names[j]] for i, j in np.argwhere(np.triu(fit.undirected_, 1))]
         return {
             "method": name,
-            "held_out_log_likelihood": likelihood,
+            "evidence": evidence,
             "edges": len(edges),
             "seconds": round(seconds, 2),
             "bytes_sent": sum(sent.get("bytes_sent", 0) for sent in fit.sent_.values()),
@@ -205,6 +281,7 @@ class AutoDiscovery(MomentSearch):
             "rule_",
         ):
             setattr(self, name, getattr(fit, name))
+        self.found_ = replace(self.found_, margins=np.full(self.found_.margins.shape, np.nan))
         self.model_, self.assumes_ = "networks", NETWORKS
         self.effects_: list[dict[str, Any]] = []
         self.confidence_ = self.skeleton_confidence_ = None
@@ -216,4 +293,8 @@ class AutoDiscovery(MomentSearch):
 NETWORKS = (
     "an effect is any smooth function of its causes, and noise beside it; no cause is missing from the table, and "
     "there are no cycles"
+)
+PROCESSES = (
+    "an effect is any smooth function of its causes together, and normal noise that does not depend on them; no cause "
+    "is missing from the table, and there are no cycles"
 )

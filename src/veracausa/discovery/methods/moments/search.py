@@ -278,6 +278,16 @@ def _found(
     )
 
 
+def described(sums: SumTable, settings: SumsSettings, graph: Mask) -> SumsFound:
+    """A given DAG with what the sums say of it, as if curves that add up had been looked for."""
+    ancestors = graph.copy()
+    while ((longer := ancestors | ((ancestors.astype(float) @ ancestors) > 0)) != ancestors).any():
+        ancestors = longer
+    order = sorted(range(len(graph)), key=lambda one: int(ancestors[:, one].sum()))
+    search = OrderSearch(Regressions(sums, penalty=settings.penalty, required=graph), graph, ancestors)
+    return _found(sums, search, search.evaluated(order), "additive", _score, {})
+
+
 def _contributions(regressions: Regressions, effect: int, parents: Sequence[tuple[int, int]]) -> tuple[Array, Array]:
     """Of each parent: the slope of the straight part of what it adds, and the variance of all of it."""
     inside = regressions.places(parents)
