@@ -150,7 +150,8 @@ def test_a_made_up_feature_reads_rows_whether_single_features_are_checked_or_not
 def test_two_releases_that_differ_by_a_row_are_that_row() -> None:
     made = views(system(200))
     assert reached([made.validator()], "row_difference")["mean"] > 0.97
-    assert reached([made.made_anew(made.validator())], "row_difference")["mean"] < 0.5
+    # Functions that are made anew without the row hide it no better.
+    assert reached([made.made_anew(made.validator())], "row_difference")["mean"] > 0.9
     noisy = views(system(200, epsilon=4.0))
     assert reached([noisy.validator()], "row_difference")["mean"] < 0.05
 
