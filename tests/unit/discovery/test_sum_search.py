@@ -8,6 +8,7 @@ import pytest
 from veracausa.data.causal import CausalData, load_causal
 from veracausa.discovery.methods import build
 from veracausa.discovery.methods.moments.cumulants import PairCumulants, mixing_matrix
+from veracausa.discovery.methods.moments.diagnostics import doubts
 from veracausa.discovery.methods.moments.expansion import column_kinds, expand
 from veracausa.discovery.methods.moments.held_out import RowFit, held_out_rows
 from veracausa.discovery.methods.moments.regressions import Regressions, tempered
@@ -231,3 +232,13 @@ def test_few_rows_in_one_place_leave_room_for_curves() -> None:
     data = load_causal("suite", generator="sines", attributes=15, rows=200, seed=3)
     fit = build("moments", starts=2).fit(data)
     assert graph_scores(data.truth, fit.adjacency_matrix_)["f1"] > 0.8
+
+
+def test_curves_without_squares_and_cubes_are_doubted() -> None:
+    data = load_causal("suite", generator="sines", attributes=5, rows=400, seed=3)
+    for powers, doubted in ((True, False), (False, True)):
+        made = expand(data.values, data.names, ["number"] * 5, 6, powers=powers)
+        table = sum_table(made.features.T @ made.features, made.nodes, 400)
+        found = search_sums(table, SumsSettings(starts=2))
+        assert found.model == "additive"
+        assert any("squares and cubes of 5 of 5" in one for one in doubts(found, data.names)) == doubted

@@ -82,6 +82,11 @@ def doubts(found: SumsFound, names: Sequence[str]) -> tuple[str, ...]:
             f"causes explain less than {LITTLE:.0%} of {_listed(shares)}: most of what moves "
             f"{'it' if len(little) == 1 else 'them'} is not in the table, or is no sum of curves"
         )
+    if found.model == "additive" and (blind := int(found.scores.get("without_powers", 0))):
+        said.append(
+            f"squares and cubes of {blind} of {len(names)} columns are not among the sums, because rows are few for "
+            "them: skewed noise behind straight lines can not be told from curves, and edges can point the wrong way"
+        )
     if found.joined:
         strongest = sorted(found.joined, key=lambda pair: -abs(pair[2]))
         pairs = [f"{names[i]} and {names[j]} ({value:+.2f})" for i, j, value in strongest]

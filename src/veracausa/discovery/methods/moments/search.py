@@ -26,7 +26,9 @@ NOT_NORMAL = 2.0
 CHANCE = 0.3
 """Cumulants miss those of the right linear model by about so many times what independent normal ones would."""
 MISFIT = 0.7
-"""They may miss them by so many times that."""
+"""They may miss them by so many times that, or by `TAILED` of what they miss those of normal columns by."""
+TAILED = 0.06
+"""Long tails blur cumulants and make them large, so that a small share of them is more than chance."""
 TOLD = 0.1
 """Beyond chance they may miss this share of what they miss those of normal columns by."""
 CURVED = 5.0
@@ -126,6 +128,7 @@ def search_sums(
         pairs = ((target, parents) for target, parents in enumerate(curve.parents) if len(parents) > 1)
         scores["products"] = sum(curves.regressions.interactions(*pair)[0] for pair in pairs)
     scores["additive"] = curve.score
+    scores["without_powers"] = float(sum(node.kind == "number" and not node.powers for node in sums.nodes))
     return _found(sums, curves, curve, "additive", _score, scores)
 
 
@@ -183,7 +186,7 @@ def _lines(
 
 def _fits(missed: float, without: float) -> bool:
     """Whether independent noise behind the lines explains nearly all of the cumulants."""
-    return missed <= MISFIT and missed - CHANCE <= TOLD * (without - CHANCE)
+    return missed <= max(MISFIT, TAILED * without) and missed - CHANCE <= TOLD * (without - CHANCE)
 
 
 def _score(ordering: Ordering) -> float:
