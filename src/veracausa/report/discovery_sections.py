@@ -193,7 +193,7 @@ def kept_because(summary: Mapping[str, Any]) -> str:
         if best is not None and next_best is not None:
             return (
                 f"{kept['method']} was kept: a {what} is likelier under it than under {other['method']}, by "
-                f"{best - next_best:.2f} nats on average."
+                f"{best - next_best:.3f} nats on average."
             )
     return f"{kept['method']} was kept."
 

@@ -122,7 +122,7 @@ def test_who_saw_what_in_words(tmp_path: Path) -> None:
 def test_candidates_stand_side_by_side_with_why_one_was_kept(tmp_path: Path) -> None:
     page = page_of(tmp_path / "run", method="auto", compared_=TWO)
     said = text_of(page)
-    assert "moments was kept: a held-out row is likelier under it than under vfedcd, by 0.50 nats on average." in said
+    assert "moments was kept: a held-out row is likelier under it than under vfedcd, by 0.500 nats on average." in said
     assert said.index("moments, kept") < said.index("held-out log-likelihood −5.50 a row")
     assert 'aria-label="The graph of moments"' in page
     assert "What was compared" not in page_of(tmp_path / "alone", method="auto", compared_=TWO[1:])
