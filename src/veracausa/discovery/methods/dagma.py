@@ -29,7 +29,7 @@ def _package(module: str) -> Any:
     except ImportError:
         raise InputError(
             "method dagma: the package `dagma` is missing, which no extra brings because it needs igraph (GPL); "
-            "install it by hand, or take another method"
+            "install it by hand (pip install dagma), or take another method"
         ) from None
 
 
