@@ -65,9 +65,8 @@ def test_where_secrets_matter_no_seed_is_handed_on(
 def test_the_record_has_the_policy_and_each_party_its_edges(tmp_path: Path) -> None:
     data = {"name": "synthetic", "attributes": 4, "rows": 60}
     parties = {"a": ("x0",), "b": ("x1",), "c": ("x2", "x3")}
-    job = DiscoveryJob(
-        data=data, parties=parties, settings={**SMALL, "threshold": 0.0, "reveal": "own", "epsilon": 9.0}
-    )
+    settings = {**SMALL, "threshold": 0.0, "reveal": "own", "epsilon": 9.0}
+    job = DiscoveryJob(data=data, parties=parties, method="vfedcd", settings=settings)
     run = run_job(job, tmp_path / "run")
     assert run.summary["reveal"] == "own"
     assert run.summary["noise"]["epsilon"] == pytest.approx(9.0, rel=1e-6)
