@@ -21,7 +21,7 @@ from veracausa.wire.message import Message
 
 STOPPED = "stopped by its operator"
 """What peers hear of a party that somebody interrupted."""
-STOP_SECONDS = 10.0
+STOP_SECONDS = 30.0
 """How long an interrupted run waits for its parties to reach their next exchange."""
 
 
