@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from veracausa.arrays import Array, Mask
+from veracausa.discovery.graphs import reaches
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -148,7 +149,7 @@ def climbed(
 def _best_move(evidence: RowEvidence, graph: Mask, may: Mask, required: Mask, near: Mask) -> Mask | None:
     """The graph after the move that gains most; None: no move gains."""
     best, worth = None, GAIN
-    reaches = _reaches(graph)
+    ways = reaches(graph)
     for cause, effect in np.argwhere(graph | near).tolist():
         moves: list[Mask] = []
         if graph[cause, effect]:
@@ -156,9 +157,9 @@ def _best_move(evidence: RowEvidence, graph: Mask, may: Mask, required: Mask, ne
                 continue
             moves.append(_with(graph, [(cause, effect, False)]))
             turned = _with(graph, [(cause, effect, False), (effect, cause, True)])
-            if may[effect, cause] and not _reaches(moves[0])[cause, effect]:
+            if may[effect, cause] and not reaches(moves[0])[cause, effect]:
                 moves.append(turned)
-        elif may[cause, effect] and not graph[effect, cause] and not reaches[effect, cause]:
+        elif may[cause, effect] and not graph[effect, cause] and not ways[effect, cause]:
             moves.append(_with(graph, [(cause, effect, True)]))
         for move in moves:
             gain = _gain(evidence, graph, move)
@@ -187,7 +188,7 @@ def turned_margins(evidence: RowEvidence, graph: Mask, may: Mask, required: Mask
             margins[cause, effect] = np.inf
             continue
         other = _with(graph, [(cause, effect, False)])
-        if not _reaches(other)[cause, effect]:
+        if not reaches(other)[cause, effect]:
             other[effect, cause] = True
         margins[cause, effect] = -_gain(evidence, graph, other)
     return margins
@@ -209,13 +210,3 @@ def _with(graph: Mask, edges: list[tuple[int, int, bool]]) -> Mask:
     for cause, effect, there in edges:
         changed[cause, effect] = there
     return changed
-
-
-def _reaches(graph: Mask) -> Mask:
-    """(d, d): a way leads from row to column."""
-    ways = graph.copy()
-    while True:
-        longer = ways | ((ways.astype(float) @ ways) > 0)
-        if (longer == ways).all():
-            return ways
-        ways = longer

@@ -19,6 +19,16 @@ def is_acyclic(adjacency: ArrayLike) -> bool:
     return topological_order(adjacency) is not None
 
 
+def reaches(graph: Mask) -> Mask:
+    """(d, d): a way leads from row to column."""
+    ways = graph.copy()
+    while True:
+        longer = ways | ((ways.astype(float) @ ways) > 0)
+        if (longer == ways).all():
+            return ways
+        ways = longer
+
+
 def thresholded(strength: ArrayLike, threshold: float) -> Mask:
     """The edges at least as strong as the threshold, before any cycle is broken; never the diagonal."""
     strong = np.abs(np.asarray(strength, dtype=float))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from veracausa.arrays import Array, Mask
+from veracausa.discovery.graphs import reaches
 from veracausa.discovery.methods.moments.cumulants import PairCumulants, mixing_matrix
 from veracausa.discovery.methods.moments.found import Model, SumsFound
 from veracausa.discovery.methods.moments.order_search import Ordering, OrderSearch, searched
@@ -85,12 +86,7 @@ class Known:
         if self.tiers is not None:
             tier = np.asarray(self.tiers)
             before |= tier[:, None] < tier[None, :]
-        for _ in range(len(before)):
-            longer = before | ((before.astype(float) @ before) > 0)
-            if (longer == before).all():
-                break
-            before = longer
-        return before
+        return reaches(before)
 
 
 Total = Callable[[Ordering], float]
@@ -283,9 +279,7 @@ def _found(
 
 def described(sums: SumTable, settings: SumsSettings, graph: Mask) -> SumsFound:
     """A given DAG with what the sums say of it, as if curves that add up had been looked for."""
-    ancestors = graph.copy()
-    while ((longer := ancestors | ((ancestors.astype(float) @ ancestors) > 0)) != ancestors).any():
-        ancestors = longer
+    ancestors = reaches(graph)
     order = sorted(range(len(graph)), key=lambda one: int(ancestors[:, one].sum()))
     search = OrderSearch(Regressions(sums, penalty=settings.penalty, required=graph), graph, ancestors)
     return _found(sums, search, search.evaluated(order), "additive", _score, {})
