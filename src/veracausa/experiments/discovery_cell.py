@@ -36,7 +36,7 @@ class DiscoveryCell(Cell):
 
     data: Mapping[str, Any]
     vary: str
-    parties: int | tuple[int, ...]
+    parties: int | tuple[int, ...] | Mapping[str, tuple[str, ...]]
     method: str
     method_settings: Mapping[str, Any]
     time_limit: float | None
@@ -98,12 +98,14 @@ class GraphTable:
     number: int
     data: CausalData
     owners: tuple[int, ...]
+    called: tuple[str, ...] = ()
+    """The parties' names, where they have any."""
 
     @property
     def parties(self) -> dict[str, list[str]]:
         held: dict[str, list[str]] = {}
         for name, owner in zip(self.data.names, self.owners, strict=True):
-            held.setdefault(f"party_{owner + 1}", []).append(name)
+            held.setdefault(self.called[owner] if self.called else f"party_{owner + 1}", []).append(name)
         return held
 
 
@@ -124,13 +126,17 @@ class FitResult:
 def tables_of(cell: DiscoveryCell) -> list[GraphTable]:
     """The data of every graph of the cell."""
     from veracausa.data.causal import load_causal
-    from veracausa.data.causal.parties import dealt
+    from veracausa.data.causal.parties import dealt, held_by
 
     tables = []
     for number in cell.graphs:
-        data, blocks = dealt(load_causal(**{**cell.data, cell.vary: number}), cell.parties, number)
+        whole = load_causal(**{**cell.data, cell.vary: number})
+        if isinstance(cell.parties, Mapping):
+            (data, blocks), called = held_by(whole, cell.parties), tuple(cell.parties)
+        else:
+            (data, blocks), called = dealt(whole, cell.parties, number), ()
         owners = {position: party for party, block in enumerate(blocks) for position in block}
-        tables.append(GraphTable(number, data, tuple(owners[at] for at in range(len(data.names)))))
+        tables.append(GraphTable(number, data, tuple(owners[at] for at in range(len(data.names))), called))
     return tables
 
 
@@ -171,7 +177,17 @@ def _fitted(cell: DiscoveryCell, table: GraphTable, seed: int) -> FitResult:
         how = {"seed": seed, "time_limit": cell.time_limit, "timer": "processor"}
         fitted = build(cell.method, **cell.method_settings, **how).fit(table.data)
     seconds = time.process_time() - started
-    return FitResult(fitted.adjacency_matrix_, seconds, _notes(table, fitted.notes_), undirected=fitted.undirected_)
+    notes, sent = _notes(table, fitted.notes_), _sent(fitted)
+    return FitResult(fitted.adjacency_matrix_, seconds, notes, sent, undirected=fitted.undirected_)
+
+
+def _sent(fitted: Any) -> dict[str, float]:
+    """What all members of a fit between parties sent together; nothing of a fit in one place."""
+    sent = getattr(fitted, "sent_", {}).values()
+    if not sent:
+        return {}
+    bytes_sent = sum(each["bytes_sent"] for each in sent)
+    return {"messages": float(sum(each["messages"] for each in sent)), "megabytes": bytes_sent / 1e6}
 
 
 def audited(cell: DiscoveryCell, table: GraphTable, seed: int) -> FitResult:
@@ -191,7 +207,7 @@ def audited(cell: DiscoveryCell, table: GraphTable, seed: int) -> FitResult:
     if len(table.parties) > 2 and next(iter(recording.parties.values())).apart:
         together = declared(cell.audit, "colluding")
         scores |= _audit_scores(measured(all_but_one(recording, KNOWN_ROWS, seed), together, {}), "together_")
-    return FitResult(method.adjacency_matrix_, seconds, tuple(method.notes_), scores)
+    return FitResult(method.adjacency_matrix_, seconds, tuple(method.notes_), scores | _sent(method))
 
 
 def _audit_scores(found: dict[str, Any], prefix: str) -> dict[str, float]:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from veracausa.errors import InputError
-from veracausa.experiments.table import AUDIT_SCORES, SECONDS
+from veracausa.experiments.table import AUDIT_SCORES, SECONDS, TRAFFIC
 from veracausa.metrics.cpdag import cpdag_scores
 from veracausa.metrics.graphs import graph_scores
 from veracausa.registry import did_you_mean
@@ -24,7 +24,13 @@ COSINE = "cosine"
 """Stands where an attack would: the cosine to the causal proxy is measured on a trained run, like an attack."""
 EMPTY = "empty"
 """The row of the graph without edges."""
-DISCOVERY_COLUMNS = (*graph_scores([[0]], [[0]], [0]), *cpdag_scores([[0]], [[0]], [[0]]), SECONDS, *AUDIT_SCORES)
+DISCOVERY_COLUMNS = (
+    *graph_scores([[0]], [[0]], [0]),
+    *cpdag_scores([[0]], [[0]], [[0]]),
+    SECONDS,
+    *TRAFFIC,
+    *AUDIT_SCORES,
+)
 OF_SCALE = {
     "smoke": "Scale smoke: a minute on a CPU with bundled data, to see that everything runs. Its numbers mean nothing.",
     "small": "Scale small: the paper's comparison with less data and a shorter training; see the settings.",
@@ -271,8 +277,9 @@ class DataPanel(Panel):
     """The setting that a graph's number goes to."""
     graphs: tuple[int, ...] = ()
     """The experiment's graphs, unless this panel has others."""
-    parties: int | tuple[int, ...] = 3
-    """How many parties share the columns, or how many columns each has."""
+    parties: int | tuple[int, ...] | dict[str, tuple[str, ...]] = 3
+    """How many parties share the columns, how many columns each has, or each party's columns by name. Columns that are
+    not named take no part."""
     axis: str = ""
     """What `at` of its rows is."""
     effect: str = ""

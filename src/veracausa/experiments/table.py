@@ -16,8 +16,9 @@ SHARES = ("accuracy", "leakage", "success", "identified")
 """What a score begins with that is shown in percent."""
 DIGITS = {"psnr": 2, "mse": 4, "loss": 3}
 DIGITS |= dict.fromkeys(
-    ("shd", "shd_reversal_2", "empty_graph_shd", "edges", "true_edges", "undirected", "uncompelled"), 1
+    ("shd", "shd_reversal_2", "empty_graph_shd", "edges", "true_edges", "undirected", "uncompelled", "megabytes"), 1
 )
+DIGITS["messages"] = 0
 AUDIT_SCORES = {
     "unsplit": "UnSplit",
     "ica": "ICA",
@@ -38,6 +39,8 @@ AUDIT_SCORES = {
     "r2_features": "R² by own columns and features",
 }
 """Scores of an audited discovery: mean |correlation| over all attributes, attackers and victims, and R²."""
+TRAFFIC = {"messages": "messages a fit", "megabytes": "MB a fit"}
+"""What all members of a discovery between parties sent together."""
 NAMES = {
     "mse": "MSE",
     "psnr": "PSNR",
@@ -62,6 +65,7 @@ NAMES = {
     "intra_party_f1": "F1 inside a party",
     "inter_party_f1": "F1 between parties",
     SECONDS: "processor seconds a fit",
+    **TRAFFIC,
     **AUDIT_SCORES,
 }
 NOT_WORKING = "†"

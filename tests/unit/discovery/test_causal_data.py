@@ -13,7 +13,7 @@ from refusals import Names
 
 from veracausa.data.causal import CausalData, causal_data, load_causal
 from veracausa.data.causal.bnlearn import read_bif
-from veracausa.data.causal.parties import block_sizes, dealt, owners
+from veracausa.data.causal.parties import block_sizes, dealt, held_by, owners
 from veracausa.data.causal.synthetic import random_dag, simulate
 from veracausa.discovery.graphs import is_acyclic
 from veracausa.errors import InputError
@@ -126,6 +126,20 @@ def test_columns_of_two_or_no_parties_are_refused(parties, said):
     assert owners({"a": ["y"], "b": ["x"]}, ("x", "y")) == ("b", "a")
     with pytest.raises(InputError, match=said):
         owners(parties, ("x", "y"))
+
+
+def test_named_parties_hold_their_columns_and_a_note_says_which_nobody_holds():
+    data = CausalData(np.arange(8.0).reshape(2, 4), ("a", "b", "c", "d"), np.triu(np.ones((4, 4), dtype=bool), 1))
+    kept, blocks = held_by(data, {"left": ("d", "a"), "right": ("c",)})
+    assert (kept.names, blocks) == (("d", "a", "c"), ((0, 1), (2,)))
+    assert kept.values[0].tolist() == [3.0, 0.0, 2.0]
+    assert kept.truth is not None
+    assert np.argwhere(kept.truth).tolist() == [[1, 0], [1, 2], [2, 0]]
+    assert kept.notes == ("left holds d, a; right holds c; nobody holds b, which take no part",)
+    with pytest.raises(InputError, match="'right' names column 'e'"):
+        held_by(data, {"left": ("a",), "right": ("e",)})
+    with pytest.raises(InputError, match="'a' is named by 'left' and 'right'"):
+        held_by(data, {"left": ("a",), "right": ("a",)})
 
 
 NETWORK = """network unknown { }

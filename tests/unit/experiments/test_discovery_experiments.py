@@ -186,6 +186,17 @@ def test_columns_lie_where_their_party_says():
     assert [name for columns in table.parties.values() for name in columns] == list(table.data.names)
 
 
+def test_a_fit_as_named_parties_says_what_they_sent():
+    names = {"clinic": ("x0", "x3"), "office": ("x1",)}
+    apart = replace(cell(engine="federated", epochs=1, refit_epochs=1, searches=[]), parties=names, seeds=(0,))
+    (table, _) = tables_of(apart)
+    assert table.parties == {"clinic": ["x0", "x3"], "office": ["x1"]}
+    scores = discover(replace(apart, graphs=(7,)))["runs"][0]["scores"]
+    assert scores["messages"] > 10
+    assert scores["megabytes"] > 0.01
+    assert not {"messages", "megabytes"} & set(discover(cell(epochs=1, refit_epochs=1))["runs"][0]["scores"])
+
+
 def test_a_local_encoder_never_sees_another_partys_column():
     owners = np.array([[0, 0, 1, 1, 2], [0, 1, 1, 2, 2]])
     model = LocalEncoders(Settings(epochs=1, refit_epochs=1, width=3), owners, np.random.default_rng(0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -32,6 +33,24 @@ def dealt(data: CausalData, sizes: Sequence[int] | int, seed: int) -> tuple[Caus
     ends = np.cumsum(blocks)
     positions = tuple(tuple(range(end - size, end)) for end, size in zip(ends.tolist(), blocks, strict=True))
     return data.columns(order.tolist(), f"columns permuted and dealt in blocks of {list(blocks)}"), positions
+
+
+def held_by(data: CausalData, parties: Mapping[str, Sequence[str]]) -> tuple[CausalData, tuple[tuple[int, ...], ...]]:
+    """The data with each party's named columns after one another, and each party's block of positions in it.
+
+    Columns that nobody holds are left out, and a note says so.
+    """
+    held = [name for columns in parties.values() for name in columns]
+    kept = data.columns([data.names.index(name) for name in held if name in data.names])
+    owners(parties, kept.names)
+    ends = np.cumsum([len(columns) for columns in parties.values()]).tolist()
+    positions = tuple(
+        tuple(range(end - len(columns), end)) for end, columns in zip(ends, parties.values(), strict=True)
+    )
+    words = "; ".join(f"{party} holds {', '.join(columns)}" for party, columns in parties.items())
+    left = [name for name in data.names if name not in held]
+    unused = f"; nobody holds {', '.join(left)}, which take no part" if left else ""
+    return replace(kept, notes=(*kept.notes, words + unused)), positions
 
 
 def owners(parties: Mapping[str, Sequence[str]], names: Sequence[str]) -> tuple[str, ...]:
