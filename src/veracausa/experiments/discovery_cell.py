@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from veracausa.data.causal import CausalData
 
 
-OURS = ("vfedcd", "local_encoders")
+OURS = ("vfedcd", "local_encoders", "two_layer_encoders")
 SPELLED_BEFORE = {"notears_mlp": "notears-mlp", "dagma_mlp": "dagma-mlp"}
 """Methods that had another name when the first cells were kept: a cell's key is made of the names of then."""
 KNOWN_ROWS = 15
@@ -158,7 +159,7 @@ def discover(cell: DiscoveryCell) -> dict[str, Any]:
         "notes": list(dict.fromkeys(note for result in found for note in result.notes)),
         "columns": list(tables[0].data.names),
         "data_notes": list(tables[0].data.notes),
-        "environment": describe_machine(),
+        "environment": {"date": date.today().isoformat(), **describe_machine()},
     }
 
 

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from veracausa.errors import InputError
 from veracausa.experiments.cell import CellStore
-from veracausa.experiments.discovery_cell import OURS, DiscoveryCell
+from veracausa.experiments.discovery_grid import discovery_places, row_cells
 from veracausa.experiments.discovery_overview import overview_tables
+from veracausa.experiments.earlier import EarlierResults
 from veracausa.experiments.experiment import EMPTY, DiscoveryExperiment
 from veracausa.experiments.figures import Drawing, drawings_of
-from veracausa.experiments.grid import Place, Reproduction
+from veracausa.experiments.grid import Reproduction
 from veracausa.experiments.pictures import graph_drawing, often_found
-from veracausa.experiments.table import LIMITED, SECONDS, Fits, Line, PanelTable, TextTable, Value
-
-if TYPE_CHECKING:
-    pass
-
+from veracausa.experiments.table import EARLIER, LIMITED, SECONDS, Fits, Line, PanelTable, TextTable, Value
 
 NAMED = 3
 """A note that is true of more data sets than this is not told of each."""
@@ -50,9 +47,10 @@ class DiscoveryReproduction(Reproduction):
         return cls(experiment, out, list(discovery_places(experiment)))
 
     def gather(self, store: CellStore, why_not: Mapping[str, str]) -> None:
-        self.tables = [self._panel(panel, store, why_not) for panel in self.experiment.show]
+        earlier = EarlierResults.read(self.out)
+        self.tables = [self._panel(panel, store, why_not, earlier) for panel in self.experiment.show]
 
-    def _panel(self, panel: str, store: CellStore, why_not: Mapping[str, str]) -> PanelTable:
+    def _panel(self, panel: str, store: CellStore, why_not: Mapping[str, str], earlier: EarlierResults) -> PanelTable:
         experiment, source = self.experiment, self.experiment.panels[panel]
         table = PanelTable(panel, experiment.label_of(panel), experiment.substituted(panel), across=source.axis)
         self.runs[panel] = {}
@@ -67,6 +65,14 @@ class DiscoveryReproduction(Reproduction):
                 for column in dict.fromkeys([*experiment.columns, *experiment.overview, SECONDS])
             }
             fits, method = Fits(len(runs), wanted, sum(run["limited"] for run in runs)), experiment.methods[row]
+            kept = earlier.line(panel, row, frozenset(cell.key for cell in cells))
+            if kept is not None and kept.fits > len(runs):
+                # Of what was measured elsewhere only means and spreads are known, so it stands whole or not at all.
+                values = {column: kept.value(column, value.published) for column, value in values.items()}
+                fits, reason = Fits(kept.fits, wanted, kept.limited, earlier=True), ""
+                missing = len(cells) - len(results)
+                self.kept_cells += missing if kept.fits >= wanted else min(missing, kept.fits - len(runs))
+                self.earlier_machines = earlier.machines
             table.lines.append(Line(row, method.label, method.at, values, fits, reason))
             for result in results:
                 table.notes += [note for note in result["notes"] if note not in table.notes]
@@ -139,6 +145,8 @@ class DiscoveryReproduction(Reproduction):
                 f"{LIMITED}: stopped by the time limit of {experiment.time_limit:g} s a fit, with what it had then: "
                 f"{', '.join(limited)}."
             )
+        if any(line.fits and line.fits.earlier for line in lines):
+            notes.append(f"{EARLIER}: of an earlier run with the same settings, not run again with the others.")
         notes += list(experiment.footnotes)
         told: dict[str, list[str]] = {}
         for table in tables:
@@ -207,25 +215,3 @@ def _sortability_text(mean: Mapping[str, float]) -> str:
         f"Sortability of the data, mean over graphs: {variance}, {mean['r2']:.2f} by R². At 0.5 such an order says "
         "nothing about causes; of standardised columns only chance is left in it."
     )
-
-
-def row_cells(experiment: DiscoveryExperiment, panel: str, row: str) -> list[DiscoveryCell]:
-    """A row's cells: all graphs and seeds at once where they are trained side by side, else one of each."""
-    source, method = experiment.panels[panel], experiment.methods[row]
-    graphs = (source.graphs or experiment.graphs)[: method.graphs]
-    seeds = experiment.seeds[:1] if method.name == EMPTY else experiment.seeds[: method.seeds]
-    data = {**source.data, **experiment.always}
-    limit = None if method.name in (*OURS, EMPTY) else experiment.time_limit
-    common = (data, source.vary, source.parties, method.name, method.settings, limit)
-    whole = DiscoveryCell(*common, graphs, seeds, method.audit)
-    if whole.together:
-        return [whole]
-    return [DiscoveryCell(*common, (graph,), (seed,), method.audit) for graph in graphs for seed in seeds]
-
-
-def discovery_places(experiment: DiscoveryExperiment) -> Iterator[Place]:
-    """One place a row: its cells differ in their graphs and seeds."""
-    for panel in experiment.show:
-        for row in experiment.rows_of(panel):
-            cells = {cell.about: cell for cell in row_cells(experiment, panel, row)}
-            yield Place(panel, row, experiment.methods[row].at, experiment.seeds[0], cells)

@@ -256,7 +256,7 @@ class Method(ExperimentSection):
 
     label: str
     name: str
-    """`vfedcd`, `local_encoders`, `empty`, or a baseline."""
+    """`vfedcd`, `local_encoders`, `two_layer_encoders`, `empty`, or a baseline."""
     settings: dict[str, Any] = Field(default_factory=dict)
     at: float | None = None
     """Where it lies on the panel's axis; rows of one label are then one line of the figure."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,10 @@ class Reproduction(ABC):
     places: list[Place] = field(default_factory=list)
     progress: CellProgress = field(default_factory=lambda: CellProgress(0))
     tables: list[PanelTable] = field(default_factory=list)
+    kept_cells: int = 0
+    """So many cells have no result here, but their rows were in the table of an earlier run."""
+    earlier_machines: Sequence[dict[str, Any]] = ()
+    """Those that such rows were measured on."""
 
     @abstractmethod
     def gather(self, store: CellStore, why_not: Mapping[str, str]) -> None:
@@ -89,7 +93,7 @@ class Reproduction(ABC):
 
     def machines(self, store: CellStore) -> list[dict[str, Any]]:
         """The machines that the cells ran on, each once."""
-        found: dict[str, dict[str, Any]] = {}
+        found = {json.dumps(machine, sort_keys=True): machine for machine in self.earlier_machines}
         for cell in self.cells:
             if environment := (cell.result(store) or {}).get("environment"):
                 machine = {name: value for name, value in environment.items() if name != "seed"}

@@ -1,6 +1,7 @@
 """VFedCD on many graphs and with many seeds at once: replicates of one model are trained side by side.
 
-Two models stand here for comparison only: parties that encode their own columns, and features that are protected.
+Three models stand here for comparison only: parties that encode their own columns, in one layer or in two, and
+features that are protected.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ def side_by_side(cell: DiscoveryCell, fits: Sequence[tuple[GraphTable, int]]) ->
     owners = np.stack([table.owners for table, _ in fits])
 
     def make(one: Settings) -> CentralizedVFedCD:
-        if cell.method == "local_encoders":
-            return LocalEncoders(one, owners, rng)
+        if cell.method in LOCAL:
+            return LOCAL[cell.method](one, owners, rng)
         if one.bottleneck or one.row_noise:
             return ProtectedModel(one, owners, rng, binary)
         return CentralizedVFedCD(one, d, rng, binary=binary, replicates=count)
@@ -71,7 +72,7 @@ def _split(settings: Settings, table: GraphTable, seed: int) -> tuple[Array, Arr
 
 
 class LocalEncoders(CentralizedVFedCD):
-    """Each party has hidden units of its own for every target, which see its own columns only (the paper's dEsD).
+    """Each party has hidden units of its own for every target, which see its own columns only.
 
     With `depth = 0` their outputs are only added up; with more, decoders mix them.
     """
@@ -82,6 +83,8 @@ class LocalEncoders(CentralizedVFedCD):
         wide = settings.model_copy(update={"width": parties * settings.width})
         super().__init__(wide, d, rng, replicates=replicates)
         of_unit = np.repeat(np.arange(parties), settings.width)
+        self.of_one_party = (of_unit[:, None] == of_unit).astype(float)
+        """(units, units): whether two units are of one party."""
         self.sees = (owners[:, :, None, None] == of_unit).astype(float)
         """(R, d, 1, units): whether a unit sees a source."""
         # A party's units are a part of all: without this they would begin smaller than those of a shared encoder.
@@ -91,6 +94,24 @@ class LocalEncoders(CentralizedVFedCD):
         losses = super()._step(x)
         self.weights *= self.sees
         return losses
+
+
+class TwoLayerEncoders(LocalEncoders):
+    """Each party encodes its own columns in two layers, σ(W σ(φx)), and what it sends is only added up: the paper's
+    dEsD (Appendix E.5.2), with a learnt read-out in place of the plain mean of the parts."""
+
+    def __init__(self, settings: Settings, owners: NDArray[np.int_], rng: np.random.Generator) -> None:
+        super().__init__(settings.model_copy(update={"depth": 1}), owners, rng)
+        self.decoders.values["weight_0"] *= self.of_one_party * np.sqrt(int(owners.max()) + 1)
+
+    def _step(self, x: Array) -> Array:
+        losses = super()._step(x)
+        self.decoders.values["weight_0"] *= self.of_one_party
+        return losses
+
+
+LOCAL: dict[str, type[LocalEncoders]] = {"local_encoders": LocalEncoders, "two_layer_encoders": TwoLayerEncoders}
+"""Models of local encoders, by the names that experiments have for them."""
 
 
 class ProtectedModel(CentralizedVFedCD):

@@ -55,6 +55,7 @@ def reproduce_all(
     for each in found:
         each.progress = progress.of(each.cells, store)
         each.gather(store, progress.reasons)
+        each.progress.finished += each.kept_cells
         write_results(each, store)
     return found
 

@@ -70,6 +70,7 @@ NAMES = {
 }
 NOT_WORKING = "†"
 LIMITED = "‡"
+EARLIER = "§"
 RECORDED = (
     *("panel", "row", "label", "at", "column", "mean", "over_seeds", "over_images", "seeds"),
     *("published", "published_spread", "works", "substitute"),
@@ -105,6 +106,8 @@ class Fits:
     wanted: int
     limited: int
     """So many were stopped by the time limit."""
+    earlier: bool = False
+    """Whether they are of an earlier run, whose table was there."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +213,11 @@ def table_text(table: PanelTable, columns: Sequence[str]) -> TextTable:
         head += [column_name(column), *(["paper"] if column in beside else [])]
     body = []
     for line in table.lines:
-        texts = [line.marked_label, *(["" if line.at is None else f"{line.at:g}"] if table.across else [])]
+        earlier = [EARLIER] if line.fits is not None and line.fits.earlier else []
+        texts = [
+            " ".join([line.marked_label, *earlier]),
+            *(["" if line.at is None else f"{line.at:g}"] if table.across else []),
+        ]
         for column in columns:
             value = line.values[column]
             texts += [value_text(column, value), *([_published_text(column, line)] if column in beside else [])]

@@ -16,8 +16,9 @@ from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.errors import InputError
 from veracausa.experiments.cell import CellStore
-from veracausa.experiments.discovery_cell import DiscoveryCell, discover, tables_of
-from veracausa.experiments.discovery_experiment import DiscoveryReproduction, discovery_places, row_cells, value_of
+from veracausa.experiments.discovery_cell import OURS, DiscoveryCell, discover, tables_of
+from veracausa.experiments.discovery_experiment import DiscoveryReproduction, value_of
+from veracausa.experiments.discovery_grid import discovery_places, row_cells
 from veracausa.experiments.experiment import (
     EMPTY,
     SCALES,
@@ -27,7 +28,7 @@ from veracausa.experiments.experiment import (
     resolve,
 )
 from veracausa.experiments.pictures import often_found
-from veracausa.experiments.replicates import LocalEncoders, _split, side_by_side
+from veracausa.experiments.replicates import LocalEncoders, TwoLayerEncoders, _split, side_by_side
 from veracausa.experiments.reproduce import reproduce_all
 
 ITEMS = ("fig3", "fig4", "fig5", "fig6", "table1", "table2", "table3", "table4", "table5", "table6", "table7")
@@ -79,7 +80,7 @@ def test_an_experiment_asks_for_data_and_methods_that_exist(name: str, scale: st
             checked(causal_data.options(source), source, {**each.data, each.vary: each.graphs[0]} | {"name": source})
             if source == "synthetic" and scale != "smoke":
                 assert set(each.graphs) == set(range(200, 205)) or set(each.graphs) < set(range(200, 205)), place.row
-            if each.method in ("vfedcd", "local_encoders"):
+            if each.method in OURS:
                 VFedCD(**each.method_settings).settings()
             elif each.method != EMPTY:
                 build(each.method, **each.method_settings)
@@ -210,6 +211,27 @@ def test_a_local_encoder_never_sees_another_partys_column():
             assert seen.tolist() == list(range(3 * owner[source], 3 * owner[source] + 3))
             assert set(np.flatnonzero(np.abs(model.weights[replicate, source]).sum(0))) <= set(seen)
     assert not np.array_equal(before, model.weights)
+
+
+def test_two_layer_encoders_of_two_parties_meet_in_the_sum_only():
+    owners = np.array([[0, 0, 1, 1, 2]])
+    model = TwoLayerEncoders(Settings(epochs=1, refit_epochs=1, width=3, depth=0), owners, np.random.default_rng(0))
+    rows = np.random.default_rng(1).normal(size=(1, 60, 5))
+    before = model.decoders.values["weight_0"].copy()
+    model.fit(rows[:, :50], rows[:, 50:])
+    assert not np.array_equal(before, model.decoders.values["weight_0"])
+
+    def effect(changed: list[int]) -> np.ndarray:
+        # What a target is expected to be moves by so much when these columns move.
+        moved = rows.copy()
+        moved[..., changed] += 1.0
+        first, then = (model.decoders.predict(model.features(each)) for each in (rows, moved))
+        return then - first
+
+    # Columns of one party are mixed by its second layer; those of two parties only add up.
+    model.weights = model.sees * np.random.default_rng(2).normal(size=model.weights.shape)
+    assert np.allclose(effect([0, 2]), effect([0]) + effect([2]))
+    assert not np.allclose(effect([0, 1]), effect([0]) + effect([1]))
 
 
 def test_both_spreads_are_told_apart():

@@ -10,7 +10,7 @@ import pytest
 from veracausa.data.causal import causal_data, checked
 from veracausa.data.causal.mechanisms import Generator
 from veracausa.discovery.methods import build
-from veracausa.experiments.discovery_experiment import discovery_places
+from veracausa.experiments.discovery_grid import discovery_places
 from veracausa.experiments.discovery_overview import overview_tables
 from veracausa.experiments.experiment import EMPTY, SCALES, DiscoveryExperiment, load_experiment, resolve
 from veracausa.experiments.reproduce import reproduce

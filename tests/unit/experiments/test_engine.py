@@ -12,7 +12,7 @@ from veracausa.config import load_job
 from veracausa.errors import InputError, RunError
 from veracausa.experiments import schedule
 from veracausa.experiments.cell import Cell, CellStore, run_cell
-from veracausa.experiments.discovery_experiment import row_cells
+from veracausa.experiments.discovery_grid import row_cells
 from veracausa.experiments.experiment import TrainingExperiment, load_experiment
 from veracausa.experiments.schedule import CellProgress, CellWorkers, run_cells, until
 from veracausa.experiments.sweep import settings_of
