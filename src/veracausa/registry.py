@@ -109,8 +109,9 @@ class Registry(Generic[T]):
             self._complete = True
 
 
-PROFILES = ("paper", "recommended")
-"""What a paper states, and what was measured to be worth its price."""
+def profiles(folder: Path) -> list[str]:
+    """The profiles that a folder holds: what a paper states, and what was measured to be worth its price."""
+    return sorted(file.stem for file in folder.glob("*.toml"))
 
 
 def read_profile(folder: Path, name: str) -> dict[str, Any]:
@@ -118,11 +119,16 @@ def read_profile(folder: Path, name: str) -> dict[str, Any]:
     return tomllib.loads((folder / f"{name}.toml").read_text(encoding="utf-8"))
 
 
-def over_profile(given: Any, folder: Path, default: str) -> Any:
-    """What was given, over the settings of the profile that it names; a validator's argument and answer."""
+def over_profile(given: Any, folder: Path, default: str, renamed: Mapping[str, str] | None = None) -> Any:
+    """What was given, over the settings of the profile that it names; a validator's argument and answer.
+
+    `renamed` has profiles' names of earlier versions, and what each is called now.
+    """
     if not isinstance(given, dict):
         return given
-    name = given.get("profile", default)
-    if name not in PROFILES:
-        raise ValueError(f"profile: no profile is named {name!r}{did_you_mean(str(name), PROFILES)}")
-    return {**read_profile(folder, name), **given}
+    asked = given.get("profile", default)
+    name = (renamed or {}).get(asked, asked) if isinstance(asked, str) else asked
+    known = profiles(folder)
+    if name not in known:
+        raise ValueError(f"profile: no profile is named {asked!r}{did_you_mean(str(asked), known)}")
+    return {**read_profile(folder, name), **given, **({"profile": name} if "profile" in given else {})}

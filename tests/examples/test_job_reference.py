@@ -14,11 +14,11 @@ from pydantic import BaseModel
 from veracausa.config import Job, PartyOwn, load_job
 from veracausa.data.sources import datasets
 from veracausa.data.tables import OwnTable
-from veracausa.defenses.causshield.options import CausShieldOptions
+from veracausa.defenses.causshield.options import FOLDER, CausShieldOptions
 from veracausa.defenses.causshield.surrogates import surrogates
 from veracausa.features import feature_maps
 from veracausa.models import UserModel, models
-from veracausa.registry import PROFILES
+from veracausa.registry import profiles
 from veracausa.report.defense_figures import DIAGNOSTICS, GATES
 
 ROOT = Path(__file__).parents[2]
@@ -83,7 +83,7 @@ def test_causshield_has_every_setting_with_both_profiles() -> None:
     described = {
         name: {"recommended": recommended, "paper": paper} for name, recommended, paper in _CAUSSHIELD_ROW.findall(page)
     }
-    for profile in PROFILES:
+    for profile in profiles(FOLDER):
         settings = CausShieldOptions(profile=profile).model_dump(mode="json", exclude={"name"})
         told = {name: values[profile] for name, values in described.items()}
         assert told == {name: json.dumps(value) for name, value in settings.items()}, f"the column of {profile!r}"

@@ -16,6 +16,7 @@ from veracausa.arrays import Array, Mask
 from veracausa.data.causal.columns import prepare
 from veracausa.discovery.engines.centralized import CentralizedVFedCD, Searches
 from veracausa.discovery.graphs import greedy_cut
+from veracausa.discovery.methods.vfedcd.decoders import SQUARES
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.discovery.privacy.countermeasures import mixing
@@ -64,7 +65,7 @@ def _split(settings: Settings, table: GraphTable, seed: int) -> tuple[Array, Arr
     order = np.random.default_rng(derive(seed, "discovery", "kept apart")).permutation(len(values))
     train = len(values) - round(settings.held_out * len(values))
     ready = prepare(values[order], table.data.names, train_rows=train, missing="median", nominal=table.data.nominal)
-    binary = np.array(ready.binary) & settings.bernoulli & (settings.likelihood != "mse")
+    binary = np.array(ready.binary) & settings.bernoulli & (settings.likelihood not in SQUARES)
     fitted = ready.values.copy()
     low, high = fitted.min(axis=0), fitted.max(axis=0)
     fitted[:, binary] = (fitted > (low + high) / 2)[:, binary]

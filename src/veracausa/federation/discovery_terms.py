@@ -28,7 +28,7 @@ def described_vfedcd(job: DiscoveryJob, method: VFedCD, me: str, aligned: bool) 
         opened = "parties open features of rows, and can solve for each other's columns; you open strengths of edges"
     return (
         ("job", f"{job.name}: causal discovery; every party is told {revealed}"),
-        ("model", f"{job.method}, of the registry; profile {method.profile}"),
+        ("model", f"{job.method}, of the registry; profile {settings.profile}"),
         ("opened", opened),
         ("epochs", f"{settings.epochs}, then {settings.refit_epochs} to refit{searches}"),
         ("defense", _noise(method)),

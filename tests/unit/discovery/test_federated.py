@@ -267,7 +267,7 @@ def test_edges_are_kept_and_left_out_as_asked() -> None:
 
 
 @pytest.mark.parametrize("settings", [
-    Settings(profile="paper", width=3, batch=8, epochs=2),
+    Settings(profile="paper_repaired", width=3, batch=8, epochs=2),
     SMALL.model_copy(update={"structure_every": "epoch"}),
     SMALL.model_copy(update={"structure_every": 4}),  # two steps of an epoch are left over
     SMALL.model_copy(update={"threshold": "mixture"}),

@@ -30,7 +30,8 @@ def _decoders(activation: str, depth: int, likelihood: str, binary: list[bool]) 
 @pytest.mark.parametrize("activation", ["tanh", "sigmoid", "leaky_relu"])
 @pytest.mark.parametrize("depth", [0, 1, 2])
 @pytest.mark.parametrize(
-    ("likelihood", "binary"), [("gaussian", [False] * 3), ("mse", [False] * 3), ("gaussian", [False, True, False])]
+    ("likelihood", "binary"),
+    [(name, [False] * 3) for name in ("gaussian", "mse", "squared_error")] + [("gaussian", [False, True, False])],
 )
 def test_a_step_follows_the_gradient_that_a_tape_finds(activation, depth, likelihood, binary):
     rng = np.random.default_rng(1)
@@ -44,7 +45,8 @@ def test_a_step_follows_the_gradient_that_a_tape_finds(activation, depth, likeli
         a = act(a @ values[f"weight_{layer}"] + values[f"bias_{layer}"])
     mean = a @ values["readout"] + values["offset"]
     s = values["log_variance"]
-    squares = 0.5 * (mean - target) ** 2 if likelihood == "mse" else 0.5 * ((mean - target) ** 2 * (-s).exp() + s)
+    own = {"mse": 0.5, "squared_error": 1.0}.get(likelihood)
+    squares = 0.5 * ((mean - target) ** 2 * (-s).exp() + s) if own is None else own * (mean - target) ** 2
     odds = torch.nn.functional.binary_cross_entropy_with_logits(mean, target, reduction="none")
     losses = torch.where(torch.tensor(binary)[:, None, None], odds, squares).mean(2)[..., 0]
     losses.sum().backward()
@@ -179,11 +181,11 @@ def test_a_mixture_parts_weak_from_strong():
 
 
 def test_bad_settings_are_named():
-    with pytest.raises(ValueError, match="no profile is named 'papr'; did you mean 'paper'"):
-        Settings(profile="papr")
+    with pytest.raises(ValueError, match="no profile is named 'literl'; did you mean 'literal'"):
+        Settings(profile="literl")
     with pytest.raises(ValueError, match="held_out needs held-out rows"):
         Settings(held_out=0.0)
-    assert Settings(profile="paper").threshold == 0.1
+    assert Settings(profile="literal").threshold == 0.1
 
 
 def _graph(seed: int = 2) -> tuple[np.ndarray, np.ndarray]:

@@ -74,10 +74,33 @@ def test_what_a_resume_compares_is_spelled_as_ever() -> None:
     assert Settings(encryption="bfv", strong=True).recorded() == Settings().recorded()
 
 
-def test_settings_of_the_paper() -> None:
-    told = VFedCD(profile="paper", width=3).settings()
+@pytest.mark.parametrize("profile", ["literal", "paper_repaired"])
+def test_settings_of_the_paper(profile: str) -> None:
+    told = VFedCD(profile=profile, width=3).settings()
     assert told.width == 3
-    assert told.threshold == read_profile(FOLDER, "paper")["threshold"]
+    assert told.threshold == read_profile(FOLDER, profile)["threshold"]
+
+
+def test_the_profile_literal_is_what_the_paper_prints() -> None:
+    told = Settings(profile="literal")
+    printed = {"epochs": 500, "batch": 16, "learning_rate": 0.01, "acyclicity_growth": 0.006, "width": 10}
+    printed |= {"acyclicity": "spectral", "sparsity": "group_lasso", "sparsity_weight": 0.005, "local_steps": 1}
+    assert {name: getattr(told, name) for name in printed} == printed
+    assert told.depth > 0, "a deep decoder"
+    assert not told.searches
+    assert not told.refit_epochs
+
+
+def test_the_profile_that_was_called_paper_is_understood_and_noted() -> None:
+    now, before = Settings(profile="paper_repaired"), Settings(profile="paper")
+    assert now == before
+    assert before.profile == "paper_repaired"
+    assert before.recorded()["profile"] == "paper", "checkpoints and cells keep the name of then"
+    old = VFedCD(profile="paper", epochs=1)
+    assert clone(old).profile == "paper"
+    assert old.job_settings()["profile"] == "paper_repaired"
+    assert old.fit(FEW).notes_[0].startswith("profile paper is called paper_repaired now")
+    assert not any("profile" in note for note in VFedCD(profile="literal", epochs=1).fit(FEW).notes_)
 
 
 def test_it_clones_with_its_parameters() -> None:
@@ -194,7 +217,7 @@ def test_a_time_limit_ends_a_fit() -> None:
     ("settings", "parties", "said"),
     [
         ({"width": 0}, None, "vfedcd: width: Input should be greater than or equal to 1"),
-        ({"profile": "papr"}, None, "did you mean 'paper'"),
+        ({"profile": "literl"}, None, "did you mean 'literal'"),
         ({"threshold": "best"}, None, "vfedcd: threshold"),
         ({"required": [("x0", "x1")], "forbidden": [("x0", "x1")]}, None, "x0 -> x1 is required and forbidden"),
         (

@@ -1,4 +1,4 @@
-"""docs/discovery.md names every setting with what both profiles say, every method and every data set."""
+"""docs/discovery.md names every setting with what all profiles say, every method and every data set."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ import pytest
 
 from veracausa.data.causal import causal_data
 from veracausa.discovery.methods import methods
-from veracausa.discovery.methods.vfedcd.settings import RENAMED, Settings
-from veracausa.registry import PROFILES
+from veracausa.discovery.methods.vfedcd.settings import FOLDER, RENAMED, RENAMED_PROFILES, Settings
+from veracausa.registry import profiles
 
 PAGE = (Path(__file__).parents[3] / "docs" / "discovery.md").read_text(encoding="utf-8")
-_ROW = re.compile(r"^\| `(\w+)` \| `([^`]*)` \| `([^`]*)` \|", re.MULTILINE)
+_ROW = re.compile(r"^\| `(\w+)` \| `([^`]*)` \| `([^`]*)` \| `([^`]*)` \|", re.MULTILINE)
+COLUMNS = ("recommended", "paper_repaired", "literal")
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-def test_every_setting_has_both_profiles(profile: str) -> None:
-    told = {name: recommended if profile == "recommended" else paper for name, recommended, paper in _ROW.findall(PAGE)}
+@pytest.mark.parametrize("profile", profiles(FOLDER))
+def test_every_setting_has_all_profiles(profile: str) -> None:
+    told = {name: values[COLUMNS.index(profile)] for name, *values in _ROW.findall(PAGE)}
     settings = Settings(profile=profile).model_dump(mode="json")
     searches = settings.pop("searches", [])
     assert told == {name: json.dumps(value) for name, value in settings.items()}
@@ -29,7 +30,7 @@ def test_every_setting_has_both_profiles(profile: str) -> None:
 
 
 def test_every_name_of_earlier_versions_is_on_the_page() -> None:
-    assert all(f"`{old}`" in PAGE and f"`{new}`" in PAGE for old, new in RENAMED.items())
+    assert all(f"`{old}`" in PAGE and f"`{new}`" in PAGE for old, new in [*RENAMED.items(), *RENAMED_PROFILES.items()])
 
 
 def test_every_method_and_data_set_is_named() -> None:

@@ -141,6 +141,8 @@ def test_what_a_profile_or_a_default_fills_in_is_part_of_a_cell():
     # So that a changed profile or default never takes a result of the one before.
     assert cell().settings["discovery"]["method_settings"]["edge_worth"] == Settings().min_edge_gain
     assert cell(profile="paper", growth=0.006).key == cell(profile="paper").key != cell().key
+    assert cell(profile="paper_repaired").key == cell(profile="paper").key == "b5fe30045463e6b81e4f"
+    assert cell(profile="literal").key not in (cell().key, cell(profile="paper").key)
     assert cell("sdcd", epochs=600).key == cell("sdcd").key != cell("sdcd", epochs=601).key
 
 

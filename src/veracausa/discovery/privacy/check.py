@@ -51,8 +51,10 @@ def check_privacy(plan: Plan) -> None:
         raise InputError("privacy: noise is added to the shares of two holders; use shares = 'two'")
     if plan.settings.bottleneck is not None:
         raise InputError("privacy: it is not built for a bottleneck; leave one of the two out")
-    if plan.settings.likelihood in ("heteroscedastic", "auto"):
-        raise InputError("privacy: it is not built for a heteroscedastic likelihood; set likelihood to 'gaussian'")
+    if plan.settings.likelihood not in ("gaussian", "mse"):
+        raise InputError(
+            f"privacy: it is not built for the likelihood {plan.settings.likelihood!r}; set likelihood to 'gaussian'"
+        )
     if len(plan.searches) > 1:
         raise InputError("privacy: no losses are sent to choose one of several searches by; set searches to []")
     if plan.local_steps > 1:

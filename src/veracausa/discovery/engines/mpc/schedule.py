@@ -188,8 +188,10 @@ def strong_plan(
         raise InputError("sparsity = 'l2': decoders on shares do not decay; use 'group_lasso'")
     if settings.bottleneck is not None or settings.row_noise is not None:
         raise InputError("bottleneck and row_noise change what is opened of a row; here nothing is, so leave them out")
-    if settings.likelihood in ("heteroscedastic", "auto"):
-        raise InputError("likelihood: the strong mode has no heteroscedastic one; set likelihood to 'gaussian'")
+    if settings.likelihood not in ("gaussian", "mse"):
+        raise InputError(
+            f"likelihood: the strong mode has no {settings.likelihood!r}; set likelihood to 'gaussian' or 'mse'"
+        )
     if len(settings.each) > 1:
         raise InputError("searches: the strong mode has one; set searches to []")
     plan = make_plan(columns, names, settings.each[0], train_rows, seed, **agreed)

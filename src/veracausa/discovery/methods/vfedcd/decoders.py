@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from veracausa.arrays import Array
 
 Activation = Literal["tanh", "sigmoid", "leaky_relu"]
-Likelihood = Literal["gaussian", "heteroscedastic", "mse", "auto"]
+Likelihood = Literal["gaussian", "heteroscedastic", "mse", "squared_error", "auto"]
 """auto is for settings only: their searches have one of the first two each."""
+SQUARES: dict[str, float] = {"mse": 0.5, "squared_error": 1.0}
+"""Losses without a variance, and what each is times the squared error: that of appendix E.5 has no half."""
 
 LEAK = 0.01
 
@@ -97,7 +99,7 @@ class Decoders:
         """(R, m): the loss of standardised targets at their mean, and of binary ones at their share of ones."""
         share = np.clip(target.mean(2), 1e-6, 1 - 1e-6)
         entropy = -share * np.log(share) - (1 - share) * np.log(1 - share)
-        return np.asarray(np.where(self.binary, entropy, 0.5 * np.square(target).mean(2)))
+        return np.asarray(np.where(self.binary, entropy, SQUARES.get(self.likelihood, 0.5) * np.square(target).mean(2)))
 
     def step(self, features: Array, target: Array, rate: float, decay: float = 0.0) -> DecoderStep:
         """One step of gradient descent on a batch; `features` are (R, m, n, h), `target` is (R, m, n)."""
@@ -131,8 +133,9 @@ class Decoders:
         """The losses, and their gradients by the mean and by the log-variance."""
         rows = mean.shape[2]
         error = mean - target
-        if self.likelihood == "mse":
-            return 0.5 * (error * error).mean(2)[..., 0], error / rows, np.zeros_like(self.values["log_variance"])
+        if self.likelihood in SQUARES:
+            times, still = SQUARES[self.likelihood], np.zeros_like(self.values["log_variance"])
+            return times * (error * error).mean(2)[..., 0], 2 * times * error / rows, still
         s = self.values["log_variance"]
         precision = np.exp(-s)
         scaled = error * precision

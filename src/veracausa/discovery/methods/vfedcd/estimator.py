@@ -18,8 +18,17 @@ from veracausa.discovery.base import clock, edge_constraints
 from veracausa.discovery.engines.centralized import RESAMPLES_STATE, Centralized, bootstrap_graphs
 from veracausa.discovery.graphs import chosen_graph, is_acyclic, thresholded
 from veracausa.discovery.methods import method
+from veracausa.discovery.methods.vfedcd.decoders import SQUARES
 from veracausa.discovery.methods.vfedcd.diagnostics import FIGURES, SUITS, protection_in_words, warnings
-from veracausa.discovery.methods.vfedcd.settings import GROUPS, RENAMED, Settings, grouped, old_names, resolve
+from veracausa.discovery.methods.vfedcd.settings import (
+    GROUPS,
+    RENAMED,
+    Settings,
+    grouped,
+    old_names,
+    profile_note,
+    resolve,
+)
 from veracausa.discovery.methods.vfedcd.structure import rule_in_words
 from veracausa.discovery.party_columns import FederatedDiscovery, held_columns
 from veracausa.discovery.privacy.check import check_choice, needs_secrets
@@ -59,7 +68,8 @@ class VFedCD(FederatedDiscovery):
     Parameters
     ----------
     profile
-        Where settings come from that are not given: `recommended`, or `paper` for the model as published.
+        Where settings come from that are not given: `recommended`, `literal` for what the paper prints, or
+        `paper_repaired` for the paper with what it leaves open chosen so that its numbers come out.
     model, search, protection
         Mappings of settings, see `ModelGroup`, `SearchGroup` and `ProtectionGroup` in `vfedcd.settings`. A setting may
         also be given by its own name: `VFedCD(epochs=60)` is `VFedCD(search={"epochs": 60})`.
@@ -179,7 +189,8 @@ class VFedCD(FederatedDiscovery):
         self.noise_ = found.noise
         """What noise there was, and what it guarantees or not; None: there was none."""
         numeric = int((~table.binary).sum())
-        self.held_out_log_likelihood_ = -found.held_out_loss - 0.5 * math.log(2 * math.pi) * numeric
+        scale = math.pi / SQUARES.get(settings.likelihood, 0.5)  # of the normal density that the loss belongs to
+        self.held_out_log_likelihood_ = -found.held_out_loss - 0.5 * math.log(scale) * numeric
         """Of a held-out row, on average; columns as they were fitted, standardised."""
         self.confidence_: Array | None = None
         if self.bootstrap:
@@ -196,7 +207,8 @@ class VFedCD(FederatedDiscovery):
         """What speaks against the graph, in words."""
         apart = self._resamples_apart or not self.bootstrap
         protected = protection_in_words(settings, kind, len(held), found.noise, apart)
-        renamed = dict.fromkeys([*self._notes, *old_names(getattr(self, name) for name in GROUPS)])
+        before = [*profile_note(self.profile), *old_names(getattr(self, name) for name in GROUPS)]
+        renamed = dict.fromkeys([*self._notes, *before])
         chosen = choice_in_words(settings, found.search)
         self.notes_ = (*renamed, *data.notes, *notes, *chosen, f"vfedcd {SUITS}", *protected)
         return self
@@ -231,7 +243,7 @@ class VFedCD(FederatedDiscovery):
         )
         fitted = ready.values.copy()
         two = np.array([len(np.unique(column)) == 2 for column in ready.values.T])
-        binary = two & (settings.bernoulli and settings.likelihood != "mse")
+        binary = two & (settings.bernoulli and settings.likelihood not in SQUARES)
         odds = fitted[:, binary]
         fitted[:, binary] = odds > (odds.min(axis=0) + odds.max(axis=0)) / 2
         chances = [name for name, chance in zip(ready.names, binary, strict=True) if chance]

@@ -43,6 +43,9 @@ RENAMED = {
 }
 """Settings of earlier versions and what they are called now. Files that a run writes for itself keep the old names."""
 _BEFORE = {new: old for old, new in RENAMED.items()}
+RENAMED_PROFILES = {"paper": "paper_repaired"}
+"""Profiles of earlier versions and what they are called now. Files that a run writes for itself keep the old names."""
+_PROFILES_BEFORE = {new: old for old, new in RENAMED_PROFILES.items()}
 
 
 class Search(BaseModel):
@@ -74,7 +77,8 @@ class ModelGroup(BaseModel):
     activation: Literal["tanh", "sigmoid", "leaky_relu"] = "tanh"
     likelihood: Likelihood = "gaussian"
     """gaussian: one variance an attribute. heteroscedastic: a variance a row, which depends on the causes, too. auto:
-    every search is made with both, and held-out rows choose between the two."""
+    every search is made with both, and held-out rows choose between the two. mse: half the squared error.
+    squared_error: all of it. Both assume that all attributes have the same noise."""
     bernoulli: bool = True
     """Attributes with two values get a Bernoulli likelihood."""
 
@@ -169,7 +173,7 @@ class Settings(ModelGroup, SearchGroup, ProtectionGroup):
     def _from_profile(cls, given: Any) -> Any:
         if isinstance(given, dict):
             given = _renamed(given)
-        whole = over_profile(given, FOLDER, cls.model_fields["profile"].default)
+        whole = over_profile(given, FOLDER, cls.model_fields["profile"].default, RENAMED_PROFILES)
         if isinstance(given, dict) and "searches" not in given:
             whole["searches"] = _left(whole.get("searches", ()), given)
         return whole
@@ -238,8 +242,10 @@ _RECORDED = (
 
 
 def spelled_before(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with the names of earlier versions, those of single searches too."""
+    """Settings with the names of earlier versions, those of single searches and of the profile too."""
     found = {_BEFORE.get(name, name): value for name, value in settings.items()}
+    if "profile" in found:
+        found["profile"] = _PROFILES_BEFORE.get(found["profile"], found["profile"])
     if "searches" in found:
         found["searches"] = [spelled_before(one) for one in found["searches"]]
     return found
@@ -268,6 +274,16 @@ def grouped(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 def renaming(name: str) -> str:
     """The note on a setting that was given by the name it had before."""
     return f"setting {name} is called {RENAMED[name]} now"
+
+
+def profile_note(name: str) -> list[str]:
+    """The note on a profile that was given by the name it had before; none on the names of today."""
+    if name not in RENAMED_PROFILES:
+        return []
+    return [
+        f"profile {name} is called {RENAMED_PROFILES[name]} now: what the paper leaves open is chosen there so that "
+        "its numbers come out; profile literal is what the paper prints"
+    ]
 
 
 def resolve(groups: Mapping[str, Mapping[str, Any] | None], **more: Any) -> Settings:
