@@ -176,3 +176,13 @@ def test_all_at_smoke_in_two_processes(tmp_path: Path, monkeypatch: pytest.Monke
     result = CliRunner().invoke(app, ["reproduce", "all", "--workers", "2"])
     assert result.exit_code == 0, result.output
     assert len(list(tmp_path.glob("results/causshield/*/smoke/report.html"))) == 14
+
+
+def test_the_index_is_of_all_papers_and_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["reproduce", "--index"])
+    assert result.exit_code == 0
+    assert (tmp_path / "results/vfedcd/index.md").is_file()
+    refused = CliRunner().invoke(app, ["reproduce", "vfedcd/table1", "--index"])
+    assert isinstance(refused.exception, InputError)
+    assert "leave out the name" in str(refused.exception)

@@ -43,10 +43,17 @@ def reproduce(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="A.B=C", help="Lay one setting over every job; repeatable.")
     ] = None,
+    index: Annotated[
+        bool, typer.Option("--index", help="Run nothing: write each paper's index of what was run into results/.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print where the results are, as the last line.")] = False,
 ) -> None:
     """Run a published table or figure again, and set our numbers beside the paper's."""
     from veracausa.experiments.experiment import known_experiments, load_experiment
+
+    if index:
+        _write_indexes(name, as_json)
+        return
 
     limit = _seconds(time_limit) if time_limit else None
     if name is None:
@@ -103,6 +110,19 @@ def _leave(done: Sequence[Reproduction]) -> None:
         from veracausa.errors import RunError
 
         raise RunError(f"{len(failed)} cells failed, the first with: {failed[0]}")
+
+
+def _write_indexes(name: str | None, as_json: bool) -> None:
+    from veracausa.cli import console
+    from veracausa.experiments.index import write_indexes
+
+    if name is not None:
+        raise InputError("--index is of all papers and runs nothing; leave out the name of the experiment")
+    written = [str(path) for path in write_indexes()]
+    if as_json:
+        console.print_json_line(written)
+    for path in () if as_json else written:
+        console.out.print(path, markup=False, soft_wrap=True)
 
 
 def _print_list() -> None:

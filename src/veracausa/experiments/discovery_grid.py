@@ -16,7 +16,8 @@ def row_cells(experiment: DiscoveryExperiment, panel: str, row: str) -> list[Dis
     seeds = experiment.seeds[:1] if method.name == EMPTY else experiment.seeds[: method.seeds]
     data = {**source.data, **experiment.always}
     limit = None if method.name in (*OURS, EMPTY) else experiment.time_limit
-    common = (data, source.vary, source.parties, method.name, method.settings, limit)
+    parties = method.parties or source.parties
+    common = (data, source.vary, parties, method.name, method.settings, limit)
     whole = DiscoveryCell(*common, graphs, seeds, method.audit)
     if whole.together:
         return [whole]

@@ -266,6 +266,8 @@ class Method(ExperimentSection):
     """Not all of the graphs: for a method that is slow."""
     audit: tuple[str, ...] = ()
     """Attacks on what the parties open while it is fitted."""
+    parties: int | None = Field(None, ge=1)
+    """So many parties, whatever the panel says: for a row whose place on the axis is their number."""
 
 
 class DataPanel(Panel):
