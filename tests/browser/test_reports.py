@@ -26,7 +26,7 @@ PARTIES = ("passive_1", "passive_2")
 
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")]
 
-ASK = """<script>
+ASK = """
 const images = [...document.images];
 const sorted = () => [...document.querySelectorAll("table.sortable tbody tr")].map((row) => row.cells[4].textContent);
 const before = sorted();
@@ -35,12 +35,26 @@ const down = sorted();
 document.querySelectorAll("table.sortable th button")[4].click();
 const wall = document.querySelector(".wall");
 wall.click();
-document.title = JSON.stringify({
+return JSON.stringify({
   images: images.length, loaded: images.filter((image) => image.complete && image.naturalWidth > 0).length,
   before, down, up: sorted(), large: wall.classList.contains("large"),
-  width: document.documentElement.scrollWidth, of: innerWidth,
+  width: document.documentElement.scrollWidth, of: window.innerWidth,
 });
-</script>"""
+"""
+WIDTH = "return document.documentElement.scrollWidth + ' of ' + window.innerWidth;"
+INTRUDE = """
+const heard = [];
+document.addEventListener("securitypolicyviolation", (event) => heard.push(event.effectiveDirective));
+const own = document.createElement("script");
+own.textContent = "document.body.dataset.ran = 'yes'";
+document.body.append(own);
+const far = document.createElement("img");
+far.src = "http://127.0.0.1:9/x.png";
+document.body.append(far);
+return new Promise((done) => setTimeout(() => done(JSON.stringify(
+  { heard: heard.sort(), ran: document.body.dataset.ran ?? "no" })), 300));
+"""
+"""What a page's policy must stop: a script that it does not know, and a request."""
 
 
 def audited(tmp_path: Path) -> Path:
@@ -80,19 +94,31 @@ def browse(tmp_path: Path, page: Path, *arguments: str) -> subprocess.CompletedP
 
 
 def told_on_a_phone(tmp_path: Path, page: Path, script: str) -> str:
-    """The title that a script gives the page in a narrow frame, in which nothing may complain.
+    """What a script finds on the page in a narrow frame, in which nothing may complain.
 
-    A window has a smallest width, a frame has none.
+    A window has a smallest width, a frame has none. The script runs outside, because the page would not let it run.
     """
-    asked, frame = page.with_name("asked.html"), page.with_name("frame.html")
-    asked.write_text(page.read_text(encoding="utf-8").replace("</body>", f"{script}</body>"), encoding="utf-8")
-    show = 'onload="document.body.dataset.told = this.contentDocument.title"'
-    frame.write_text(f'<body><iframe src="{asked.name}" style="width:390px;height:900px;border:0" {show}></iframe>')
-    done = browse(tmp_path, frame, "--allow-file-access-from-files", "--virtual-time-budget=3000", "--dump-dom")
+    done = framed(tmp_path, page, script)
     assert not re.findall(r".*CONSOLE.*", done.stderr)
     told = re.search(r'data-told="([^"]*)"', done.stdout)
     assert told is not None
     return told[1].replace("&quot;", '"')
+
+
+def framed(tmp_path: Path, page: Path, script: str) -> subprocess.CompletedProcess[str]:
+    frame = page.with_name("frame.html")
+    show = (
+        f"const ask = async (document, window) => {{ {script} }};\n"
+        "const frame = document.querySelector('iframe');\n"
+        "frame.onload = async () => {\n"
+        "  document.body.dataset.told = await ask(frame.contentDocument, frame.contentWindow);\n};\n"
+        f"frame.src = '{page.name}';"
+    )
+    frame.write_text(
+        f'<body><iframe style="width:390px;height:900px;border:0"></iframe><script>{show}</script></body>',
+        encoding="utf-8",
+    )
+    return browse(tmp_path, frame, "--allow-file-access-from-files", "--virtual-time-budget=3000", "--dump-dom")
 
 
 def drawn(tmp_path: Path, page: Path, width: int, height: int, *arguments: str) -> np.ndarray:
@@ -143,9 +169,16 @@ def test_a_report_draws_without_complaint(page: Path, tmp_path: Path) -> None:
 
 
 def test_a_report_fits_a_phone(page: Path, tmp_path: Path) -> None:
-    measure = "<script>document.title = document.documentElement.scrollWidth + ' of ' + innerWidth</script>"
-    width, of = map(int, told_on_a_phone(tmp_path, page, measure).split(" of "))
+    width, of = map(int, told_on_a_phone(tmp_path, page, WIDTH).split(" of "))
     assert width <= of == 390
+
+
+def test_the_policy_stops_scripts_and_requests_that_are_not_the_pages_own(page: Path, tmp_path: Path) -> None:
+    done = framed(tmp_path, page, INTRUDE)
+    told = re.search(r'data-told="([^"]*)"', done.stdout)
+    assert told is not None
+    found = json.loads(told[1].replace("&quot;", '"'))
+    assert found == {"heard": ["img-src", "script-src-elem"], "ran": "no"}
 
 
 def test_an_audit_loads_its_pictures_sorts_its_table_and_fits_a_phone(tmp_path: Path) -> None:

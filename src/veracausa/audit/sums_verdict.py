@@ -20,6 +20,20 @@ def sums_headline(found: Sequence[Mapping[str, Any]]) -> str:
     return f"{who[0].upper()}{who[1:]} reads a partner's rows {_reads(entry, case['blind'])} ({name})."
 
 
+def sums_verdict(found: Sequence[Mapping[str, Any]]) -> str:
+    """The same in words without a number to explain; empty where R² was not measured."""
+    best = _strongest(found[0]["attacks"], "party") if found else None
+    if best is None or "gain" not in best[1]:
+        return ""
+    gain = max(0.0, float(best[1]["gain"]))
+    much = "most" if gain >= 0.5 else "part" if gain >= 0.1 else "little"
+    who = _party(found[0])
+    return (
+        f"{who[0].upper()}{who[1:]} learns {much} of a partner's rows from the sums, beyond what it knows "
+        f"anyway: {gain:.3f} in R²."
+    )
+
+
 def sums_learned(found: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Who learns what in the first case, one entry each."""
     case = found[0]

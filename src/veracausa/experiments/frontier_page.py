@@ -11,12 +11,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from veracausa.atomic import atomic_write
-from veracausa.experiments.advice import SCORES, Constraint, Frontier, score_text
+from veracausa.experiments.advice import SCORES, Constraint, Frontier, Recommendation, score_text
 from veracausa.experiments.frontier import FrontierPoint
 from veracausa.experiments.table import as_csv, as_parquet, markdown_table
 from veracausa.experiments.trial import ATTACK_SCORES, TASK_SCORES, UNDEFENDED
 from veracausa.report.figures import PAGE, bare, plain, svg_text
-from veracausa.report.page import format_seconds, render
+from veracausa.report.page import NextStep, PageOpening, format_seconds, render
 from veracausa.report.page import write_page as write_whole_page
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")
@@ -148,14 +148,14 @@ def _percent(value: float, spread: float) -> str:
 def write_page(frontier: Frontier, out: Path) -> Path:
     """Write `frontier.html`, one self-contained page."""
     at, what = matched_title(frontier.constraint)
-    job = frontier.sweep.job
+    job, advice = frontier.sweep.job, frontier.recommendation
     runs: dict[tuple[str, str], list[str]] = {}
     for tried, trial in zip(frontier.sweep.tried, frontier.sweep.trials, strict=True):
         runs.setdefault((trial.defense, trial.setting), []).append(f"trials/{tried.run.name}/report.html")
     page = render(
         "frontier.html.j2",
         what=f"{job.model.name} on {job.data.name}, cut {', '.join(map(str, frontier.sweep.cuts))}",
-        recommendation=frontier.recommendation,
+        opening=_opening(advice),
         score=SCORES[frontier.sweep.score],
         snippet=frontier.snippet,
         warnings=frontier.warnings,
@@ -174,6 +174,17 @@ def write_page(frontier: Frontier, out: Path) -> Path:
         took=format_seconds(frontier.sweep.seconds),
     )
     return write_whole_page(out / "frontier.html", page)
+
+
+def _opening(advice: Recommendation) -> PageOpening:
+    """What to take, and what to do with it."""
+    if advice.point is not None:
+        steps = [
+            NextStep("Put the lines below into your job, and audit it at full strength.", "veracausa audit job.toml")
+        ]
+    else:
+        steps = [NextStep("Give it more time, or ask for less.", "veracausa frontier job.toml --resume --budget 2h …")]
+    return PageOpening(advice.sentence, [advice.why] if advice.why else [], steps)
 
 
 def figure_svg(frontier: Frontier) -> str:

@@ -13,7 +13,7 @@ from veracausa.experiments.figures import write_figure
 from veracausa.experiments.grid import Reproduction
 from veracausa.experiments.schedule import CellProgress
 from veracausa.experiments.table import as_csv, as_parquet, markdown_table
-from veracausa.report.page import render, write_page
+from veracausa.report.page import NextStep, PageOpening, render, write_page
 
 
 def write_results(found: Reproduction, store: CellStore) -> None:
@@ -40,6 +40,7 @@ def write_results(found: Reproduction, store: CellStore) -> None:
     page = render(
         "reproduction.html.j2",
         experiment=experiment,
+        opening=_opening(found),
         has_jobs=bool(found.jobs),
         state=state_of(found.progress),
         drawings=[(drawing.title, Markup(drawing.svg())) for drawing in drawings],
@@ -48,6 +49,18 @@ def write_results(found: Reproduction, store: CellStore) -> None:
         machines=machines,
     )
     write_page(out / "report.html", page)
+
+
+def _opening(found: Reproduction) -> PageOpening:
+    """How much of it was run, at which scale, and the next one."""
+    experiment, finished, total = found.experiment, found.progress.finished, found.progress.total
+    done = f"all {total} cells are finished" if finished == total else f"{finished} of {total} cells are finished"
+    larger = {"smoke": "small", "small": "paper"}.get(experiment.scale)
+    command = f"veracausa reproduce {experiment.name} --scale"
+    steps = [NextStep("Run it at the next scale.", f"{command} {larger}")] if larger else []
+    if finished < total:
+        steps.insert(0, NextStep("Finish it.", f"{command} {experiment.scale}"))
+    return PageOpening(f"{experiment.title}: {done}.", [experiment.scale_text], steps)
 
 
 def markdown(found: Reproduction, notes: list[str]) -> str:

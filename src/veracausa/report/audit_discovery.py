@@ -14,6 +14,7 @@ from veracausa.attacks import column_attacks
 from veracausa.audit.discovery_record import explained, figures, rows
 from veracausa.audit.sums_scores import ALONE
 from veracausa.report.figures import PAGE, bare, plain, svg_text
+from veracausa.report.opening import opening_of_column_audit
 from veracausa.report.page import render, write_page
 
 
@@ -23,6 +24,7 @@ def write_audit_page(out: Path, summary: Mapping[str, Any]) -> Path:
     page = render(
         "discovery_audit.html.j2",
         summary=summary,
+        opening=opening_of_column_audit(summary),
         rows=rows(summary),
         figures=figures(summary),
         drawing=Markup(drawing(summary)),

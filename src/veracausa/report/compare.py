@@ -12,8 +12,11 @@ from veracausa.errors import InputError
 from veracausa.report.audit_figures import AuditPoint, frontier_svg, point_of
 from veracausa.report.audit_section import audit_section
 from veracausa.report.blind_section import feature_rows
+from veracausa.report.blind_section import sent_in_words as blind_sent
 from veracausa.report.figures import Chart, Curve, chart_svg
+from veracausa.report.opening import opening_of_comparison
 from veracausa.report.page import SCORES, SHARES, format_bytes, format_score, format_seconds, render, write_page
+from veracausa.report.sent_words import split_sent
 from veracausa.runs.record import RunRecord, numbers, read_run
 
 
@@ -48,13 +51,17 @@ def write_comparison(run_dirs: Iterable[Path], out: Path, headline: str | None =
         scores = [score for score in scores if score not in ("loss", "commonest_class")] or scores
     page = render(
         "comparison.html.j2",
-        headline=headline or _headline(rows),
+        opening=opening_of_comparison(headline or _headline(rows), rows),
         walls=list(_walls(runs)),
+        sent=[{"run": name, **row} for name, run in runs.items() for row in _sent(run)],
         rows=rows,
         protocols=mixed,
         choices=choices,
         scores=[(score, SCORES[score]) for score in scores],
-        audited=[(name, name) for name in ("leakage", "drift") if any(row[name] is not None for row in rows)],
+        audited=[
+            ("leakage", "leakage"),
+            *([("drift", "drift")] if any(row["drift"] is not None for row in rows) else []),
+        ],
         shown=[_shown(row, scores) for row in rows],
         frontier=Markup(frontier_svg(points)) if len(points := _points(runs)) > 1 else None,
         charts=[Markup(chart_svg(chart)) for chart in _charts(runs)],
@@ -64,10 +71,20 @@ def write_comparison(run_dirs: Iterable[Path], out: Path, headline: str | None =
 
 
 def _named(run_dirs: Iterable[Path]) -> dict[str, RunRecord]:
-    """The runs by folder name; by their whole path where two folders have the same name."""
+    """The runs by folder name; where two are called the same, with the folders that tell them apart."""
     runs = {str(path.resolve()): read_run(path) for path in map(Path, run_dirs)}
     names = [run.name for run in runs.values()]
-    return {run.name if names.count(run.name) == 1 else str(run.path): run for run in runs.values()}
+    return {run.name if names.count(run.name) == 1 else _told_apart(run, runs.values()): run for run in runs.values()}
+
+
+def _told_apart(run: RunRecord, others: Iterable[RunRecord]) -> str:
+    """As many folders before the name as tell it from the others of this name, and not where these lie."""
+    parts = run.path.resolve().parts
+    rivals = [other.path.resolve().parts for other in others if other is not run and other.name == run.name]
+    for count in range(2, len(parts)):
+        if all(parts[-count:] != rival[-count:] for rival in rivals):
+            return "/".join(parts[-count:])
+    return str(run.path)
 
 
 def _row(run: RunRecord, name: str) -> dict[str, Any]:
@@ -81,6 +98,7 @@ def _row(run: RunRecord, name: str) -> dict[str, Any]:
         "state": run.state,
         "data": run.data,
         "protocol": run.protocol,
+        "parties": list(run.parties),
         "model": (", ".join(maps) or "features at home") if blind else run.model,
         "cut": model.get("cut") if isinstance(model, dict) and not blind else None,
         "defense": "" if blind else ", ".join(sorted(used)),
@@ -96,7 +114,9 @@ def _row(run: RunRecord, name: str) -> dict[str, Any]:
 
 def _shown(row: Mapping[str, Any], scores: Sequence[str]) -> dict[str, str]:
     shown = {score: format_score(score, row["test"][score]) if score in row["test"] else "" for score in scores}
-    shown["leakage"] = f"{100 * row['leakage']:.0f} % ({row['coverage']})" if row["leakage"] is not None else ""
+    shown["leakage"] = (
+        f"{100 * row['leakage']:.0f} % ({row['coverage']})" if row["leakage"] is not None else "not audited"
+    )
     shown["drift"] = f"{row['drift']:.3g}" if row["drift"] is not None else ""
     shown["seconds"] = format_seconds(row["seconds"]) if row["seconds"] is not None else ""
     shown["bytes"] = format_bytes(row["bytes_sent"]) if row["bytes_sent"] else ""
@@ -120,6 +140,13 @@ def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
 def _points(runs: Mapping[str, RunRecord]) -> list[AuditPoint]:
     """The audited runs as accuracy and leakage."""
     return [point for name, run in runs.items() if (point := point_of(run, name)) is not None]
+
+
+def _sent(run: RunRecord) -> Iterator[dict[str, Any]]:
+    """What each party sent, in words."""
+    in_words = blind_sent if run.protocol == "blind" else split_sent
+    for party in run.parties:
+        yield from in_words(run, party)
 
 
 def _walls(runs: Mapping[str, RunRecord]) -> Iterator[dict[str, Any]]:

@@ -30,6 +30,7 @@ from veracausa.report.discovery_sections import (
 )
 from veracausa.report.figures import Chart, Curve, bytes_svg, chart_svg
 from veracausa.report.graph_figures import COLOURS, compared, graph_svg, heat_map_svg, legend
+from veracausa.report.opening import opening_of_discovery
 from veracausa.report.page import format_bytes, format_seconds, render, write_page
 from veracausa.runs.folder import read_lines
 from veracausa.runs.record import RunRecord, mapping, number, read_run
@@ -60,7 +61,7 @@ def write_discovery_page(path: Path) -> Path:
         "discovery.html.j2",
         run=run,
         summary=summary,
-        headline=discovery_headline(summary),
+        opening=opening_of_discovery(summary, discovery_headline(summary, scored=False), beside_truth(summary)),
         empty=empty_graph_sentence(summary),
         key_numbers=discovery_numbers(summary),
         graph=Markup(graph_svg(names, colours, drawn, "The causal graph")),
@@ -92,8 +93,8 @@ def write_discovery_page(path: Path) -> Path:
     return write_page(run.path / "report.html", page)
 
 
-def discovery_headline(summary: Mapping[str, Any]) -> str:
-    """The result in one sentence."""
+def discovery_headline(summary: Mapping[str, Any], scored: bool = True) -> str:
+    """The result in one sentence; `scored`: with how near it is to a true graph, where there is one."""
     edges, attributes = summary.get("edges", 0), summary.get("attributes", 0)
     parties = [p for p in mapping(summary.get("parties")).values() if "columns" in p]
     among = f"{attributes} attributes of {len(parties)} parties" if len(parties) > 1 else f"{attributes} attributes"
@@ -102,16 +103,27 @@ def discovery_headline(summary: Mapping[str, Any]) -> str:
     sentence = f"{edges} {what}{'' if edges == 1 else 's'} among {among}, from {summary.get('rows', 0):,} rows"
     if open_ends:
         sentence += f", {edges - open_ends or 'none'} of them with a direction"
+    told = _score(summary) if scored else ""
+    return f"{sentence}: {told}" if told else f"{sentence}."
+
+
+def beside_truth(summary: Mapping[str, Any]) -> str:
+    """How near the graph is to the true one, in a sentence of its own; empty where none was given."""
+    told = _score(summary)
+    return f"Beside the true graph: {told}" if told else ""
+
+
+def _score(summary: Mapping[str, Any]) -> str:
     if summary.get("shd") is None:
-        return f"{sentence}."
+        return ""
     f1, partial, skeleton = (number(summary.get(name)) for name in ("f1", "partial_f1", "skeleton_f1"))
-    if open_ends and partial is not None and skeleton is not None:
+    if summary.get("undirected") and partial is not None and skeleton is not None:
         return (
-            f"{sentence}: F1 {skeleton:.2f} without directions and {partial:.2f} with them, where an edge without one "
+            f"F1 {skeleton:.2f} without directions and {partial:.2f} with them, where an edge without one "
             "counts a half."
         )
     score = f"SHD {summary['shd']} to the true graph (an empty graph: {summary['empty_graph_shd']})"
-    return f"{sentence}: {score}" + (f", F1 {f1:.2f}." if f1 is not None else ".")
+    return score + (f", F1 {f1:.2f}." if f1 is not None else ".")
 
 
 def empty_graph_sentence(summary: Mapping[str, Any]) -> str:

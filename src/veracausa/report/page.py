@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import escape
+
 from veracausa.atomic import atomic_write
+from veracausa.report.frame import policy, script, with_contents
+from veracausa.report.hidden_paths import shown
 from veracausa.runs.record import format_shape
 
 if TYPE_CHECKING:
@@ -28,9 +34,28 @@ SHARES = ("accuracy", "commonest_class", "balanced_accuracy")
 """Scores that are shares, and shown in percent."""
 
 
+@dataclass(frozen=True)
+class NextStep:
+    """Something to do next, and the command that does it."""
+
+    why: str
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class PageOpening:
+    """The first lines of a page."""
+
+    verdict: str
+    lead: Sequence[str] = ()
+    steps: Sequence[NextStep] = ()
+    tone: str = ""
+    """`bad`, `part` or `little`, by how much was read; nothing is ever called safe."""
+
+
 def render(template: str, **context: Any) -> str:
-    """A page from a template of this package; every value is escaped."""
-    return _templates().get_template(template).render(**context)
+    """A page from a template of this package; every value is escaped, and folders of this machine are cut from it."""
+    return with_contents(_templates().get_template(template).render(**context))
 
 
 @cache
@@ -44,10 +69,14 @@ def _templates() -> Environment:
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=shown,
     )
+    environment.globals.update(policy=policy, script=script)
     environment.filters.update(
         size=format_bytes, duration=format_seconds, shape=format_shape, moment=format_moment, count=format_count
     )
+    environment.filters["cell"] = escape  # as it stands in a table: what looks like a path is data
+
     return environment
 
 

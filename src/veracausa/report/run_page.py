@@ -14,6 +14,7 @@ from veracausa.report.blind_audit import blind_audit_section
 from veracausa.report.blind_section import blind_section, kind_in_a_figure
 from veracausa.report.defense_figures import defense_figures, defense_warnings, example_strip, gate_rows, risk_notes
 from veracausa.report.figures import bytes_png, bytes_svg, chart_svg, charts_png, training_charts
+from veracausa.report.opening import opening_of_run
 from veracausa.report.page import (
     SCORES,
     SHARES,
@@ -24,6 +25,7 @@ from veracausa.report.page import (
     render,
     write_page,
 )
+from veracausa.report.sent_words import split_sent
 from veracausa.runs.folder import refuse_links
 from veracausa.runs.record import RunRecord, mapping, numbers, read_run
 
@@ -48,16 +50,19 @@ def write_report(run_dir: Path) -> Path:
         charts_png(charts, run.path / "images" / "curves.png")
     if by_kind:
         bytes_png(by_kind, run.path / "images" / "bytes.png")
+    blind = blind_section(run)
+    audit = blind_audit_section(run) if run.protocol == "blind" else audit_section(run)
     page = render(
         "report.html.j2",
         run=run,
-        headline=headline(run),
+        opening=opening_of_run(run, headline(run), audit, blind["title"] if blind else ""),
         key_numbers=key_numbers(run),
         charts=[Markup(chart_svg(chart)) for chart in charts],
         bytes_figure=Markup(bytes_svg(by_kind)) if by_kind else None,
         baselines=_baselines(run),
-        audit=blind_audit_section(run) if run.protocol == "blind" else audit_section(run),
-        blind=blind_section(run),
+        audit=audit,
+        blind=blind,
+        sent_in_words=[row for name in run.parties for row in split_sent(run, name)] if blind is None else [],
         defense=_defense(run),
     )
     return write_page(run.path / "report.html", page)
@@ -100,7 +105,7 @@ def _scored(run: RunRecord, scores: Mapping[str, float], beside: str = "") -> st
         return words
     words += beside.format(format_score("commonest_class", run.scores["commonest_class"]))
     others = [name for name in ("auc", "balanced_accuracy") if name in scores]
-    return ", ".join([words, *(f"{SCORES[name]} {format_score(name, scores[name])}" for name in others)])
+    return ", ".join([*(f"{SCORES[name]} {format_score(name, scores[name])}" for name in others), words])
 
 
 def sent_rows(run: RunRecord) -> list[str]:
@@ -119,7 +124,9 @@ def sent_rows(run: RunRecord) -> list[str]:
 
 def key_numbers(run: RunRecord) -> list[tuple[str, str]]:
     """What a reader looks for first, as (name, value)."""
-    names = [name for name in SCORES if name in run.scores and (name != "loss" or len(run.scores) == 1)]
+    order = [*(("auc", "balanced_accuracy") if run.unbalanced else ()), *SCORES]
+    known = [name for name in dict.fromkeys(order) if name in run.scores]
+    names = [name for name in known if name != "loss" or len(run.scores) == 1]
     test = {name: SCORES[name] if name == "commonest_class" else f"test {SCORES[name]}" for name in names}
     shown = [(test[name], format_score(name, run.scores[name])) for name in names]
     if run.leakage is not None:

@@ -189,7 +189,7 @@ def test_an_audit_leaves_numbers_a_table_and_a_page(tmp_path: Path) -> None:
     page = (out / "report.html").read_text()
     assert "What each party learns" in page
     assert "<svg" in page
-    assert "http" not in page
+    assert "://" not in page
     with pytest.raises(InputError, match="--resume"):
         audit(tmp_path / "job.toml", "--attacks", attacks, "--set", cases, "--out", out)
     kept = (out / "cases" / "as-run.json").stat().st_mtime_ns

@@ -53,7 +53,9 @@ def plain(page: Path) -> str:
 
 def test_the_verdict_leads_and_an_attack_that_does_not_work_is_named(tmp_path: Path) -> None:
     text = plain(write_report(audited(tmp_path)))
-    assert "<h1>Behind noise the strongest attack, inverse, reads 60 %.</h1>" in text
+    assert '<h1 class="bad">Most of the rows can be read from what was sent: 60 %.</h1>' in text
+    assert '<p class="lead">Behind noise the strongest attack, inverse, reads 60 %.</p>' in text
+    assert "veracausa frontier RUN/config.toml" in text
     assert "unsplit is not working here:" in text
     assert '<td class="n" data-label="undefended" data-value="0.9">90 %</td>' in text
     assert "epochs 12, channels 16, 20 auxiliary rows" in text

@@ -72,8 +72,9 @@ def test_accuracy_stands_beside_the_commonest_class(run):
     share = record.scores["commonest_class"]
     assert 0.7 < share < 0.95
     words = headline(record)
-    assert f"(commonest class {100 * share:.1f} %), AUC " in words
-    assert re.search(r"balanced accuracy \d+\.\d %; the active party alone reaches accuracy \d+\.\d %, AUC 0", words)
+    assert re.search(r"test AUC 0\.\d+, balanced accuracy \d+\.\d %, accuracy \d+\.\d % \(commonest class", words)
+    assert f"(commonest class {100 * share:.1f} %); the active party alone reaches AUC 0." in words
+    assert [name for name, _ in key_numbers(record)[:2]] == ["test AUC", "test balanced accuracy"]
     assert ("commonest class", f"{100 * share:.1f} %") in key_numbers(record)
     assert "AUC " in run.report().read_text(encoding="utf-8")
 
