@@ -6,6 +6,7 @@ from pathlib import Path
 
 from veracausa.discovery.base import CausalDiscovery
 from veracausa.discovery.discover import make_method, resolved
+from veracausa.discovery.engines.literal.protocol import UNSOUND
 from veracausa.discovery.engines.shares.plan import VALIDATOR
 from veracausa.discovery.job import DiscoveryJob, read_job
 from veracausa.discovery.methods import methods
@@ -77,6 +78,8 @@ def _refuse_of_networks(path: Path, job: DiscoveryJob) -> None:
 def _check_vfedcd(path: Path, job: DiscoveryJob, method: VFedCD) -> None:
     if method.engine == "floating":
         raise InputError(f"{path}: settings.engine = 'floating' is for one place; leave it out")
+    if method.protocol == "literal":
+        raise InputError(f"{path}: settings.{UNSOUND}")
     if method.encryption == "paillier" and not method.strong:
         raise InputError(
             f"{path}: settings.encryption = 'paillier' is for one machine: nothing proves that a partner's modulus is "

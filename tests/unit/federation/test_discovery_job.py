@@ -153,3 +153,10 @@ def test_how_a_file_is_written_is_a_partys_own(tmp_path: Path) -> None:
     (tmp_path / "bank" / "job.toml").write_text(tomli_w.dumps(job))
     with pytest.raises(InputError, match=r"data\.separator: how a file is written is its party's own"):
         party_program(tmp_path / "bank", "bank")
+
+
+@pytest.mark.parametrize("settings", [{"encryption": "none"}, {"encryption": "paillier", "strong": True}])
+def test_the_published_protocol_stays_in_one_place(tmp_path: Path, settings: dict[str, Any]) -> None:
+    path = written(tmp_path / "bank", settings | {"protocol": "literal", "profile": "literal"}, simulation=True)
+    with pytest.raises(InputError, match=r"protocol = 'literal' is .* for simulations in one place"):
+        read_agreed(path)

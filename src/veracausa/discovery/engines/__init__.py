@@ -1,7 +1,7 @@
 """The engines of VFedCD: one model, learned in one place, by pairs of parties on shares, or by all parties on shares.
 
 `Centralized` is in `centralized`, `Federation` in `launch`. Both keep to the protocol `Engine`. What the parties of a
-federation do is in `shares` and, for the strong mode, in `mpc`.
+federation do is in `shares` and, for the strong mode, in `mpc`. `literal` has the protocol as published.
 """
 
 from __future__ import annotations

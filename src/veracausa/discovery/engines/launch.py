@@ -161,7 +161,7 @@ class Federation:
 
         # A fit killed before its parties wrote anything begins anew.
         begun = resume and out is not None and (out / PLANS[settings.strong]).is_file()
-        result = run_federation(
+        result = starter(settings)(
             columns,
             [table.names[at] for at in order],
             settings,
@@ -177,6 +177,15 @@ class Federation:
             watch=self.watch,
         )
         return result.ordered([int(at) for at in np.argsort(order)])
+
+
+def starter(settings: Settings) -> Callable[..., DiscoveryResult]:
+    """What starts the parties' programs: of the protocol on shares, or of the published one."""
+    if settings.protocol == "shares":
+        return run_federation
+    from veracausa.discovery.engines.literal.launch import run_literal
+
+    return run_literal
 
 
 def run_federation(

@@ -75,6 +75,8 @@ def check_choice(settings: Settings, engine: str, bootstrap: int = 0) -> None:
     if engine != "federated":
         if settings.epsilon is not None or settings.laplace is not None:
             raise InputError("epsilon, laplace: they are about what a validator sees; name the parties")
+        if settings.protocol == "literal":
+            raise InputError("protocol: it is about what parties send to each other; name the parties")
         if settings.strong:
             raise InputError("strong: it is about what parties open to each other; name the parties")
         if settings.bottleneck or settings.row_noise:

@@ -126,6 +126,10 @@ class ProtectionGroup(BaseModel):
 
     encryption: str = "none"
     """What protects the offline phase: bfv or paillier. none: a simulation."""
+    protocol: Literal["shares", "literal"] = "shares"
+    """shares: how parties exchange by default. literal: the published algorithms 1 to 6, unsound, for simulations."""
+    key_bits: int = Field(3072, ge=1024)
+    """Of the protocol literal: bits of its Paillier keys. Fewer than 3072 can be broken, and the run says so."""
     strong: bool = False
     """Features, decoders and gradients stay on shares of all parties, and the validator deals. Of rows only sums are
     opened. Slower, with a cubic activation."""
