@@ -13,6 +13,9 @@ from veracausa.registry import Options, over_profile
 
 FOLDER = Path(__file__).parent / "profiles"
 
+CHOSEN_BY_ROWS = ("auto", "printed")
+"""Names that stand for the kind of surrogate that suits the rows, and for the one that the paper prints."""
+
 
 def _surrogate(value: Any) -> Any:
     from veracausa.defenses.causshield.surrogates import surrogates
@@ -20,10 +23,10 @@ def _surrogate(value: Any) -> Any:
     if isinstance(value, Options):
         return value
     if not isinstance(value, dict) or not isinstance(value.get("name", "auto"), str):
-        raise ValueError(f"needs a name (there are: auto, {', '.join(surrogates.names())})")
+        raise ValueError(f"needs a name (there are: {', '.join((*CHOSEN_BY_ROWS, *surrogates.names()))})")
     name = value.get("name", "auto")
-    if name == "auto":
-        return Options.model_validate({"name": "auto"} | value)
+    if name in CHOSEN_BY_ROWS:
+        return Options.model_validate({"name": name} | value)
     try:
         return surrogates.options(name).model_validate(value)
     except InputError as error:
@@ -31,7 +34,7 @@ def _surrogate(value: Any) -> Any:
 
 
 SurrogateChoice = Annotated[SerializeAsAny[Options], BeforeValidator(_surrogate)]
-"""A kind of surrogate and its settings, or `auto`."""
+"""A kind of surrogate and its settings, or one of `CHOSEN_BY_ROWS`."""
 
 
 class CausShieldOptions(Options):
@@ -77,6 +80,8 @@ class CausShieldOptions(Options):
     lr_generator: float = Field(1e-2, gt=0)
     lr_masker: float = Field(1e-1, gt=0)
     momentum: float = Field(0.9, ge=0, lt=1)
+    players: Literal["together", "alternating"] = "together"
+    """Generator and masker take a step from one pass, or one after the other, the masker on what the generator became."""
     batch_norm: Literal["train_separate", "train_concat", "eval"] = "train_separate"
 
     transmit: Literal["raw", "surrogate"] = "raw"
