@@ -15,7 +15,7 @@ from veracausa.data.vertical import Part
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Context
 from veracausa.defenses.causshield.adaptation import Adaptation
-from veracausa.defenses.causshield.batch_norm import drops
+from veracausa.defenses.causshield.batch_norm import drops, held_batch
 from veracausa.defenses.causshield.losses import diagnostics
 from veracausa.defenses.causshield.options import CausShieldOptions
 from veracausa.defenses.causshield.surrogates.collect import SurrogateDefense

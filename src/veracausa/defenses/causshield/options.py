@@ -81,7 +81,7 @@ class CausShieldOptions(Options):
     lr_masker: float = Field(1e-1, gt=0)
     momentum: float = Field(0.9, ge=0, lt=1)
     players: Literal["together", "alternating"] = "together"
-    """Generator and masker take a step from one pass, or one after the other, the masker on what the generator became."""
+    """Generator and masker step from one pass, or in turn: then the masker sees what the generator became."""
     batch_norm: Literal["train_separate", "train_concat", "eval"] = "train_separate"
 
     transmit: Literal["raw", "surrogate"] = "raw"
