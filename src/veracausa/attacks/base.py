@@ -220,6 +220,8 @@ class FeatureAttack(Attack[AdversaryView]):
     """Whether it must be there while the victim trains; else it comes afterwards, to a run or a transcript."""
     uses_transcript: ClassVar[bool] = False
     """Whether it reads what crossed in the whole training: an audit then records a transcript."""
+    splits: ClassVar[tuple[str, ...]] = ("train", "test")
+    """Whose rows it reads: of people who took part in the training, and of others."""
     snapshots: ClassVar[bool] = False
     """Whether it is also run on the models that were kept at snapshots of the training."""
     by_default: ClassVar[Literal["", "always", "fast"]] = ""

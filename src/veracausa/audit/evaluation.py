@@ -120,7 +120,7 @@ class AttackEvaluation:
         measured: dict[Split, Measured] = {}
         gallery, rows = None, None
         for number, (split, positions) in enumerate(positions_of.items()):
-            if not len(positions):
+            if not len(positions) or split not in attack.splits:
                 continue
             work.reconstructing(number, len(positions_of))
             payloads = victim.payloads(split, positions, draws, rng, as_sent=not decodes)

@@ -37,6 +37,7 @@ class KnownTrainingRows(DecoderAttack):
     needs = Grant.KNOWN_ROWS
     uses = Grant.LABELS
     uses_transcript = True
+    splits: ClassVar = ("train",)
     quick: ClassVar = {"epochs": 12, "channels": 16, "blocks": 1}
     options: KnownRowsOptions
 
@@ -72,6 +73,7 @@ class KnownTrainingRows(DecoderAttack):
     def notes(self) -> Mapping[str, float]:
         return {
             **super().notes(),
+            "whole_training": 1.0,
             "known_rows": float(self.learnt_from),
             "exchanges": float(len(self.steps)),
             "parties_read": float(len(self.sources)),
