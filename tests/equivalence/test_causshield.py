@@ -20,7 +20,7 @@ MODELS = {
     "own": {"name": "trainings:own_network", "cut": 4},
 }
 TABLE = {"name": "mlp", "cut": 2, "hidden": [8, 8]}
-QUICK = {"name": "causshield", "profile": "paper", "iterations": 2, "surrogate": {"name": "permuted_ab"}}
+QUICK = {"name": "causshield", "profile": "paper_repaired", "iterations": 2, "surrogate": {"name": "permuted_ab"}}
 
 
 @pytest.fixture(autouse=True)
@@ -145,7 +145,7 @@ JOB = {
     "checkpoints": {"every_steps": 1, "keep": 99},
     "risk": {"samples": 4, "rank": 4},
     "runtime": {"device": "cpu", "cpu_threads": 1},
-    "defense": {"name": "causshield", "profile": "paper", "iterations": 2, "surrogate": {"name": "fourier"}},
+    "defense": {"name": "causshield", "profile": "paper_repaired", "iterations": 2, "surrogate": {"name": "fourier"}},
 }
 
 

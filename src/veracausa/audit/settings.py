@@ -39,8 +39,6 @@ class AuditSettings:
     """Rows that the attacker learns from: of the test split, at most half of it."""
     victims: int = 2000
     """Rows to reconstruct: of the training split, and as many of the rest of the test split."""
-    known: int = 500
-    """Training rows that an attacker knows beforehand, where an attack is granted some; none of them is a victim."""
     parties: Sequence[str] | None = None
     """Whose payloads; None: every passive party's."""
     until_converged: bool = False
@@ -49,6 +47,8 @@ class AuditSettings:
     """Weaker attackers, for a first look at small data."""
     labels: bool = True
     """Also ask what passive parties learn of the labels, where the run kept the gradients that it returned."""
+    known: int = 500
+    """Training rows that an attacker knows beforehand, where an attack is granted some; none of them is a victim."""
 
     def options(self) -> dict[str, Options]:
         """The settings of each attack, checked: nothing is trained for an attack that cannot run."""

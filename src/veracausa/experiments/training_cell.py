@@ -84,6 +84,8 @@ def job_settings(job: Job, without: Any = frozenset({"name"})) -> dict[str, Any]
     # Surrogates that are sent: the bottom learns from them otherwise since there are `players`.
     if defense.get("players") == "together" and defense.get("transmit") == "raw":
         del defense["players"]
+    if defense.get("profile") == "paper_repaired":
+        defense["profile"] = "paper"
     return settings
 
 

@@ -16,10 +16,11 @@ from veracausa import seeding
 from veracausa.defenses.causshield import losses
 from veracausa.defenses.causshield import masker as dimensions
 from veracausa.defenses.causshield.batch_norm import SplitBatchNorm, held_batch
+from veracausa.defenses.causshield.captured import Captured
 from veracausa.defenses.causshield.masker import build_masker, gumbel, iterative_softmax, top_k, upper_count
 from veracausa.defenses.causshield.options import CausShieldOptions
 from veracausa.models.layers import bind_dropout
-from veracausa.models.runner import WARM_UP, Precision, cudnn_benchmark, device_of, record, side_stream
+from veracausa.models.runner import Precision, device_of
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +95,7 @@ class Adaptation:
             self._compile()
         self.loss = torch.zeros((), device=self.device)
         self._graphs = graphs and self.device.type == "cuda"
-        self._captured: dict[int, _Captured] = {}
+        self._captured: dict[int, Captured] = {}
 
     def _compile(self) -> None:
         """Fuse what lies between the convolutions; both views pass at once where their statistics can be kept apart."""
@@ -156,7 +157,7 @@ class Adaptation:
     def iterate(self, x: Tensor, surrogate: Tensor) -> None:
         """One inner iteration; `loss` is the generator's before it."""
         if self._graphs and len(x) not in self._captured and len(self._captured) < SIZES:
-            self._captured[len(x)] = _Captured(self, x, surrogate, next(iter(self._captured.values()), None))
+            self._captured[len(x)] = Captured(self, x, surrogate, next(iter(self._captured.values()), None))
         if len(x) in self._captured:
             self._captured[len(x)].iterate(x, surrogate)
         else:
@@ -385,45 +386,6 @@ class Adaptation:
         training = training and self.options.batch_norm != "eval"
         if self.generator.training != training:
             self.generator.train(training)
-
-
-class _Captured:
-    """One inner iteration and one pass of G as CUDA graphs over buffers of their own.
-
-    Graphs of further sizes take their memory from the first one's pool: nothing of a replay is needed after it but
-    what was copied out. They are replayed too rarely to pay for a trial of convolution algorithms.
-    """
-
-    def __init__(self, owner: Adaptation, x: Tensor, surrogate: Tensor, first: _Captured | None = None) -> None:
-        self.x, self.surrogate, self.owner = x.clone(), surrogate.clone(), owner
-        self.side: torch.cuda.Stream = first.side if first else torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        self.iteration, self.passing = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        with owner.preserving_state(), nullcontext() if first else cudnn_benchmark():
-            with side_stream(self.side):
-                for _ in range(WARM_UP):
-                    owner.iteration(self.x, self.surrogate)
-                    self._pass()
-            self.iteration.register_generator_state(owner.draws)
-            self.passing.register_generator_state(owner.draws)
-            pool = first.iteration.pool() if first else None
-            record(self.iteration, lambda: owner.loss.copy_(owner.iteration(self.x, self.surrogate)), pool)
-            self.output = record(self.passing, self._pass, self.iteration.pool())
-
-    def iterate(self, x: Tensor, surrogate: Tensor) -> None:
-        if x.data_ptr() != self.x.data_ptr():
-            self.x.copy_(x)
-            self.surrogate.copy_(surrogate)
-        self.iteration.replay()
-
-    def payload(self, x: Tensor) -> Tensor:
-        if x.data_ptr() != self.x.data_ptr():
-            self.x.copy_(x)
-        self.passing.replay()
-        return self.output.clone()
-
-    def _pass(self) -> Tensor:
-        with torch.no_grad(), self.owner.precision():
-            return self.owner.generator(self.x)  # type: ignore[no-any-return]
 
 
 def _of_the_compiler(error: Exception) -> bool:

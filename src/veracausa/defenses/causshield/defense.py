@@ -263,7 +263,7 @@ class CausShield(SurrogateDefense, BatchDependent, Advances, Diagnoses):
             bottom = held_batch(self.bottom.train(), x)
         finally:
             self.bottom.train(training)
-        return self.frozen_map(x, ids), lambda rows, ids: bottom(rows)  # type: ignore[no-any-return]
+        return self.frozen_map(x, ids), lambda rows, ids: bottom(rows)
 
     def deterministic_payload(self, x: Tensor, ids: Tensor) -> Tensor:
         return self.frozen_map(x, ids)(x, ids)
