@@ -51,7 +51,7 @@ class EarlierResults:
         """What is there; nothing where files are missing or not of this kind."""
         try:
             lines = _lines(folder / "table.csv")
-            return cls(lines, _keys(folder, lines), _machines(folder / "environment.json"))
+            return cls(lines, _keys(folder, lines), machines_of(folder))
         except (OSError, ValueError, KeyError, TypeError, ValidationError, InputError):
             return cls()
 
@@ -86,8 +86,10 @@ def _keys(folder: Path, lines: Mapping[tuple[str, str], EarlierLine]) -> dict[tu
     return {place: frozenset(cell.key for cell in row_cells(experiment, *place)) for place in lines}
 
 
-def _machines(path: Path) -> list[dict[str, Any]]:
-    if not path.is_file():
-        return []
-    found = json.loads(path.read_text(encoding="utf-8"))
-    return [each for each in found if isinstance(each, dict)]
+def machines_of(folder: Path) -> list[dict[str, Any]]:
+    """The machines that a folder of results is of; where it does not say it, those of the folders around it."""
+    for place in (folder, folder.parent, folder.parent.parent):
+        if (path := place / "environment.json").is_file():
+            found = json.loads(path.read_text(encoding="utf-8"))
+            return [each for each in (found if isinstance(found, list) else [found]) if isinstance(each, dict)]
+    return []

@@ -7,18 +7,18 @@ experiments, which lists what the paper has: an item that was never run is in no
 from __future__ import annotations
 
 import csv
-import json
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from veracausa.atomic import atomic_write
 from veracausa.errors import InputError
 from veracausa.experiments.discovery_grid import row_cells
+from veracausa.experiments.earlier import machines_of
 from veracausa.experiments.experiment import (
     EMPTY,
     SCALES,
@@ -257,17 +257,8 @@ def _repeats(experiment: Experiment) -> str:
     return f"{most_graphs} × {seeds}" if len(graphs) == 1 else f"up to {most_graphs} × {seeds}"
 
 
-def _environment(folder: Path) -> list[dict[str, Any]]:
-    """The machines of a table; of one that does not say it, those of the folder around it."""
-    for place in (folder, folder.parent, folder.parent.parent):
-        if (path := place / "environment.json").is_file():
-            found = json.loads(path.read_text(encoding="utf-8"))
-            return found if isinstance(found, list) else [found]
-    return []
-
-
 def _date(register: PaperContents, folder: Path, name: str) -> str:
-    said = [each.get("date") for each in _environment(folder)]
+    said = [each.get("date") for each in machines_of(folder)]
     days = {day for day in said if day}
     if None in said or not said:
         days |= {register.dates[name]} if name in register.dates else set()
@@ -276,7 +267,7 @@ def _date(register: PaperContents, folder: Path, name: str) -> str:
 
 def _machines(folder: Path) -> str:
     shown = []
-    for each in _environment(folder):
+    for each in machines_of(folder):
         gpu = each.get("device", "cpu")
         shown.append(f"{each.get('cores', '?')} cores, {each.get('cpu', '?')}" if gpu == "cpu" else str(gpu))
     return "; ".join(dict.fromkeys(shown)) or "not recorded"

@@ -25,7 +25,6 @@ from veracausa.defenses.causshield.surrogates.base import (
     Surrogate,
     SurrogateOptions,
     as_float,
-    as_printed,
     batches,
     choose,
 )
@@ -82,17 +81,11 @@ class SurrogateSet:
 
 
 def resolve(options: Options, shape: tuple[int, ...]) -> SurrogateOptions:
-    """The settings of a kind that makes surrogates.
-
-    `auto` becomes the kind that suits rows of this shape, `printed` the one of Eqs. 8-10 without a repair.
-    """
-    given = options.model_dump()
-    if options.name == "auto":
-        given["name"] = choose(shape)
-    elif options.name == "printed":
-        given |= as_printed(shape)
-    elif isinstance(options, SurrogateOptions):
+    """The settings of a kind that makes surrogates; `auto` becomes the kind that suits rows of this shape."""
+    if isinstance(options, SurrogateOptions) and options.name != "auto":
         return options
+    given = options.model_dump()
+    given["name"] = choose(shape) if options.name == "auto" else options.name
     settings = surrogates.options(given["name"]).model_validate(given)
     assert isinstance(settings, SurrogateOptions)
     return settings
