@@ -161,7 +161,9 @@ def _eagerly(adaptation: Adaptation, x: torch.Tensor, surrogate: torch.Tensor) -
 def with_defense(job: Job, settings: Mapping[str, Any]) -> Job:
     """The same job with CausShield and these settings."""
     tree = job.model_dump(mode="json", exclude_none=True)
-    return load_job({**tree, "defense": {"name": "causshield", "profile": "paper", "surrogate": SURROGATE, **settings}})
+    return load_job(
+        {**tree, "defense": {"name": "causshield", "profile": "paper_repaired", "surrogate": SURROGATE, **settings}}
+    )
 
 
 # ---- how fast a computation could be at best: its arithmetic and its bytes at the rates this machine reaches --------

@@ -274,6 +274,18 @@ def test_differencing_reads_a_finished_run_through_noise_that_is_fixed_for_an_id
     assert found["inverse"]["end"]["leakage"] < 0.02 < 0.4 < found["differencing"]["leakage"]
 
 
+@pytest.mark.slow
+def test_rows_that_are_known_tell_of_others_without_anybodys_weights(tmp_path: Path) -> None:
+    job = {**JOB, "defense": {"name": "none"}}
+    small = [f"known_rows.{setting}" for setting in ("epochs=6", "channels=8", "blocks=1")]
+    run = veracausa.audit_job(job, ["known_rows"], tmp_path / "run", overrides=small, known=100, **ASKED)
+    entry = run.summary["attacks"]["known_rows"]
+    assert entry["leakage"] > 0.2
+    assert entry["coverage"] == "whole training"
+    assert entry["parties"]["passive_1"]["known_rows"] == 100
+    assert "test" not in entry["parties"]["passive_1"]
+
+
 def test_an_attack_that_must_be_there_gets_a_training_of_its_own(tmp_path: Path) -> None:
     job = {**SMALL, "defense": {"name": "none"}}
     run = veracausa.audit_job(job, ["sitting"], tmp_path / "run", **ASKED)

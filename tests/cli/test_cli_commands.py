@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 import tomllib
 from pathlib import Path
@@ -185,7 +186,7 @@ def test_doctor_fails_with_the_fix(here: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_demo_writes_a_report_and_takes_a_free_folder(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The audits themselves are tested where they live; here: what the demo makes of two runs.
+    # The audits themselves are tested where they live; here: what the demo makes of two runs, and its own graph.
     def audit_job(job: Any, attacks: Any, out: Path, quick: bool, observer: Any) -> Run:
         trained = load_job(job)
         observer({"event": "start", "epochs": 1, "steps": 1})
@@ -193,18 +194,26 @@ def test_demo_writes_a_report_and_takes_a_free_folder(here: Path, monkeypatch: p
         run = Run(shutil.copytree(EXAMPLE, out))
         leaked = {"blind": 0.031, "split": 0.87}[trained.training.protocol]
         told = {"protocol": trained.training.protocol, "strongest": {"attack": attacks[0], "leakage": leaked}}
-        write_json(run.path / "summary.json", {**run.summary, **told, "blind_training": {"numbers": 9}})
+        situations = [
+            {"as_run": True, "split": split, "leakage": 0.1 * (split == "test")} for split in ("train", "test")
+        ]
+        told |= {"blind_training": {"numbers": 9}, "blind_audit": {"situations": situations}}
+        write_json(run.path / "summary.json", {**run.summary, **told})
         return run
 
     monkeypatch.setattr(veracausa, "audit_job", audit_job, raising=False)
     printed = call("demo")
+    said = "Verdict: a partner reads 87 % of the training pictures in split training, and 0 % in blind training."
+    assert said in printed
     assert "runs/demo/report.html" in printed
-    assert "Split training: 87 % of the training pictures was read from the payloads." in printed
-    assert "no training picture was opened, 3 % of the predicted ones was read from the scores" in printed
     assert "9 numbers" in printed
+    assert re.search(r"\d of the 7 true edges were found", printed)
     summary = last_line(call("demo", "--json"))
     assert summary["report"] == "runs/demo-2/report.html"
-    assert summary["headline"] in (here / "runs" / "demo-2" / "report.html").read_text(encoding="utf-8")
+    assert summary["verdict"] == said
+    page = (here / "runs" / "demo-2" / "report.html").read_text(encoding="utf-8")
+    assert f"<h1>{said}</h1>" in page
+    assert 'aria-label="The causal graph"' in page
 
 
 def test_the_demo_needs_its_encryption_before_it_trains(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,7 +230,7 @@ def test_the_demo_has_valid_jobs() -> None:
     assert defended_by(load_job(demo.SPLIT)) == ""
     check_grants(attack_options(demo.PAYLOAD_ATTACKS, quick_overrides(demo.PAYLOAD_ATTACKS)))
     assert load_job(demo.BLIND).training.protocol == "blind"
-    assert set(demo.SCORE_ATTACKS) <= set(blind_attacks.names())
+    assert set(demo.SUM_ATTACKS) <= set(blind_attacks.names())
 
 
 def test_progress_without_a_terminal_is_a_line_an_epoch() -> None:

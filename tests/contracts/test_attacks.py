@@ -161,7 +161,7 @@ BROKEN = {
     "must define `reconstruct`": broken(FeatureAttack),
     "must define `infer`": broken(LabelAttack),
     "must define `guess`": broken(ColumnAttack),
-    "can be granted known rows": broken(Grey, needs=Grant.KNOWN_ROWS),
+    "can be granted first weights": broken(Grey, needs=Grant.FIRST_WEIGHTS),
     "`live` must say": broken(Grey, live=True),
     "need TAMPER just where": broken(Sitting, tamper=lambda self, gradient, exchange: gradient),
     "`until_converged` is 'epochs'": broken(Grey, until_converged="epochs"),

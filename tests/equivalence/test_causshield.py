@@ -20,7 +20,7 @@ MODELS = {
     "own": {"name": "trainings:own_network", "cut": 4},
 }
 TABLE = {"name": "mlp", "cut": 2, "hidden": [8, 8]}
-QUICK = {"name": "causshield", "profile": "paper", "iterations": 2, "surrogate": {"name": "permuted_ab"}}
+QUICK = {"name": "causshield", "profile": "paper_repaired", "iterations": 2, "surrogate": {"name": "permuted_ab"}}
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +63,7 @@ def test_tables(tmp_path):
 SETTINGS = [
     {},
     {"transmit": "surrogate"},
+    {"players": "alternating"},
     {"mask": "hard_topk"},
     {"update": "first_order"},
     {"update": "merge"},
@@ -88,6 +89,24 @@ def lacking_rows(settings):
 def test_every_variant_trains_where_a_party_lacks_rows(tmp_path, settings):
     (states,) = train_all([lacking_rows(settings)], "threads", tmp_path)
     assert states["passive_2"]["defense"]["seen"] == 42
+
+
+def test_a_bottom_learns_on_its_own_rows_where_surrogates_are_sent():
+    """Eq. 49: the gradient of a payload of surrogates goes through f(x), not through f of the surrogates."""
+    x, slope = torch.rand(24, 3, 8, 6, generator=torch.Generator().manual_seed(1)), torch.randn(24, 8)
+    gradients = {}
+    for sent in ("raw", "surrogate"):
+        bottom = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(144, 8))
+        torch.nn.init.constant_(bottom[1].weight, 0.01)
+        shield = CausShield(transmit=sent, iterations=1, scope="batch", surrogate={"name": "permuted_ab"})
+        shield.bind(bottom, torch.optim.SGD(bottom.parameters(), lr=0.1), torch.Generator().manual_seed(0))
+        shield.prepare(x)
+        payload, context = shield.forward(x, torch.arange(24), 1)
+        shield.backward(context, slope)
+        gradients[sent] = (payload, bottom[1].weight.grad.clone())
+    assert not torch.equal(gradients["raw"][0], gradients["surrogate"][0])
+    torch.testing.assert_close(gradients["surrogate"][1], slope.T @ x.flatten(1))
+    torch.testing.assert_close(gradients["raw"][1], gradients["surrogate"][1])
 
 
 @pytest.mark.slow
@@ -126,7 +145,7 @@ JOB = {
     "checkpoints": {"every_steps": 1, "keep": 99},
     "risk": {"samples": 4, "rank": 4},
     "runtime": {"device": "cpu", "cpu_threads": 1},
-    "defense": {"name": "causshield", "profile": "paper", "iterations": 2, "surrogate": {"name": "fourier"}},
+    "defense": {"name": "causshield", "profile": "paper_repaired", "iterations": 2, "surrogate": {"name": "fourier"}},
 }
 
 
@@ -156,7 +175,7 @@ def test_diagnostics_of_every_epoch_are_in_the_metrics(trained):
     assert [line["epoch"] for line in lines] == [1, 2, 3]
     wanted = {
         *("drift", "cka", "correlation_diagonal", "correlation_off_diagonal", "effective_rank", "dead_dimensions"),
-        *("mask_variance", "mask_always_up", "iterations", "generator_loss"),
+        *("mask_variance", "mask_always_up", "iterations", "generator_loss", "causal_error"),
     }
     for line in lines:
         assert wanted <= set(line["diagnostics"])

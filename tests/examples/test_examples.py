@@ -26,6 +26,7 @@ EXAMPLES = {
     "moments.py": r"the bank opened: None\nlargest error of a sum: 0\.0\d",
     "train_digits.py": r"test accuracy: 0\.\d{3}",
     "own_model.py": r"test accuracy: 0\.\d{3}",
+    "tutorial_tables.py": r"bank/people\.csv: 2080 people, bank/new\.csv: 20\nshop/people\.csv: 2080 people",
     "own_tables.py": r"q1: (yes|no)\nq2: (yes|no)",
     "own_defense.py": r"plain: test accuracy 0\.\d{3}\ncoarse: test accuracy 0\.\d{3}",
     "label_inference.py": r"gradient_direction: \d+% of the labels",

@@ -24,7 +24,7 @@ from veracausa.report.defense_figures import DIAGNOSTICS, GATES
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 _ROW = re.compile(r"^\| `([^`]+)` \| (.*?) \| .+ \|$", re.MULTILINE)
-_CAUSSHIELD_ROW = re.compile(r"^\| `defense\.(\w+)` \| `([^`]+)` \| `([^`]+)` \| .+ \|$", re.MULTILINE)
+_CAUSSHIELD_ROW = re.compile(r"^\| `defense\.(\w+)` \| `([^`]+)` \| `([^`]+)` \| `([^`]+)` \| .+ \|$", re.MULTILINE)
 _JOB = re.compile(r"^```toml job\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -78,10 +78,11 @@ def test_jobs_that_are_shown_load(page: Path) -> None:
         load_job(tomllib.loads(text))
 
 
-def test_causshield_has_every_setting_with_both_profiles() -> None:
+def test_causshield_has_every_setting_with_all_profiles() -> None:
     page = (ROOT / "docs" / "causshield.md").read_text(encoding="utf-8")
     described = {
-        name: {"recommended": recommended, "paper": paper} for name, recommended, paper in _CAUSSHIELD_ROW.findall(page)
+        name: dict(zip(("recommended", "paper_repaired", "literal"), values, strict=True))
+        for name, *values in _CAUSSHIELD_ROW.findall(page)
     }
     for profile in profiles(FOLDER):
         settings = CausShieldOptions(profile=profile).model_dump(mode="json", exclude={"name"})

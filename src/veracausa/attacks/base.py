@@ -36,7 +36,7 @@ class Grant(Flag):
     QUERIES = auto()
     TAMPER = auto()
     KNOWN_ROWS = auto()
-    """Of a discovery: a few rows of the source."""
+    """A few of the victim's rows: of its training rows, or of a discovery's source."""
     FIRST_WEIGHTS = auto()
     """Of a discovery: the weights that the source drew before the first step."""
     VALIDATOR = auto()
@@ -181,6 +181,11 @@ class AdversaryView(View):
     """The victim's map from rows to payloads, differentiable, without its noise. Where a payload depends on those it is
     sent with, the map of one batch of the victim's own."""
     transcript: Transcript = recorded("what crossed while the victim trained")
+    partners: Mapping[str, Transcript] = recorded("what crossed from the other passive parties")
+    known_ids: Tensor = granted(Grant.KNOWN_ROWS)
+    """Positions in the training split of rows that the attacker knows, none of them a victim's."""
+    known: Tensor = granted(Grant.KNOWN_ROWS)
+    """These rows."""
     oracle: Callable[[], Tensor] = granted(Grant.WEIGHTS | Grant.DEFENSE)
     """The payloads the victim's own trained model and defense give for the auxiliary rows, drawn anew at each call."""
     fresh: bool = False
@@ -215,6 +220,8 @@ class FeatureAttack(Attack[AdversaryView]):
     """Whether it must be there while the victim trains; else it comes afterwards, to a run or a transcript."""
     uses_transcript: ClassVar[bool] = False
     """Whether it reads what crossed in the whole training: an audit then records a transcript."""
+    splits: ClassVar[tuple[str, ...]] = ("train", "test")
+    """Whose rows it reads: of people who took part in the training, and of others."""
     snapshots: ClassVar[bool] = False
     """Whether it is also run on the models that were kept at snapshots of the training."""
     by_default: ClassVar[Literal["", "always", "fast"]] = ""

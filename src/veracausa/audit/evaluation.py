@@ -14,6 +14,7 @@ from torch import Tensor
 from veracausa import seeding
 from veracausa.attacks import attacks
 from veracausa.attacks.base import AdversaryView, FeatureAttack, Grant, LiveAttack
+from veracausa.attacks.transcript import Transcript
 from veracausa.audit.measure import Gallery, Measured, example_rows, mean_errors, measure, trivial_guesses
 from veracausa.audit.settings import GRANTED
 from veracausa.audit.victim import Pool, Victim
@@ -119,7 +120,7 @@ class AttackEvaluation:
         measured: dict[Split, Measured] = {}
         gallery, rows = None, None
         for number, (split, positions) in enumerate(positions_of.items()):
-            if not len(positions):
+            if not len(positions) or split not in attack.splits:
                 continue
             work.reconstructing(number, len(positions_of))
             payloads = victim.payloads(split, positions, draws, rng, as_sent=not decodes)
@@ -163,9 +164,13 @@ class AttackEvaluation:
             "auxiliary_labels": _labels(self.active, "test", self.sample.auxiliary),
             "transcript": transcript,
             "oracle_at": None if transcript is None else self._oracles(transcript.head.moments, draws, rng),
+            "partners": self._partners() or None,
         }
+        if len(ids := self.sample.known):
+            known |= {"known_ids": ids, "known": victim.rows("train", ids)}
         unknown = Grant.LABELS if known["labels"] is None else Grant.NONE
         unknown |= Grant.LABELLED_AUXILIARY if known["auxiliary_labels"] is None else Grant.NONE
+        unknown |= Grant.NONE if "known" in known else Grant.KNOWN_ROWS
         return AdversaryView(
             grants=GRANTED & ~unknown,
             victim=victim.name,
@@ -187,6 +192,12 @@ class AttackEvaluation:
             progress=progress,
             **known,
         )
+
+    def _partners(self) -> dict[str, Transcript]:
+        """What crossed from the other passive parties, where the active party kept it."""
+        kept = self.victim.run.path / "parties" / self.active.name / "transcript"
+        names = [name for name in self.job.parties.passive if name != self.victim.name]
+        return {name: Transcript(kept / name) for name in names if (kept / name).is_dir()}
 
     def _oracles(self, moments: Mapping[str, int], draws: int, rng: torch.Generator) -> dict[str, _Oracle]:
         """By their names in the transcript, the moments at which the victim's model was kept, and the model's now."""
@@ -288,14 +299,18 @@ class Sample:
     auxiliary: Tensor
     """In the test split."""
     victims: Mapping[Split, Tensor]
+    known: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
+    """In the training split, rows that an attacker knows; no victim is among them."""
 
     def first(self, most: int | None) -> dict[Split, Tensor]:
         """The victims, at most so many of each split; they were drawn at random, so the first are as good as any."""
         return {split: positions[:most] for split, positions in self.victims.items()}
 
 
-def choose(data: PartyData, seed: int, auxiliary: int, victims: int) -> Sample:
+def choose(data: PartyData, seed: int, auxiliary: int, victims: int, known: int = 0) -> Sample:
     """Of the rows that the party holds: auxiliary from a shuffle of the test rows, at most half of them; then victims.
+
+    Rows that an attacker knows come after the victims, at most a third of the training rows.
 
     The shuffle is the job's, so that all parties' auxiliary rows are of the same people.
     """
@@ -306,7 +321,10 @@ def choose(data: PartyData, seed: int, auxiliary: int, victims: int) -> Sample:
             f"{data.name}: {len(test)} test rows and {len(train)} training rows are too few for an audit: "
             "the attacker learns from half of the test rows, and needs at least 4"
         )
-    return Sample(test[:count], {"train": train[:victims], "test": test[count : count + victims]})
+    known = min(known, len(train) // 3)
+    read = min(victims, len(train) - known)
+    chosen: dict[Split, Tensor] = {"train": train[:read], "test": test[count : count + victims]}
+    return Sample(test[:count], chosen, train[read : read + known])
 
 
 def _shuffled(part: Part, seed: int, split: str) -> Tensor:

@@ -14,6 +14,7 @@ from typing import Any
 
 from veracausa.attacks import attacks as registered
 from veracausa.attacks import blind_attacks
+from veracausa.attacks.base import Grant
 from veracausa.audit.baseline import FOLDER, baseline_of, check_baseline, defended_by, point_at_baseline, undefended
 from veracausa.audit.blind import BlindAuditSettings
 from veracausa.audit.blind_record import audit_blind_run, is_blind
@@ -172,6 +173,8 @@ def blind_settings(
     given = {name: value for name, value in settings.items() if value is not None}
     if baseline is not None or given.pop("until_converged", False):
         raise InputError("--baseline and --until-converged are for split training; a blind run is its own baseline")
+    if "known" in given:
+        raise InputError("--known is for split training; leave it out for a blind run")
     return BlindAuditSettings(tuple(names), tuple(overrides), **given)
 
 
@@ -215,7 +218,9 @@ class _Plan:
     def asked(self, options: Options) -> dict[str, Any]:
         """What tells whether the same is asked for again."""
         settings = self.settings
+        known = {"known": settings.known} if Grant.KNOWN_ROWS in registered.get(options.name).needs else {}
         return {
+            **known,
             "auxiliary": settings.auxiliary,
             "victims": settings.victims,
             "parties": self.parties,
@@ -226,12 +231,13 @@ class _Plan:
     def _outcomes(self, run: Run, options: Options, observer: Observer) -> Iterator[AttackOutcome]:
         job, schema, settings = run.job, Schema.of(self.dataset), self.settings
         attack, sizes = registered.get(options.name), (settings.auxiliary, settings.victims)
+        known = settings.known if Grant.KNOWN_ROWS in attack.needs else 0
         for party in self.parties:
             if attack.live:
                 yield attacked_live(run, self.dataset, options, party, *sizes, observer)
                 continue
             data = self.dataset.parties[party]
-            sample = choose(data, job.seed, *sizes)
+            sample = choose(data, job.seed, *sizes, known)
             for share, step in _snapshots(run, party) if attack.snapshots else [(1.0, None)]:
                 evaluation = AttackEvaluation(job, self.dataset, Victim(run, data, schema, step), sample, share)
                 yield evaluation.attacked(options, observer, settings.until_converged and step is None)

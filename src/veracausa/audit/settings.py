@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 SNAPSHOTS = (0.0, 0.1, 0.5)
 """The first exchange, a tenth and half of the training; the end is attacked anyway."""
 GRANTED = Grant.ARCHITECTURE | Grant.LABELS | Grant.AUXILIARY | Grant.LABELLED_AUXILIARY | Grant.DEFENSE | Grant.WEIGHTS
+GRANTED |= Grant.KNOWN_ROWS
 """What can be granted after the fact, by a run's folder; queries and tampering take a training of their own."""
 RENAMED = {"double": "until_converged", "twin": "baseline"}
 """Settings by the names that earlier versions gave them."""
@@ -46,11 +47,13 @@ class AuditSettings:
     """Weaker attackers, for a first look at small data."""
     labels: bool = True
     """Also ask what passive parties learn of the labels, where the run kept the gradients that it returned."""
+    known: int = 500
+    """Training rows that an attacker knows beforehand, where an attack is granted some; none of them is a victim."""
 
     def options(self) -> dict[str, Options]:
         """The settings of each attack, checked: nothing is trained for an attack that cannot run."""
-        if self.auxiliary < 4 or self.victims < 1:
-            raise InputError("an audit needs at least 4 auxiliary rows and 1 victim")
+        if self.auxiliary < 4 or self.victims < 1 or self.known < 4:
+            raise InputError("an audit needs at least 4 auxiliary rows, 4 known rows and 1 victim")
         quick = quick_overrides(self.attacks) if self.quick else ()
         found = attack_options(self.attacks, [*quick, *self.overrides])
         check_grants(found)

@@ -28,10 +28,14 @@ class Snapshot:
     leakage: float
     scores: Mapping[str, Any]
     """Of these rows: mse, blind_mse, advantage, …; of an earlier moment only what was recorded."""
+    whole: bool = False
+    """Whether it was read from all that crossed, not from one model's payloads."""
 
     @property
     def at(self) -> str:
         """When, in words."""
+        if self.whole:
+            return "from all that crossed in the training"
         if self.moment >= 1:
             return "at the end of the training"
         return "at the first exchange" if self.first else f"after {100 * self.moment:.0f} % of the training"
@@ -39,6 +43,8 @@ class Snapshot:
     @property
     def short(self) -> str:
         """When, for a column of a table."""
+        if self.whole:
+            return "all"
         return "end" if self.moment >= 1 else "first exchange" if self.first else f"{100 * self.moment:.0f} %"
 
 
@@ -53,7 +59,7 @@ def snapshots(parties: Mapping[str, Any], split: str = "train", rounds: int | No
                 scores = mapping(mapping(mapping(told).get("scores")).get(split))
                 found.append(Snapshot(party, moment, _is_first(mapping(told), moment, rounds), leaked, scores))
         if (leaked := number(at_end.get("leakage"))) is not None:
-            found.append(Snapshot(party, 1.0, False, leaked, at_end))
+            found.append(Snapshot(party, 1.0, False, leaked, at_end, reads_all(own)))
     return found
 
 
@@ -64,6 +70,8 @@ def worst(found: Iterable[Snapshot]) -> Snapshot:
 
 def coverage_of(parties: Mapping[str, Any], rounds: int | None = None) -> str:
     """Whether every party of an attack's entry was attacked from its first exchange to its end, or only in part."""
+    if parties and all(reads_all(own) for own in parties.values()):
+        return WHOLE
     by_party: dict[str, list[Snapshot]] = {}
     for snapshot in snapshots(parties, rounds=rounds):
         by_party.setdefault(snapshot.party, []).append(snapshot)
@@ -121,6 +129,11 @@ def coverage_sentence(coverage: str) -> str:
             "Let the job keep snapshots (checkpoints.moments = [0, 0.1, 0.5]), or audit the job itself."
         )
     return "" if coverage == WHOLE else "Some snapshots only: the first exchange was not attacked, and may tell more."
+
+
+def reads_all(own: Mapping[str, Any]) -> bool:
+    """Whether a party's entry is of an attack that read the whole training at once."""
+    return bool(number(mapping(own).get("whole_training")))
 
 
 def _is_first(told: Mapping[str, Any], moment: float, rounds: int | None) -> bool:

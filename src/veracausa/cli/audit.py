@@ -39,6 +39,12 @@ def audit(
         ),
     ] = None,
     victims: Annotated[int, typer.Option(min=1, help="Rows to reconstruct: of training, and as many of test.")] = 2000,
+    known: Annotated[
+        int | None,
+        typer.Option(
+            min=4, help="Training rows that the attack known_rows knows beforehand; default: 500.", show_default=False
+        ),
+    ] = None,
     parties: Annotated[
         str | None, typer.Option("--parties", metavar="A,B", help="Whose payloads to attack; default: all passive.")
     ] = None,
@@ -101,6 +107,7 @@ def audit(
         common: dict[str, Any] = {"victims": victims, "parties": chosen, "labels": labels}
         common |= {"until_converged": until_converged, "quick": quick}
         common |= {} if auxiliary is None else {"auxiliary": auxiliary}
+        common |= {} if known is None else {"known": known}
         heard = go_on.heard(progress)
         if what.is_dir():
             if out is not None:

@@ -15,8 +15,10 @@ import torch
 from torch import Tensor
 
 from veracausa.attacks import attacks
+from veracausa.attacks.base import Grant
 from veracausa.audit.evaluation import AttackEvaluation, AttackOutcome, Sample, choose
 from veracausa.audit.live import attacked_live
+from veracausa.audit.settings import AuditSettings
 from veracausa.audit.snapshots import headline_of
 from veracausa.audit.usefulness import kept_usefulness, measure_usefulness
 from veracausa.audit.victim import Victim
@@ -194,8 +196,9 @@ def _outcomes(
     job, data, schema = run.job, dataset.parties[party], Schema.of(dataset)
     victim = Victim(run, data, schema, step)
     count = _EVERYBODY if attack.per_class else attack.victims
-    sample = choose(data, job.seed, attack.auxiliary, count)
     options = attack.options
+    known = AuditSettings.known if Grant.KNOWN_ROWS in attacks.get(options.name).needs else 0
+    sample = choose(data, job.seed, attack.auxiliary, count, known)
     for chosen in _sets(sample, _labels(dataset), attack):
         # UnSplit takes what it is given in one batch, so a large set comes in several.
         most = attacks.get(options.name)(options).most_victims if attack.sets else None

@@ -152,7 +152,7 @@ class Variant:
 
 def _causshield(long: bool = False, **settings: Any) -> Variant:
     amortised = settings.get("scope") in ("offset", "epoch")
-    chosen = {"profile": "paper", "schedule": "const", "surrogate": _SURROGATE, **settings}
+    chosen = {"profile": "paper_repaired", "schedule": "const", "surrogate": _SURROGATE, **settings}
     return Variant(chosen, once_an_epoch=amortised, long=long)
 
 

@@ -80,6 +80,12 @@ def job_settings(job: Job, without: Any = frozenset({"name"})) -> dict[str, Any]
     for name in ("engine", "scheduler", "workers"):
         if getattr(job.runtime, name) == type(job.runtime).model_fields[name].default:
             settings["runtime"].pop(name)
+    defense = settings.get("defense", {})
+    # Surrogates that are sent: the bottom learns from them otherwise since there are `players`.
+    if defense.get("players") == "together" and defense.get("transmit") == "raw":
+        del defense["players"]
+    if defense.get("profile") == "paper_repaired":
+        defense["profile"] = "paper"
     return settings
 
 

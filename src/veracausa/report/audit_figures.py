@@ -153,11 +153,13 @@ def wall(run: Path, party: str, attacks: Sequence[str], strongest: str, defended
     """
     import numpy as np
 
-    kept = {name: found for name in attacks if (found := _pictures(run / "attacks" / name, party)) is not None}
+    kept = {name: found for name in attacks if (found := kept_pictures(run / "attacks" / name, party)) is not None}
     if not kept:
         return None
     beside = baseline_folder(run) or run / FOLDER
-    baseline = {name: found for name in attacks if (found := _pictures(beside / "attacks" / name, party)) is not None}
+    baseline = {
+        name: found for name in attacks if (found := kept_pictures(beside / "attacks" / name, party)) is not None
+    }
     by = strongest if strongest in kept else next(iter(kept))
     common = set.intersection(*({int(p) for p in found["positions"]} for found in (*kept.values(), *baseline.values())))
     chosen = [i for i, position in enumerate(kept[by]["positions"]) if int(position) in common]
@@ -169,17 +171,17 @@ def wall(run: Path, party: str, attacks: Sequence[str], strongest: str, defended
     spread = np.linspace(0, len(rest) - 1, min(OTHERS, len(rest))).round().astype(int).tolist()
     shown = [*chosen[:worst], *(rest[i] for i in spread)]
     positions = [int(kept[by]["positions"][i]) for i in shown]
-    rows = [("original", _strip(_at(kept[by], "truth", positions), worst))]
+    rows = [("original", picture_strip(_at(kept[by], "truth", positions), worst))]
     for name in kept:
         if name in baseline:
-            rows.append((f"{name}, undefended", _strip(_at(baseline[name], "guess", positions), worst)))
+            rows.append((f"{name}, undefended", picture_strip(_at(baseline[name], "guess", positions), worst)))
         label = f"{name}, defended" if defended else name
-        rows.append((label, _strip(_at(kept[name], "guess", positions), worst)))
-    rows.append(("blind guess", _strip(_at(kept[by], "blind", positions), worst)))
+        rows.append((label, picture_strip(_at(kept[name], "guess", positions), worst)))
+    rows.append(("blind guess", picture_strip(_at(kept[by], "blind", positions), worst)))
     return Wall(party, tuple(rows), worst, len(positions), by)
 
 
-def _pictures(folder: Path, party: str) -> Mapping[str, Any] | None:
+def kept_pictures(folder: Path, party: str) -> Mapping[str, Any] | None:
     path = folder / f"pictures-{party}.safetensors"
     if not path.is_file():
         return None
@@ -200,7 +202,7 @@ def _at(found: Mapping[str, Any], name: str, positions: Sequence[int]) -> Any:
     return found[name][[places[position] for position in positions]]
 
 
-def _strip(pictures: Any, worst: int) -> str:
+def picture_strip(pictures: Any, worst: int) -> str:
     """Pictures side by side, a wider gap after the worst cases, as an inline PNG."""
     import numpy as np
     from PIL import Image

@@ -15,6 +15,8 @@ from veracausa.runs.record import RunRecord, invre, mapping, number, numbers
 DIAGNOSTICS = {
     "drift": "How far what is sent lies from what the bottom model itself gives, as a share of its length. "
     "0: the defense changes nothing; high costs accuracy.",
+    "causal_error": "Ψ of Definition 2: the squared distance between what is sent for a surrogate and what the bottom "
+    "gives for the row, a mean over rows. The paper's convergence holds up to this.",
     "cka": "How alike what is sent and the undefended representation are, but for a rotation. "
     "Near 1 keeps the accuracy; it says nothing about what leaks.",
     "signal_to_noise_db": "The payload's variance between rows over the noise's power, in decibel. Lower hides more.",

@@ -112,6 +112,22 @@ def chart_svg(chart: Chart, small: bool = False) -> str:
     return svg_text(figure, chart.title)
 
 
+def bars_svg(counts: Sequence[Any]) -> str:
+    """Counts as a row of bars, as high as a line of text; drawn by hand, because a page has one for every column."""
+    heights = [max(0.0, number(count) or 0.0) for count in counts]
+    most = max(heights, default=0.0) or 1.0
+    tall = [max(1.0, 30 * height / most) if height else 0.0 for height in heights]  # a rare value is seen, too
+    bars = "".join(
+        f'<rect x="{10 * at}" y="{30 - height:.1f}" width="9" height="{height:.1f}"></rect>'
+        for at, height in enumerate(tall)
+    )
+    told = ", ".join(f"{height:.0f}" for height in heights)
+    return (
+        f'<svg class="distribution" viewBox="0 0 {10 * len(heights)} 30" preserveAspectRatio="none" role="img" '
+        f'aria-label="rows in {len(heights)} equal steps: {told}">{bars}</svg>'
+    )
+
+
 def charts_png(charts: Sequence[Chart], path: Path) -> None:
     """Write the charts side by side as one PNG file."""
     figure = Figure(figsize=(4.6 * len(charts), 3.0), layout="constrained")

@@ -7,8 +7,8 @@ from typing import Any
 
 from veracausa.audit.sums_verdict import sums_verdict
 from veracausa.report.blind_section import crossed_sentence
-from veracausa.report.page import NextStep, PageOpening
-from veracausa.runs.record import RunRecord, mapping, number
+from veracausa.report.page import SCORES, NextStep, PageOpening, format_score
+from veracausa.runs.record import RunRecord, mapping, number, numbers
 
 MUCH, SOME = 0.5, 0.1
 """From this leakage on, most or some of the rows counts as read."""
@@ -20,13 +20,25 @@ HERE = "RUN is the folder of this page."
 def opening_of_run(run: RunRecord, headline: str, audit: Mapping[str, Any] | None, blind: str) -> PageOpening:
     """Of a training. Where it was audited, what was read comes first; `blind` is the title of a blind run."""
     if run.state != "done" or run.leakage is None:
-        return PageOpening(headline, _not_measured(run), _steps(run))
+        verdict = _together(run) if run.state == "done" else ""
+        lead = [*([headline] if verdict else []), *_not_measured(run)]
+        return PageOpening(verdict or headline, lead, _steps(run))
     told = str(audit.get("verdict") or "") if audit else ""
     if run.protocol == "blind":
         return PageOpening(blind or read_sentence(run), [headline], _steps(run))
     labels = str(audit.get("label_verdict") or "") if audit else ""
     lead = [line for line in (told, labels, headline) if line]
     return PageOpening(read_sentence(run), lead, _steps(run), tone_of(run.leakage))
+
+
+def _together(run: RunRecord) -> str:
+    """What the partners are good for, in one number; empty where there is no score."""
+    score = "auc" if run.unbalanced and "auc" in run.scores else run.main_score
+    if score is None:
+        return ""
+    said = f"Together the parties reach a test {SCORES[score]} of {format_score(score, run.scores[score])}"
+    alone = numbers(mapping(run.summary.get("baselines")).get("active_only")).get(score)
+    return f"{said}." if alone is None else f"{said}, the active party alone {format_score(score, alone)}."
 
 
 def read_sentence(run: RunRecord) -> str:

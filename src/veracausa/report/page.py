@@ -73,7 +73,12 @@ def _templates() -> Environment:
     )
     environment.globals.update(policy=policy, script=script)
     environment.filters.update(
-        size=format_bytes, duration=format_seconds, shape=format_shape, moment=format_moment, count=format_count
+        size=format_bytes,
+        duration=format_seconds,
+        shape=format_shape,
+        moment=format_moment,
+        count=format_count,
+        bound=format_bound,
     )
     environment.filters["cell"] = escape  # as it stands in a table: what looks like a path is data
 
@@ -121,3 +126,10 @@ def format_moment(moment: Any) -> str:
 def format_count(value: Any) -> str:
     """A count with its thousands apart; anything else as it is."""
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def format_bound(value: Any) -> str:
+    """One end of a column's values: its thousands apart, and no more digits than a reader wants."""
+    if not isinstance(value, int | float):
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

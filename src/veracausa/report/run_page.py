@@ -13,7 +13,8 @@ from veracausa.report.audit_section import audit_section
 from veracausa.report.blind_audit import blind_audit_section
 from veracausa.report.blind_section import blind_section, kind_in_a_figure
 from veracausa.report.defense_figures import defense_figures, defense_warnings, example_strip, gate_rows, risk_notes
-from veracausa.report.figures import bytes_png, bytes_svg, chart_svg, charts_png, training_charts
+from veracausa.report.evaluation_section import evaluation_section
+from veracausa.report.figures import bars_svg, bytes_png, bytes_svg, chart_svg, charts_png, training_charts
 from veracausa.report.opening import opening_of_run
 from veracausa.report.page import (
     SCORES,
@@ -25,7 +26,7 @@ from veracausa.report.page import (
     render,
     write_page,
 )
-from veracausa.report.sent_words import split_sent
+from veracausa.report.sent_words import SHORT, split_sent
 from veracausa.runs.folder import refuse_links
 from veracausa.runs.record import RunRecord, mapping, numbers, read_run
 
@@ -62,6 +63,8 @@ def write_report(run_dir: Path) -> Path:
         baselines=_baselines(run),
         audit=audit,
         blind=blind,
+        evaluation=evaluation_section(run),
+        bars=lambda counts: Markup(bars_svg(counts)),
         sent_in_words=[row for name in run.parties for row in split_sent(run, name)] if blind is None else [],
         defense=_defense(run),
     )
@@ -147,7 +150,7 @@ def bytes_by_kind(run: RunRecord) -> dict[str, dict[str, int]]:
     for name, party in run.parties.items():
         for line in run.sent.get(name, ()):
             kinds = by_kind.setdefault(name, {})
-            kind = kind_in_a_figure(line.kind) if run.protocol == "blind" else line.kind
+            kind = kind_in_a_figure(line.kind) if run.protocol == "blind" else SHORT.get(line.kind, line.kind)
             kinds[kind] = kinds.get(kind, 0) + line.bytes
         if name not in by_kind and party["bytes_sent"]:
             by_kind[name] = {"all kinds": party["bytes_sent"]}

@@ -16,6 +16,15 @@ SENT = {
 }
 """Kinds of messages in words; all others are called by their names."""
 
+SHORT = {
+    "representation": "payloads of rows",
+    "gradient": "gradients",
+    "request": "which rows",
+    "hello": "greetings",
+    "ready": "greetings",
+}
+"""The same where there is little room."""
+
 
 def split_sent(run: RunRecord, party: str) -> list[dict[str, Any]]:
     """What the party sent, the largest first: in words, to whom, in how many messages and bytes."""

@@ -52,6 +52,9 @@ class RunRecord:
     measured_at_end: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Party -> the exact risk after training."""
 
+    evaluated: Mapping[str, Any] = field(default_factory=dict)
+    """What stands behind the scores, where the active party's record is here: ROC, confusion, calibration, balance."""
+
     @property
     def name(self) -> str:
         return self.path.resolve().name
@@ -169,7 +172,7 @@ def read_run(run_dir: Path) -> RunRecord:
         config = {}
     by_epoch: dict[float, Mapping[str, Any]] = {}
     measured: dict[str, dict[float, Mapping[str, Any]]] = {}
-    once: dict[str, dict[str, Mapping[str, Any]]] = {"prepared": {}, "risk": {}}
+    once: dict[str, dict[str, Mapping[str, Any]]] = {"prepared": {}, "risk": {}, "evaluation": {}}
     active = mapping(config.get("parties")).get("active", "active")
     for record in _lines(run_dir / "metrics.jsonl"):
         epoch, event, party = number(record.get("epoch")), record.get("event"), str(record.get("party", active))
@@ -192,6 +195,7 @@ def read_run(run_dir: Path) -> RunRecord:
         },
         prepared=dict(sorted(once["prepared"].items())),
         measured_at_end=dict(sorted(once["risk"].items())),
+        evaluated=once["evaluation"].get(str(active), {}),
         sent={ledger.parent.name: _sent(ledger) for ledger in sorted(run_dir.glob("parties/*/ledger.jsonl"))},
     )
 

@@ -52,7 +52,7 @@ from veracausa.testing.column_attacks import OF_COLUMNS, check_guesses, toy_colu
 ROWS, BATCH, CLASSES, STEPS = 24, 8, 2, 4
 Make = Callable[[], Attack[Any]]
 
-OF_ROWS = ~Grant.NONE & ~(Grant.KNOWN_ROWS | Grant.FIRST_WEIGHTS | Grant.VALIDATOR | Grant.OTHER_PARTIES)
+OF_ROWS = ~Grant.NONE & ~(Grant.FIRST_WEIGHTS | Grant.VALIDATOR | Grant.OTHER_PARTIES)
 OF_ROWS &= ~(Grant.SECOND_HEAD | Grant.SECOND_RELEASE)
 OF_LABELS = Grant.LABELLED_AUXILIARY
 
@@ -242,6 +242,9 @@ class _Toy:
             batch_size=BATCH,
             transmit=self.model,
             transcript=Transcript(self.folder),
+            partners={"other": Transcript(self.folder)},
+            known_ids=torch.arange(0, ROWS, 2),
+            known=self.rows[::2].clone(),
             oracle=self.oracle,
             oracle_at={"start": self.oracle, "end": self.oracle},
             predict=self.predict,

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from veracausa.errors import InputError
+from veracausa.metrics.curves import behind_scores
 
 
 def loss_function(task: str, labels: Tensor, classes: int, weights: str | tuple[float, ...] = "none") -> nn.Module:
@@ -60,6 +64,19 @@ def evaluate(task: str, output: Tensor, target: Tensor) -> dict[str, float]:
         areas = [area_under_roc(probability[:, label], target == label) for label in range(output.shape[1])]
         scores["auc"] = sum(areas) / len(areas)
     return scores
+
+
+def evaluation(task: str, output: Tensor, target: Tensor, labels: Mapping[Any, Tensor | None]) -> dict[str, Any]:
+    """What stands behind the scores of one split, for the active party's own page; `labels`: those of every split."""
+    if task == "regression":
+        return behind_scores(output.float().cpu().squeeze(1).double().numpy(), target.cpu().double().numpy())
+    told = behind_scores(output.float().cpu().softmax(1).double().numpy(), target.cpu().numpy())
+    balance = {
+        split: torch.bincount(own.cpu().long(), minlength=output.shape[1]).tolist()
+        for split, own in labels.items()
+        if own is not None and len(own)
+    }
+    return {**told, "balance": balance}
 
 
 def area_under_roc(score: Tensor, positive: Tensor) -> float:

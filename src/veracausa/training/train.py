@@ -155,7 +155,7 @@ def summarise(run: Run, job: Job, dataset: VerticalDataset, parties: Mapping[str
         "train": last.get("train", {}),
         "validation": last.get("validation", {}),
         "test": last.get("test", {}),
-        **({"classes": len(dataset.classes)} if dataset.classes else {}),
+        **({"classes": len(dataset.classes), "class_names": list(dataset.classes)} if dataset.classes else {}),
         "parties": {name: parties[name] for name in dataset.parties},
         "notes": [*dataset.notes, *job.notes(), *(note for one in parties.values() for note in one.get("notes", ()))],
     }

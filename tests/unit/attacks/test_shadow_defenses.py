@@ -28,8 +28,8 @@ FACTOR = 1.5
 QUICK = {"surrogate": {"name": "jitter"}}
 SETTINGS: dict[str, dict[str, Any]] = {
     "causshield": {"profile": "recommended", **QUICK},
-    "causshield-paper": {"profile": "paper", "iterations": 8, "decay": 0.7, **QUICK},
-    "causshield-persistent": {"profile": "paper", "iterations": 4, "scope": "persistent", **QUICK},
+    "causshield-paper": {"profile": "paper_repaired", "iterations": 8, "decay": 0.7, **QUICK},
+    "causshield-persistent": {"profile": "paper_repaired", "iterations": 4, "scope": "persistent", **QUICK},
     "causshield-epoch": {"profile": "recommended", "scope": "epoch", **QUICK},
     "disco": {"lr": 3e-3},
     "greyscale": {},

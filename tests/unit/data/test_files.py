@@ -115,7 +115,7 @@ def test_a_subset_is_noted(tmp_path):
 
 def test_every_source_is_found_by_name():
     assert set(datasets.names()) >= {
-        *("adult", "cifar10", "cifar100", "csv", "digits", "emnist", "images", "mnist", "parquet"),
+        *("adult", "cifar10", "cifar100", "clothing", "csv", "digits", "emnist", "images", "mnist", "parquet"),
     }
     with pytest.raises(InputError, match="did you mean 'cifar10'"):
         datasets.get("cifar1O")

@@ -40,6 +40,20 @@ def test_digits(make_job):
     assert data.classes == tuple("0123456789")
 
 
+def test_clothing_is_bundled_with_its_licence(make_job):
+    from importlib.resources import files
+
+    data = load(make_job({"name": "clothing"}))
+    assert whole(data).shape == (2000, 1, 28, 28)
+    assert whole(data, "test").shape == (500, 1, 28, 28)
+    # Every kind is there, and the first training picture is the boot that Fashion-MNIST begins with.
+    assert labels(data).unique().tolist() == labels(data, "test").unique().tolist() == list(range(10))
+    assert data.classes[int(labels(data)[0])] == "ankle boot"
+    licence = (files("veracausa.data") / "bundled" / "clothing" / "LICENSE").read_text()
+    assert "The MIT License" in licence
+    assert "Zalando SE" in licence
+
+
 def test_mnist(make_job, mnist_files):
     from veracausa.data.picture_files import read_idx
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 import veracausa
 from veracausa.cli.main import app
-from veracausa.report.run_page import headline, key_numbers, sent_rows
+from veracausa.report.run_page import headline, key_numbers, sent_rows, write_report
 from veracausa.runs.record import read_run
 
 
@@ -64,6 +67,41 @@ def test_the_page_has_the_table_and_the_note(run):
     assert "one-hot into 3 columns" in page
     assert "party clinic: column &#39;same&#39; is constant in the training rows and left out" in page
     assert "2 numbers for 2 columns" in page
+
+
+def test_a_column_shows_how_it_is_spread(run):
+    columns = {c["name"]: c for c in run.summary["parties"]["clinic"]["columns"]}
+    visits = columns["visits"]["distribution"]
+    assert sum(visits["bins"]) == run.summary["parties"]["clinic"]["rows"] - columns["visits"]["missing"]
+    assert (visits["low"], visits["high"]) == (0.0, 9.0)
+    assert {word for word, _ in columns["ward"]["distribution"]["common"]} == {"a", "b", "c"}
+    assert "distribution" not in columns["same"]
+    assert "distribution" not in columns["id"], "names of people are not counted"
+    page = run.report().read_text(encoding="utf-8")
+    assert 'class="distribution"' in page
+
+
+def test_a_party_of_a_federation_sees_its_own_columns_alone(run, tmp_path):
+    site = Path(shutil.copytree(run.path, tmp_path / "site"))
+    summary = json.loads((site / "summary.json").read_text())
+    summary["parties"] = {"bank": summary["parties"]["bank"]}
+    (site / "summary.json").write_text(json.dumps(summary))
+    page = write_report(site).read_text(encoding="utf-8")
+    assert "<h3>bank</h3>" in page
+    assert "ward" not in page.partition("For method developers</h2>")[0]
+
+
+def test_the_run_tells_what_stands_behind_its_scores(run):
+    told = read_run(run.path).evaluated
+    tested = sum(map(sum, told["confusion"]))
+    assert told["split"] == "test"
+    assert told["balance"]["test"] == [sum(row) for row in told["confusion"]]
+    assert sum(entry["rows"] for entry in told["calibration"]) == tested
+    right = sum(row[at] for at, row in enumerate(told["confusion"]))
+    assert right / tested == pytest.approx(run.summary["accuracy"])
+    page = run.report().read_text(encoding="utf-8")
+    assert "Confusion matrix" in page
+    assert "said yes" in page
 
 
 def test_accuracy_stands_beside_the_commonest_class(run):

@@ -112,7 +112,7 @@ def test_the_summary_says_what_was_opened(run):
     )
     assert summary["parties"]["p1"]["features"] == facts["features"]["p1"]["width"]
     assert any(note.startswith("simulation") for note in summary["notes"])
-    assert [record["event"] for record in run.metrics] == ["epoch"]
+    assert [record["event"] for record in run.metrics] == ["epoch", "evaluation"]
     assert run.status["state"] == "done"
 
 

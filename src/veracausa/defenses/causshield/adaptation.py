@@ -16,10 +16,11 @@ from veracausa import seeding
 from veracausa.defenses.causshield import losses
 from veracausa.defenses.causshield import masker as dimensions
 from veracausa.defenses.causshield.batch_norm import SplitBatchNorm, held_batch
+from veracausa.defenses.causshield.captured import Captured
 from veracausa.defenses.causshield.masker import build_masker, gumbel, iterative_softmax, top_k, upper_count
 from veracausa.defenses.causshield.options import CausShieldOptions
 from veracausa.models.layers import bind_dropout
-from veracausa.models.runner import WARM_UP, Precision, cudnn_benchmark, device_of, record, side_stream
+from veracausa.models.runner import Precision, device_of
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +95,7 @@ class Adaptation:
             self._compile()
         self.loss = torch.zeros((), device=self.device)
         self._graphs = graphs and self.device.type == "cuda"
-        self._captured: dict[int, _Captured] = {}
+        self._captured: dict[int, Captured] = {}
 
     def _compile(self) -> None:
         """Fuse what lies between the convolutions; both views pass at once where their statistics can be kept apart."""
@@ -156,19 +157,42 @@ class Adaptation:
     def iterate(self, x: Tensor, surrogate: Tensor) -> None:
         """One inner iteration; `loss` is the generator's before it."""
         if self._graphs and len(x) not in self._captured and len(self._captured) < SIZES:
-            self._captured[len(x)] = _Captured(self, x, surrogate, next(iter(self._captured.values()), None))
+            self._captured[len(x)] = Captured(self, x, surrogate, next(iter(self._captured.values()), None))
         if len(x) in self._captured:
             self._captured[len(x)].iterate(x, surrogate)
         else:
             self.loss.copy_(self.iteration(x, surrogate))
 
     def iteration(self, x: Tensor, surrogate: Tensor) -> Tensor:
+        if self.options.players == "alternating" and self.masker is not None:
+            return self._in_turn(x, surrogate)
         with torch.enable_grad():
             loss, gradients = self._slopes(x, surrogate, self._noise(len(x)))
-        for parameter, gradient in zip(self.trained, gradients, strict=True):
+        self._step(self.trained, gradients)
+        return loss.detach()
+
+    def _in_turn(self, x: Tensor, surrogate: Tensor) -> Tensor:
+        """The generator's step, then the masker's on what the generator gives after it."""
+        with torch.enable_grad():
+            loss = self._generator_loss(*self._views_of_both(x, surrogate))
+            gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
+        self._step(self.parameters, gradients)
+        scoring = self.trained[len(self.parameters) :]
+        with torch.no_grad():
+            views = self._views_of_both(x, surrogate)
+        with torch.enable_grad():
+            told = self._masker_loss(views, self._noise(len(x)))
+            gradients = torch.autograd.grad(told, scoring, allow_unused=True)
+        self._step(scoring, gradients)
+        return loss.detach()
+
+    def _step(self, moved: list[nn.Parameter], gradients: tuple[Tensor | None, ...]) -> None:
+        """One step of the optimiser for these weights; the others stay, and so does their momentum."""
+        for parameter in self.trained:
+            parameter.grad = None
+        for parameter, gradient in zip(moved, gradients, strict=True):
             parameter.grad = _laid_like(gradient, parameter)
         self.optimizer.step()
-        return loss.detach()
 
     def _slopes(self, x: Tensor, surrogate: Tensor, noise: Tensor | None) -> tuple[Tensor, tuple[Tensor | None, ...]]:
         """The generator's loss and the gradients of both players, compiled where there is such a size."""
@@ -207,27 +231,41 @@ class Adaptation:
         One backward pass serves both players: where the generator is meant the masker's weights are held, where the
         masker is meant the representations are.
         """
-        options = self.options
+        views = self._views_of_both(x, surrogate)
+        loss = self._generator_loss(*views)
+        return (loss, loss) if self.masker is None else (loss, loss + self._masker_loss(views, noise))
+
+    def _views_of_both(self, x: Tensor, surrogate: Tensor) -> tuple[Tensor, Tensor]:
         with self.precision():
-            r, other = self._both(x, surrogate)
+            return self._both(x, surrogate)
+
+    def _generator_loss(self, r: Tensor, other: Tensor) -> Tensor:
+        """Eq. 19, the masker's weights held."""
+        options = self.options
         a, b = self.matrix(r), self.matrix(other)
         beta = losses.off_diagonal_weight(options.beta, len(a), self.count)
         loss = options.trade_off * losses.decomposition(a, b, beta)
         if self.masker is None:
-            return loss, loss
+            return loss
         with self.precision():
             held = {name: p.detach() for name, p in self.masker.named_parameters()}
             scored = [functional_call(self.masker, held, (r,))]
             if options.score_on == "both":
                 scored.append(functional_call(self.masker, held, (other,)))
-            logits = [self.masker(view.detach()) for view in (r, other)]
         for view in scored:
             loss = loss + losses.generator_score(torch.sigmoid(view.float()))
-        both = loss
+        return loss
+
+    def _masker_loss(self, views: tuple[Tensor, Tensor], noise: Tensor | None) -> Tensor:
+        """Eqs. 17-18 of both views, the representations held."""
+        assert self.masker is not None
+        with self.precision():
+            logits = [self.masker(view.detach()) for view in views]
+        terms = []
         for i, view in enumerate(logits):
             upper = self._sample(view, None if noise is None else noise[i])
-            both = both + losses.masker_loss(torch.sigmoid(view.float()), upper)
-        return loss, both
+            terms.append(losses.masker_loss(torch.sigmoid(view.float()), upper))
+        return terms[0] + terms[1]
 
     def _both(self, x: Tensor, surrogate: Tensor) -> tuple[Tensor, Tensor]:
         """G of the rows and of their surrogates; batch statistics are each view's own unless the reading joins them."""
@@ -348,45 +386,6 @@ class Adaptation:
         training = training and self.options.batch_norm != "eval"
         if self.generator.training != training:
             self.generator.train(training)
-
-
-class _Captured:
-    """One inner iteration and one pass of G as CUDA graphs over buffers of their own.
-
-    Graphs of further sizes take their memory from the first one's pool: nothing of a replay is needed after it but
-    what was copied out. They are replayed too rarely to pay for a trial of convolution algorithms.
-    """
-
-    def __init__(self, owner: Adaptation, x: Tensor, surrogate: Tensor, first: _Captured | None = None) -> None:
-        self.x, self.surrogate, self.owner = x.clone(), surrogate.clone(), owner
-        self.side: torch.cuda.Stream = first.side if first else torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        self.iteration, self.passing = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        with owner.preserving_state(), nullcontext() if first else cudnn_benchmark():
-            with side_stream(self.side):
-                for _ in range(WARM_UP):
-                    owner.iteration(self.x, self.surrogate)
-                    self._pass()
-            self.iteration.register_generator_state(owner.draws)
-            self.passing.register_generator_state(owner.draws)
-            pool = first.iteration.pool() if first else None
-            record(self.iteration, lambda: owner.loss.copy_(owner.iteration(self.x, self.surrogate)), pool)
-            self.output = record(self.passing, self._pass, self.iteration.pool())
-
-    def iterate(self, x: Tensor, surrogate: Tensor) -> None:
-        if x.data_ptr() != self.x.data_ptr():
-            self.x.copy_(x)
-            self.surrogate.copy_(surrogate)
-        self.iteration.replay()
-
-    def payload(self, x: Tensor) -> Tensor:
-        if x.data_ptr() != self.x.data_ptr():
-            self.x.copy_(x)
-        self.passing.replay()
-        return self.output.clone()
-
-    def _pass(self) -> Tensor:
-        with torch.no_grad(), self.owner.precision():
-            return self.owner.generator(self.x)  # type: ignore[no-any-return]
 
 
 def _of_the_compiler(error: Exception) -> bool:

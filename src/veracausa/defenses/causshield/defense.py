@@ -15,7 +15,7 @@ from veracausa.data.vertical import Part
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Context
 from veracausa.defenses.causshield.adaptation import Adaptation
-from veracausa.defenses.causshield.batch_norm import drops
+from veracausa.defenses.causshield.batch_norm import drops, held_batch
 from veracausa.defenses.causshield.losses import diagnostics
 from veracausa.defenses.causshield.options import CausShieldOptions
 from veracausa.defenses.causshield.surrogates.collect import SurrogateDefense
@@ -96,7 +96,9 @@ class CausShield(SurrogateDefense, BatchDependent, Advances, Diagnoses):
         adaptation = self._adaptation_for(x)
         adaptation.draws.manual_seed(self._draw())
         sent_for = surrogate if self.options.transmit == "surrogate" else x
-        r = self.run_bottom(sent_for) if self.options.update == "st_bottom" else None
+        # Eq. 49: the bottom learns on its own rows, whatever was sent.
+        learns_on = x if self.options.update == "st_bottom" else sent_for
+        r = self.run_bottom(x) if self.options.update == "st_bottom" else None
         if len(x) > 1:
             self._start(adaptation)
             self.done = self._adapt(adaptation, x, surrogate)
@@ -113,7 +115,7 @@ class CausShield(SurrogateDefense, BatchDependent, Advances, Diagnoses):
         if r is None:
             with torch.no_grad():
                 r = self.bottom(sent_for)  # its batch statistics are kept up; the gradient goes another way
-        return payload, _Shielded(sent_for, ids, step, r, payload, mask)
+        return payload, _Shielded(learns_on, ids, step, r, payload, mask)
 
     def backward(self, context: Context, grad: Tensor, local_steps: int = 1) -> None:
         """Update the bottom by the payload's gradient; one adaptation serves all local steps."""
@@ -253,6 +255,15 @@ class CausShield(SurrogateDefense, BatchDependent, Advances, Diagnoses):
             return r if masker is None else r * adaptation.chosen(masker, r)
 
         return transmit
+
+    def parts(self, x: Tensor, ids: Tensor) -> tuple[Transmit, Transmit]:
+        """What is sent of these rows and what the bottom gives for them, both on held batch statistics: r^s and r."""
+        training = self.bottom.training
+        try:
+            bottom = held_batch(self.bottom.train(), x)
+        finally:
+            self.bottom.train(training)
+        return self.frozen_map(x, ids), lambda rows, ids: bottom(rows)
 
     def deterministic_payload(self, x: Tensor, ids: Tensor) -> Tensor:
         return self.frozen_map(x, ids)(x, ids)

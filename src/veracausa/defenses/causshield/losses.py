@@ -90,12 +90,13 @@ def _inverse_std(centred: Tensor) -> Tensor:
 def diagnostics(adaptation: Adaptation, before: Tensor, x: Tensor, surrogate: Tensor) -> dict[str, float]:
     """The diagnostics of an adapted generator on one batch; `before` is what the bottom itself gives for it."""
     before = before.float()
-    sent = adaptation.payload(x).float()
-    a, b = adaptation.matrix(sent), adaptation.matrix(adaptation.payload(surrogate).float())
+    sent, other = adaptation.payload(x).float(), adaptation.payload(surrogate).float()
+    a, b = adaptation.matrix(sent), adaptation.matrix(other)
     diagonal, off_diagonal = correlation_sums(a, b)
     pairs = max(1, a.shape[1] * (a.shape[1] - 1))
     numbers = {
         "drift": _ratio(sent - before, before),
+        "causal_error": float((other - before).square().sum(tuple(range(1, other.ndim))).mean()),
         "cka": linear_cka(sent.flatten(1), before.flatten(1)),
         "correlation_diagonal": float(diagonal.mean()),
         "correlation_off_diagonal": float((off_diagonal.clamp(min=0) / pairs).sqrt()),

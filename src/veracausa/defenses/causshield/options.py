@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -11,7 +13,24 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 from veracausa.errors import InputError
 from veracausa.registry import Options, over_profile
 
+log = logging.getLogger(__name__)
+
 FOLDER = Path(__file__).parent / "profiles"
+RENAMED_PROFILES = {"paper": "paper_repaired"}
+"""Profiles of earlier versions and what they are called now."""
+
+CHOSEN_BY_ROWS = ("auto", "printed")
+"""Names that stand for the kind of surrogate that suits the rows, and for the one that the paper prints."""
+
+
+@cache
+def _tell_of(name: str) -> None:
+    """Say once in a program that a profile has another name now."""
+    log.warning(
+        "causshield: profile %s is called %s now: it mends what the paper prints; profile literal is the paper's own",
+        name,
+        RENAMED_PROFILES[name],
+    )
 
 
 def _surrogate(value: Any) -> Any:
@@ -20,10 +39,10 @@ def _surrogate(value: Any) -> Any:
     if isinstance(value, Options):
         return value
     if not isinstance(value, dict) or not isinstance(value.get("name", "auto"), str):
-        raise ValueError(f"needs a name (there are: auto, {', '.join(surrogates.names())})")
+        raise ValueError(f"needs a name (there are: {', '.join((*CHOSEN_BY_ROWS, *surrogates.names()))})")
     name = value.get("name", "auto")
-    if name == "auto":
-        return Options.model_validate({"name": "auto"} | value)
+    if name in CHOSEN_BY_ROWS:
+        return Options.model_validate({"name": name} | value)
     try:
         return surrogates.options(name).model_validate(value)
     except InputError as error:
@@ -31,7 +50,7 @@ def _surrogate(value: Any) -> Any:
 
 
 SurrogateChoice = Annotated[SerializeAsAny[Options], BeforeValidator(_surrogate)]
-"""A kind of surrogate and its settings, or `auto`."""
+"""A kind of surrogate and its settings, or one of `CHOSEN_BY_ROWS`."""
 
 
 class CausShieldOptions(Options):
@@ -42,7 +61,7 @@ class CausShieldOptions(Options):
 
     name: str = "causshield"
     profile: str = "recommended"
-    """`paper`: what the paper states; `recommended`: what was measured to be worth its price."""
+    """`literal`: as printed; `paper_repaired`: with repairs; `recommended`: what was measured to be worth its price."""
 
     surrogate: SurrogateChoice = Options(name="auto")
     refresh: Literal["never", "epoch"] = "never"
@@ -77,6 +96,8 @@ class CausShieldOptions(Options):
     lr_generator: float = Field(1e-2, gt=0)
     lr_masker: float = Field(1e-1, gt=0)
     momentum: float = Field(0.9, ge=0, lt=1)
+    players: Literal["together", "alternating"] = "together"
+    """Generator and masker step from one pass, or in turn: then the masker sees what the generator became."""
     batch_norm: Literal["train_separate", "train_concat", "eval"] = "train_separate"
 
     transmit: Literal["raw", "surrogate"] = "raw"
@@ -87,7 +108,9 @@ class CausShieldOptions(Options):
     @model_validator(mode="before")
     @classmethod
     def _from_profile(cls, given: Any) -> Any:
-        return over_profile(given, FOLDER, cls.model_fields["profile"].default)
+        if isinstance(given, dict) and given.get("profile") in RENAMED_PROFILES:
+            _tell_of(str(given["profile"]))
+        return over_profile(given, FOLDER, cls.model_fields["profile"].default, RENAMED_PROFILES)
 
     @model_validator(mode="after")
     def _consistent(self) -> CausShieldOptions:

@@ -15,7 +15,7 @@ from torch import Tensor
 from veracausa.arrays import Array, Mask
 from veracausa.config import Job
 from veracausa.crypto.moments import Moments
-from veracausa.data.vertical import PartyData, Split
+from veracausa.data.vertical import SPLITS, PartyData, Split
 from veracausa.errors import WireError
 from veracausa.events import Event, Observer, ProgressCallback
 from veracausa.features.base import FitLabels
@@ -34,7 +34,7 @@ from veracausa.training.blind.protocol import (
     declare_scoring,
     labels_kind,
 )
-from veracausa.training.evaluate import evaluate
+from veracausa.training.evaluate import evaluate, evaluation
 from veracausa.training.split.program import Schema
 from veracausa.wire.link import Link
 
@@ -57,6 +57,8 @@ class BlindActive(BlindParty):
         self.label_account: dict[str, Any] | None = None
         self.notes: tuple[str, ...] = ()
         self.left_out: Mask | None = None
+        self.behind: dict[str, Any] = {}
+        """What stands behind the last scores; its own record alone has it."""
         self.before = 0.0
         """Seconds of the starts before this one."""
 
@@ -115,6 +117,8 @@ class BlindActive(BlindParty):
             record["seconds"] = self.before + time.perf_counter() - begun
             if store is not None:
                 store.log(record)
+                if self.behind:
+                    store.log({"event": "evaluation", "step": len(PHASES), **self.behind})
             self.notify(record)
             self.finished(PHASES[4], started, store)
         reader.close()
@@ -219,7 +223,10 @@ class BlindActive(BlindParty):
                 done += len(block)
                 progress(done / total)
             if labels:
-                record[split] = evaluate(self.schema.task, torch.cat(outputs), torch.cat(labels))
+                told = torch.cat(outputs), torch.cat(labels)
+                record[split] = evaluate(self.schema.task, *told)
+                every = {name: self.data.part(name).labels for name in SPLITS}
+                self.behind = {"split": split, **evaluation(self.schema.task, *told, every)}
         return record
 
     def summary(self) -> dict[str, Any]:

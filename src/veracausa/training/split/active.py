@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from veracausa import seeding
 from veracausa.config import Job
-from veracausa.data.vertical import PartyData, Split
+from veracausa.data.vertical import SPLITS, PartyData, Split
 from veracausa.errors import InputError, RunError, WireError
 from veracausa.events import Event, Observer
 from veracausa.models.cut import JoinAxis, build_bottom, build_top, join, payload_shape
 from veracausa.models.runner import Runner, choose_device, eval_output, fetch_rows, to_device, wire_dtype
 from veracausa.runs.store import Store
-from veracausa.training.evaluate import evaluate, loss_function
+from veracausa.training.evaluate import evaluate, evaluation, loss_function
 from veracausa.training.hooks import ActivePartyHook, FederationInfo
 from veracausa.training.optimization import BatchOrder, learning_rate, load_optimizer, make_optimizer, set_learning_rate
 from veracausa.training.split.halves import Adapters, announced
@@ -68,6 +68,8 @@ class ActiveParty:
         self.loss_steps = 0
         self.first_loss = torch.tensor(math.inf)  # unknown before the first batch, and in checkpoints of old
         self.seconds = 0.0
+        self.behind: dict[str, Any] = {}
+        """What stands behind the last scores; its own record alone has it."""
 
     def meet(self, link: Link) -> None:
         """Hear from every passive party what it will send, build the top model for it, wait until all are ready."""
@@ -152,6 +154,8 @@ class ActiveParty:
                 record["seconds"] = self.seconds = time.perf_counter() - started
                 if store is not None:
                     store.log(record)
+                    if self.behind:
+                        store.log({"event": "evaluation", "step": self.step, **self.behind})
                 self.notify(record)
             if store is not None and (within == 0 or (every and self.step % every == 0)):
                 self._ask(link, "save")
@@ -274,7 +278,11 @@ class ActiveParty:
         for split in splits:
             labels = self.data.part(split).labels
             if evaluated and labels is not None and len(labels):
-                record[split] = evaluate(self.task, self.outputs_of(link, split), labels)
+                outputs = self.outputs_of(link, split)
+                record[split] = evaluate(self.task, outputs, labels)
+                if self.step == self.steps:  # of the splits the last, the test rows where there are any
+                    every = {name: self.data.part(name).labels for name in SPLITS}
+                    self.behind = {"split": split, **evaluation(self.task, outputs, labels, every)}
         return record
 
     def _ask(self, link: Link, purpose: str, ids: Tensor | None = None, split: str = "train") -> None:

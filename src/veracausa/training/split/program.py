@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,6 +11,7 @@ from torch import nn
 
 from veracausa.atomic import atomic_write
 from veracausa.config import Job
+from veracausa.data.distributions import distributions
 from veracausa.data.vertical import PartyData, Split, VerticalDataset
 from veracausa.errors import RunError, VeracausaError
 from veracausa.events import Observer, event_of
@@ -121,6 +122,11 @@ class PartyProgram:
         notify(event_of("finished", self._description(party, store)))
 
     def _description(self, party: Party, store: Store) -> dict[str, Any]:
+        known = distributions(party.data.train, self.data.preprocessing)
+
+        def spread(column: Mapping[str, Any]) -> dict[str, Any]:
+            return {"distribution": found} if (found := known.get(str(column["name"]))) else {}
+
         return {
             "party": self.data.name,
             "role": party.role,
@@ -132,7 +138,7 @@ class PartyProgram:
             "parameters": sum(p.numel() for module in party.modules() for p in module.parameters()),
             "rounds": party.step,
             # The party's own: this is written where the party runs, and is told to no other.
-            "columns": [dict(column) for column in self.data.profile],
+            "columns": [{**column, **spread(column)} for column in self.data.profile],
             **({} if self.data.columns is None else {"table_columns": self.data.columns}),
             **party.summary(),
         }

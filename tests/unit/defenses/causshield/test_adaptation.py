@@ -54,6 +54,8 @@ def adaptation(f, **settings):
         {"score_on": "both"},
         {"sampler": "iterative_gumbel_softmax", "dimensions": "pooled"},
         {"beta": "cirl", "masker": False},
+        {"players": "alternating"},
+        {"players": "alternating", "dimensions": "flat"},
     ],
 )
 def test_the_loss_falls_and_the_representation_moves(settings):
@@ -66,6 +68,34 @@ def test_the_loss_falls_and_the_representation_moves(settings):
     assert float(shield.loss) < first
     assert float((shield.payload(x) - before).norm() / before.norm()) > 0.01
     assert same(f.state_dict(), weights), "the bottom itself must not move"
+
+
+def test_players_in_turn_see_what_the_other_became():
+    """The masker's step is taken on representations of the generator after its own step."""
+    x, surrogate = batch()
+    f = bottom()
+    settings = {"players": "alternating", "lr_generator": 0.1}
+    whole = adaptation(f, **settings)
+    whole.iterate(x, surrogate)
+    # The same by hand: the generator's gradient, its step, and only then the masker's gradient.
+    other = adaptation(f, **settings)
+    with torch.enable_grad():
+        loss = other._generator_loss(*other._views_of_both(x, surrogate))
+        slopes = torch.autograd.grad(loss, other.parameters)
+        scoring = other.trained[len(other.parameters) :]
+        with torch.no_grad():
+            for parameter, slope in zip(other.parameters, slopes, strict=True):
+                parameter -= 0.1 * slope
+            views = other._views_of_both(x, surrogate)
+        told = torch.autograd.grad(other._masker_loss(views, other._noise(len(x))), scoring)
+        with torch.no_grad():
+            for parameter, slope in zip(scoring, told, strict=True):
+                parameter -= other.options.lr_masker * slope
+    torch.testing.assert_close([*whole.trained], [*other.trained])
+    together = adaptation(f, lr_generator=0.1)
+    together.iterate(x, surrogate)
+    torch.testing.assert_close(together.parameters, whole.parameters)  # the first step is the same
+    assert any(not torch.allclose(a, b) for a, b in zip(together.trained, whole.trained, strict=True))
 
 
 def test_a_copy_is_the_bottom_again():

@@ -21,7 +21,7 @@ def trained(model: nn.Module | None = None, **settings) -> tuple[CausShield, Ten
     """After two exchanges of 32 rows; what follows is asked about others."""
     x = uniform_rows(96, 1, 8, 4)
     bottom = model or small_conv()
-    quick = {"profile": "paper", "iterations": 6, "surrogate": {"name": "fourier"}, **settings}
+    quick = {"profile": "paper_repaired", "iterations": 6, "surrogate": {"name": "fourier"}, **settings}
     defense = CausShield(**quick)
     defense.bind(bottom, torch.optim.SGD(bottom.parameters(), lr=0.1), seeding.generator(1, "training"))
     defense.prepare(Part(96, x))

@@ -102,6 +102,18 @@ def choose(shape: Sequence[int]) -> str:
     return "lab" if len(shape) == 3 and shape[0] == 3 else "fourier"
 
 
+def as_printed(shape: Sequence[int]) -> dict[str, Any]:
+    """The settings of the paper's own surrogates: Eqs. 8-10 to the letter for colours, the nearest form for grey.
+
+    Tables have no part in the paper: they get what `auto` gives them.
+    """
+    if len(shape) != 3:
+        return {"name": choose(shape)}
+    if shape[0] == 3:
+        return {"name": "lab", "l_source": "predicted", "ab_target": "hard", "rebalance": False}
+    return {"name": "intensity", "rebalance": False}
+
+
 def as_float(rows: Tensor) -> Tensor:
     """A batch as the models see it: pixels in [0, 1]."""
     return rows.to(torch.float32).div_(255) if rows.dtype == torch.uint8 else rows.to(torch.float32)

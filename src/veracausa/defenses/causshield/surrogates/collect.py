@@ -25,6 +25,7 @@ from veracausa.defenses.causshield.surrogates.base import (
     Surrogate,
     SurrogateOptions,
     as_float,
+    as_printed,
     batches,
     choose,
 )
@@ -81,11 +82,17 @@ class SurrogateSet:
 
 
 def resolve(options: Options, shape: tuple[int, ...]) -> SurrogateOptions:
-    """The settings of a kind that makes surrogates; `auto` becomes the kind that suits rows of this shape."""
-    if isinstance(options, SurrogateOptions) and options.name != "auto":
-        return options
+    """The settings of a kind that makes surrogates.
+
+    `auto` becomes the kind that suits rows of this shape, `printed` the one of Eqs. 8-10 without a repair.
+    """
     given = options.model_dump()
-    given["name"] = choose(shape) if options.name == "auto" else options.name
+    if options.name == "auto":
+        given["name"] = choose(shape)
+    elif options.name == "printed":
+        given |= as_printed(shape)
+    elif isinstance(options, SurrogateOptions):
+        return options
     settings = surrogates.options(given["name"]).model_validate(given)
     assert isinstance(settings, SurrogateOptions)
     return settings

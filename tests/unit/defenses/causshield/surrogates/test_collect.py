@@ -55,6 +55,24 @@ def test_auto_takes_a_seed_too():
     assert resolve(SurrogateOptions(name="auto", seed=7), (1, 8, 8)) == settings("fourier", seed=7)
 
 
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((3, 8, 8), {"name": "lab", "l_source": "predicted", "ab_target": "hard", "rebalance": False}),
+        ((1, 8, 8), {"name": "intensity", "rebalance": False}),
+        ((8,), {"name": "neighbours"}),
+    ],
+)
+def test_printed_takes_the_equations_to_the_letter(shape, expected):
+    assert resolve(Options(name="printed"), shape) == settings(**expected)
+
+
+def test_printed_surrogates_of_colours_predict_the_luminance():
+    maker = surrogates.get("lab")(resolve(Options(name="printed"), (3, 8, 8)))
+    assert maker.structure_from_a2 == 1
+    assert maker.sigma == 0
+
+
 def test_taken_rows_are_what_models_see(tmp_path):
     part = strips()
     made = collect(part, settings(), cache=tmp_path)
