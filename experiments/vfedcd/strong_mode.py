@@ -1,11 +1,12 @@
 """What the strong mode finds and what it costs, one line of JSON each; 15 attributes, 60 edges, three parties.
 
-python experiments/vfedcd/strong_mode.py accuracy 100 101 102 103
-python experiments/vfedcd/strong_mode.py cost 4
+python experiments/vfedcd/strong_mode.py accuracy tanh,sines,cubic 1,2 100,101,102,103,104
+python experiments/vfedcd/strong_mode.py cost 4 replicated
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
@@ -29,6 +30,13 @@ from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.metrics.graphs import graph_scores
 
 D, EDGES, SEED, TRAIN = 15, 60, 1, 800
+TWINS: dict[str, tuple[str, type[StrongTwin]]] = {
+    "sines": ("replicated", StrongTwin),
+    "sines_in_floats": ("replicated", FloatTwin),
+    "cubic": ("dealer", StrongTwin),
+    "cubic_in_floats": ("dealer", FloatTwin),
+}
+"""Integers of the shares, or floats from the same first weights. tanh: the model in one place."""
 
 
 def graph(seed: int) -> CausalData:
@@ -50,27 +58,34 @@ def scores(truth: np.ndarray, strengths: np.ndarray, allowed: np.ndarray, thresh
     return {"shd": found["shd"], "f1": found["f1"], "best_shd": best["shd"], "best_f1": best["f1"]}
 
 
-SETTINGS = Settings(acyclicity="spectral", growth=0.015, searches=[])  # recommended when this was measured
+SETTINGS = Settings(searches=[])
+"""The recommended ones, with one search, which the strong mode has."""
 
 
-def accuracy(seeds: list[int]) -> None:
-    for seed in seeds:
-        data = graph(seed)
-        model = CentralizedVFedCD(SETTINGS, D, np.random.default_rng(SEED))
+def accuracy(models: list[str], seeds: list[int], graphs: list[int]) -> None:
+    """Of each graph, from the first weights that each seed draws."""
+    for seed, number in itertools.product(seeds, graphs):
+        data = graph(number)
+        for name in models:
+            strengths, allowed, threshold = fitted(name, data, seed)
+            tell({"graph": number, "seed": seed, "model": name, **scores(data.truth, strengths, allowed, threshold)})
+
+
+def fitted(name: str, data: CausalData, seed: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """Strengths, the edges that the order leaves, and the threshold."""
+    if name == "tanh":
+        model = CentralizedVFedCD(SETTINGS, D, np.random.default_rng(seed))
         fit = model.fit(data.values[None, :TRAIN], data.values[None, TRAIN:])
-        found = scores(data.truth, fit.strengths[0], fit.allowed[0], float(fit.thresholds[0]))
-        tell({"graph": seed, "model": "tanh, floating point", **found})
-        columns = parties(data)
-        plan = strong_plan(columns, data.names, SETTINGS, TRAIN, SEED)
-        for name, made in (("cubic, floating point", FloatTwin), ("cubic, the shares' integers", StrongTwin)):
-            twin = made(plan, columns, ~np.eye(D, dtype=bool), np.zeros((D, D), dtype=bool), SEED)
-            twin.run()
-            judge = twin.judge
-            found = scores(data.truth, judge.strengths, judge.structure.allowed[0], judge.threshold)
-            tell({"graph": seed, "model": name, **found})
+        return fit.strengths[0], fit.allowed[0], float(fit.thresholds[0])
+    strong, made = TWINS[name]
+    columns, plan_settings = parties(data), SETTINGS.model_copy(update={"strong": strong})
+    plan = strong_plan(columns, data.names, plan_settings, TRAIN, seed)
+    twin = made(plan, columns, ~np.eye(D, dtype=bool), np.zeros((D, D), dtype=bool), seed)
+    twin.run()
+    return twin.judge.strengths, twin.judge.structure.allowed[0], twin.judge.threshold
 
 
-def cost(epochs: int) -> None:
+def cost(epochs: int, mode: str) -> None:
     """Processor time of every party's thread, bytes and messages, by step."""
     data, spent = graph(100), dict[str, float]()
     call = StrongProgram.__call__
@@ -82,9 +97,9 @@ def cost(epochs: int) -> None:
 
     replaced: Callable[..., None] = timed
     StrongProgram.__call__ = replaced  # type: ignore[method-assign]
-    settings = Settings(epochs=epochs, refit_epochs=0, held_out=0.2, threshold=0.3)
+    settings = Settings(strong=mode, epochs=epochs, refit_epochs=0, held_out=0.2, threshold=0.3, searches=[])
     steps, wall = epochs * (TRAIN // settings.batch), time.monotonic()
-    fit = run_federation(parties(data), data.names, settings, strong=True, train_rows=TRAIN, timeout=600)
+    fit = run_federation(parties(data), data.names, settings, train_rows=TRAIN, timeout=600)
     wall = time.monotonic() - wall
     for name, told in fit.sent.items():
         tell(
@@ -102,7 +117,9 @@ def cost(epochs: int) -> None:
 def view(epochs: int) -> None:
     """How well p0 guesses the others' attributes on 400 rows, by 400 others that it knows: R², mean of attributes."""
     data = graph(100)
-    settings = Settings(epochs=epochs, refit_epochs=0, threshold=0.3, structure_every="epoch")
+    settings = Settings(
+        strong="dealer", epochs=epochs, refit_epochs=0, threshold=0.3, structure_every="epoch", searches=[]
+    )
     plan = strong_plan(parties(data), data.names, settings, TRAIN, SEED)
     opened, add_up = list[np.ndarray](), StrongParty._add_up
 
@@ -113,7 +130,7 @@ def view(epochs: int) -> None:
         return total
 
     StrongParty._add_up = watched  # type: ignore[method-assign]
-    run_federation(parties(data), data.names, settings, strong=True, train_rows=TRAIN, seed=SEED, timeout=600)
+    run_federation(parties(data), data.names, settings, train_rows=TRAIN, seed=SEED, timeout=600)
     twin = StrongTwin(plan, parties(data), ~np.eye(D, dtype=bool), np.zeros((D, D), dtype=bool), SEED)
     twin.run()
     order = [batch for batch, _ in plan.order(epochs - 1)]
@@ -137,10 +154,10 @@ def tell(record: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    what, *numbers = sys.argv[1:]
+    what, *given = sys.argv[1:]
     if what == "accuracy":
-        accuracy([int(number) for number in numbers])
+        accuracy(given[0].split(","), *([int(number) for number in part.split(",")] for part in given[1:]))
     elif what == "view":
-        view(int(numbers[0]))
+        view(int(given[0]))
     else:
-        cost(int(numbers[0]))
+        cost(int(given[0]), given[1])

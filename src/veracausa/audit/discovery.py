@@ -148,7 +148,7 @@ class DiscoveryAudit:
             "name": case.name,
             "says": f"{case.says}; {2 * options.strong_epochs} epochs, so its graph is not scored",
             "changes": epochs,
-            "validator": "dealer",
+            "validator": STRONG,
             "parts_opened": False,
             **found,
             "graph": {},

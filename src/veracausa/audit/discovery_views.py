@@ -24,7 +24,6 @@ from veracausa.crypto.shares import FORWARD_BITS, NORM_BITS
 from veracausa.data.causal import CausalData
 from veracausa.discovery.engines.launch import StrongProgram
 from veracausa.discovery.engines.mpc.network import Targets
-from veracausa.discovery.engines.mpc.party import StrongParty
 from veracausa.discovery.engines.mpc.schedule import strong_plan
 from veracausa.discovery.engines.shares.plan import VALIDATOR, Plan
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
@@ -233,13 +232,11 @@ class WatchedProgram(StrongProgram):
     seen: list[Array] = field(default_factory=list)
     """For every step, the sums (own,) that were opened to the party."""
 
-    def __call__(self, link: Link, notify: Observer) -> None:
-        if self.values is None:
-            super().__call__(link, notify)
-            return
-        party = StrongParty(self.plan, self.name, self.values, self.allowed, link, self.seed)
-        party.targets = WatchedTargets(party.targets, self.seen)  # type: ignore[assignment]
-        party.run()
+    def member(self, link: Link, notify: Observer) -> Any:
+        member = super().member(link, notify)
+        if self.values is not None:
+            member.targets = WatchedTargets(member.targets, self.seen)
+        return member
 
 
 def prepared_columns(
@@ -257,13 +254,14 @@ def prepared_columns(
 def train_mpc(
     columns: Mapping[str, Array], names: Sequence[str], settings: Settings, train_rows: int, seed: int
 ) -> dict[str, WatchedProgram]:
-    """Fit with every party a program and the validator as dealer; gives the programs with what they saw."""
+    """Fit on replicated shares with every party a program; gives the programs with what they saw."""
+    settings = settings.model_copy(update={"strong": settings.strong or "replicated"})
     plan = strong_plan(columns, names, settings, train_rows, seed)
     allowed, required = ~np.eye(plan.d, dtype=bool), np.zeros((plan.d, plan.d), dtype=bool)
     programs = {name: WatchedProgram(plan, name, values, allowed, required, seed) for name, values in columns.items()}
-    dealer = StrongProgram(plan, VALIDATOR, None, allowed, required, seed)
+    validator = StrongProgram(plan, VALIDATOR, None, allowed, required, seed)
     Launch("threads", 600.0, cpu_threads=dict.fromkeys((*programs, VALIDATOR), 1)).run(
-        {**programs, VALIDATOR: dealer}, lambda event: None
+        {**programs, VALIDATOR: validator}, lambda event: None
     )
     return programs
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from veracausa.attacks import column_attacks
+from veracausa.audit.settings import STRONG
 from veracausa.audit.snapshots import LAST, SOME, WHOLE, Snapshot, headline_of, snapshots, widest, worst
 from veracausa.metrics.advantage import lower_bound
 
@@ -207,13 +208,15 @@ def learned(found: Sequence[Mapping[str, Any]], known_rows: int) -> dict[str, st
     together = next((each for each in found if "all_but_one" in each), None)
     if together is not None and (said := _together(together)):
         sentences["all parties but one"] = said
-    strong = next((each for each in found if each["validator"] == "dealer"), None)
+    strong = next((each for each in found if each["validator"] in (STRONG, "dealer")), None)
     if strong is not None:
+        dealt = strong["validator"] == "dealer"  # as audits of before have it
         best = max((entry["mean"] for entry in strong["attacks"].values() if entry), default=0.0)
         sentences["a target in the strong mode"] = (
             "It opens one sum of squared residuals a batch and attribute, and nothing of a row: the same attacks reach "
-            f"{best:.2f} (random guess: {strong['blind']['random guess']['mean']:.2f}). Who is in league with the "
-            "dealer has everything."
+            f"{best:.2f} (random guess: {strong['blind']['random guess']['mean']:.2f}). "
+            f"{'Who is in league with the dealer has' if dealt else 'Any two of the three that compute together have'} "
+            "everything."
         )
     return sentences
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from veracausa.discovery.base import CausalDiscovery
 from veracausa.discovery.discover import make_method, resolved
 from veracausa.discovery.engines.literal.protocol import UNSOUND
+from veracausa.discovery.engines.mpc.servers import named_servers
 from veracausa.discovery.engines.shares.plan import VALIDATOR
 from veracausa.discovery.job import DiscoveryJob, read_job
 from veracausa.discovery.methods import methods
@@ -87,6 +88,8 @@ def _check_vfedcd(path: Path, job: DiscoveryJob, method: VFedCD) -> None:
         )
     if method.bootstrap:
         raise InputError(f"{path}: settings.bootstrap: resamples are not trained across sites; set it to 0")
+    if method.strong == "replicated":
+        named_servers(method.settings().servers, tuple(job.parties))
     if method.encryption == "none" and not method.strong:
         _refuse_unencrypted(path, job, "the columns themselves")
     method.engine_for(len(job.parties), given=True)

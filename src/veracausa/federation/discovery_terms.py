@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from veracausa.data.causal.coding import some
+from veracausa.discovery.engines.mpc.servers import named_servers
 from veracausa.discovery.engines.shares.plan import VALIDATOR
 from veracausa.discovery.job import DiscoveryJob
 from veracausa.discovery.methods.moments.settings import SumsSettings
@@ -30,6 +31,7 @@ def described_vfedcd(job: DiscoveryJob, method: VFedCD, me: str, aligned: bool) 
         ("job", f"{job.name}: causal discovery; every party is told {revealed}"),
         ("model", f"{job.method}, of the registry; profile {settings.profile}"),
         ("opened", opened),
+        *_collusion(job, method),
         ("epochs", f"{settings.epochs}, then {settings.refit_epochs} to refit{searches}"),
         ("defense", _noise(method)),
         ("encryption", describe_encryption(method)),
@@ -37,8 +39,24 @@ def described_vfedcd(job: DiscoveryJob, method: VFedCD, me: str, aligned: bool) 
     )
 
 
+def _collusion(job: DiscoveryJob, method: VFedCD) -> tuple[Row, ...]:
+    """Who must not put together what they hold."""
+    if method.strong == "replicated":
+        first, second, third = named_servers(method.settings().servers, tuple(job.parties))
+        told = (
+            f"{first}, {second} and {third} compute on shares: each alone opens nothing, and ANY TWO OF THEM TOGETHER "
+            "CAN OPEN EVERY COLUMN"
+        )
+        return (("collusion", told),)
+    if method.strong:
+        return (("collusion", "the validator deals all masks: WITH ANY ONE PARTY IT CAN OPEN EVERY COLUMN"),)
+    return ()
+
+
 def describe_encryption(method: VFedCD) -> str:
     """What protects the columns that leave a party of a discovery."""
+    if method.strong == "replicated":
+        return "none is needed: columns leave as shares, which any two of the three that compute could put together"
     if method.strong:
         return "none is needed: columns leave as shares, which the validator and a partner could put together"
     if method.encryption == "none":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from veracausa.discovery.engines.mpc.servers import named_servers
 from veracausa.discovery.engines.shares.plan import VALIDATOR
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.federation.columns import SiteColumns
@@ -19,7 +20,12 @@ def declared_vfedcd(me: str, parties: Sequence[str], method: VFedCD, columns: Si
     yield Declared("lives", everybody, "a number", "run", MESSAGE * len(everybody))
     if columns is None:
         yield Declared("order seed", others, "a number", "run", MESSAGE * len(others))
+        if method.strong == "replicated":
+            yield from _replicated(me, parties, method, columns)
         yield from _validator(others, method)
+        return
+    if method.strong == "replicated":
+        yield from _replicated(me, parties, method, columns)
         return
     if method.strong:
         yield Declared("common seed", others, "32 bytes", "run", 32 * len(others))
@@ -62,8 +68,32 @@ def _party(others: tuple[str, ...], method: VFedCD, columns: SiteColumns) -> Ite
         yield Declared("losses", (VALIDATOR,), "sums over held-out rows", "run", settings.candidates * _WORD)
 
 
+def _replicated(me: str, parties: Sequence[str], method: VFedCD, columns: SiteColumns | None) -> Iterator[Declared]:
+    """What a member sends in the strong mode without a dealer, as a server, as a party and as the validator."""
+    servers = named_servers(method.settings().servers, tuple(parties))
+    to_servers = tuple(name for name in servers if name != me)
+    if me in servers:
+        following = servers[(servers.index(me) + 1) % len(servers)]
+        told = tuple(name for name in parties if name != me)
+        yield Declared("server key", (following,), "32 bytes", "run", 32)
+        yield Declared("server words", to_servers, "masked shares", "epoch", None)
+        yield Declared("sums", told, "shares of sums over rows", "epoch", None)
+        if me != VALIDATOR:
+            yield Declared("strength shares", (VALIDATOR,), "shares of squared strengths of all edges", "epoch", None)
+    if columns is None:
+        yield Declared("given shares", to_servers, "shares of factors and of graphs", "epoch", None)
+        return
+    yield Declared("column shares", to_servers, f"shares of its {len(columns.names)} columns", "run", None)
+    yield Declared("rate shares", to_servers, "shares of what its columns' residuals weigh", "epoch", None)
+    yield Declared("loss", (VALIDATOR,), "sums of training losses", "epoch", None)
+    yield Declared("losses", (VALIDATOR,), "sums over held-out rows", "run", None)
+
+
 def _validator(parties: tuple[str, ...], method: VFedCD) -> Iterator[Declared]:
-    if method.strong:
+    if method.strong == "replicated":
+        yield Declared("order", parties, "the edges that the order leaves", "run", None)
+        yield Declared("graphs", parties, "how many graphs are compared", "run", MESSAGE * len(parties))
+    elif method.strong:
         yield Declared("seeds", parties, "64 bytes", "run", 64 * len(parties))
         yield Declared("dealt", parties[:1], "shares of products", "epoch", None)
         yield Declared("given", parties, "masked factors", "epoch", None)

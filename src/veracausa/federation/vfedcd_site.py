@@ -17,8 +17,9 @@ from veracausa.crypto import fixed_point
 from veracausa.data.causal.columns import PreparedTable
 from veracausa.discovery.base import edge_constraints
 from veracausa.discovery.engines.launch import Program, ShareProgram, StrongProgram
-from veracausa.discovery.engines.mpc.schedule import strong_plan
+from veracausa.discovery.engines.mpc.schedule import NO_BERNOULLI, strong_plan
 from veracausa.discovery.engines.shares.plan import VALIDATOR, Plan, make_plan
+from veracausa.discovery.engines.shares.protocol import counter
 from veracausa.discovery.job import DiscoveryJob
 from veracausa.discovery.methods.moments.expansion import ColumnKind
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
@@ -92,6 +93,9 @@ class VFedCDSite(DiscoverySite):
         for party, theirs in self.said.items():
             if "nominal" in theirs.kinds:
                 raise WireError("attributes.kinds", f"{party!r} has a nominal column, and vfedcd takes numbers")
+            if self.method.strong and "binary" in theirs.kinds:
+                name = theirs.left[theirs.kinds.index("binary")]
+                raise InputError(f"column {name!r} (of {party!r}) has two values: {NO_BERNOULLI}")
         plan = self._make_plan()
         self.plan = plan.with_order(self._order(link, plan.order_seed))
         self._keep_plan(self.plan)
@@ -155,8 +159,6 @@ class VFedCDSite(DiscoverySite):
 
     def _take_part(self, link: Link, hear: Observer, start_step: int | None) -> None:
         assert self.plan is not None
-        if self.method.strong and start_step is not None:
-            raise InputError("strong: such a discovery keeps no checkpoints; begin it anew")
         self.store.forget_after(start_step or 0)
         if start_step is None:
             self.store.ledger.resume(0, 0)
@@ -170,7 +172,7 @@ class VFedCDSite(DiscoverySite):
         link.ledger = self.store.ledger
         self._program(start_step, restart_index)(link, also_here)
         if self.method.strong:
-            self._send_graph(link, result)
+            self._send_graph(link, result, counter(restart_index, 0))
         noise = stated(self.plan, restart_index, seeded=self.seed is not None)
         write_vfedcd(self, result, noise, time.monotonic() - started)
 
@@ -203,20 +205,20 @@ class VFedCDSite(DiscoverySite):
         must, allowed = self.must[inside], ~np.eye(plan.d, dtype=bool) & ~self.never[inside]
         values = None if self.rows is None else self._values()
         if self.method.strong:
-            return StrongProgram(plan, self.me, values, allowed, must, seed)
+            return StrongProgram(plan, self.me, values, allowed, must, seed, None, self.path, start, restart_index)
         binary = None if self.rows is None else self.rows.binary
         return ShareProgram(plan, self.me, values, allowed, must, seed, binary, self.path, start, restart_index)
 
-    def _send_graph(self, link: Link, result: DiscoveryResult) -> None:
+    def _send_graph(self, link: Link, result: DiscoveryResult, number: int) -> None:
         """The strong mode opens the graph to the validator alone, which then sends it to the others."""
         assert self.plan is not None
         kind = output.result_kind("all", self.plan.d, 0)
         if self.me != VALIDATOR:
             link.declare(kind, peer=VALIDATOR)
-            sent = link.receive(VALIDATOR, kind, 0).tensors
+            sent = link.receive(VALIDATOR, kind, number).tensors
             result.sent_to[self.me] = output.received(sent, self.plan.d, self.plan.own(self.me))
             return
         graph = result.graph(self.must[np.ix_(self.kept, self.kept)])
         for party in self.parties:
             link.declare(kind, peer=party)
-            link.send(party, kind, 0, output.sent_to("all", graph, result.strengths, slice(0)))
+            link.send(party, kind, number, output.sent_to("all", graph, result.strengths, slice(0)))

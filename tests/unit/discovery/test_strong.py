@@ -16,11 +16,11 @@ from veracausa.crypto.ring64.arithmetic import Masked, PlaintextArithmetic
 from veracausa.crypto.ring64.fixed64 import Stream, decode, encode, fresh_seed
 from veracausa.discovery.engines.launch import run_federation
 from veracausa.discovery.engines.launch import run_federation as discover_normally
+from veracausa.discovery.engines.mpc.cubic_network import CubicNetwork
 from veracausa.discovery.engines.mpc.network import (
     RATE_BITS,
     SQUARE_BITS,
     WEIGHT_BITS,
-    SharedNetwork,
     draw_share,
     shapes,
 )
@@ -58,7 +58,7 @@ def parties(*sizes: int, rows: int = ROWS) -> tuple[dict[str, np.ndarray], tuple
 
 def fit(*sizes: int, settings: Settings = SMALL, rows: int = ROWS, **more: Any) -> DiscoveryResult:
     columns, names = parties(*sizes, rows=rows)
-    return run_federation(columns, names, settings, **{"seed": 1, "timeout": 30.0, "strong": True, **more})
+    return run_federation(columns, names, settings, **{"seed": 1, "timeout": 30.0, "strong": "dealer", **more})
 
 
 def twin(
@@ -131,7 +131,7 @@ def test_a_step_is_gradient_descent() -> None:
     allowed = ~np.eye(d, dtype=bool)
     real["encoder"] *= allowed[..., None]
     plain = PlaintextArithmetic([Stream(fresh_seed(0, "rounding"))])
-    network = SharedNetwork(plain, {name: encode(value, WEIGHT_BITS, 8.0) for name, value in real.items()}, allowed)
+    network = CubicNetwork(plain, {name: encode(value, WEIGHT_BITS, 8.0) for name, value in real.items()}, allowed)
     words = encode(x, 7, 16.0)
     there = network.forward(Masked(words, np.zeros_like(words)))
     precision = rng.uniform(0.5, 2, (d, 1))
@@ -144,7 +144,7 @@ def test_a_step_is_gradient_descent() -> None:
     squares = (mean - torch.tensor(x.T)) ** 2
     (0.5 * (torch.tensor(precision) * squares).mean(1).sum()).backward()
     rates = encode(-rate * precision / n, RATE_BITS, 1.0)
-    network.backward(there, rates)
+    network.backward(there, Masked(rates[..., None], np.zeros_like(rates[..., None])))
     opened = decode(network.squared_residuals(there), SQUARE_BITS)
     assert np.abs(opened - squares.detach().numpy().sum(1)).max() < 0.01
     for name, leaf in leaves.items():
@@ -283,17 +283,17 @@ def test_a_peer_who_sends_too_few_shares_is_refused(monkeypatch: pytest.MonkeyPa
 def test_columns_that_do_not_fit_are_refused() -> None:
     columns, names = parties(2, 1)
     with pytest.raises(InputError, match="party by party"):
-        run_federation(columns, names[:2], SMALL, strong=True)
+        run_federation(columns, names[:2], SMALL, strong="dealer")
     with pytest.raises(InputError, match="l2"):
-        run_federation(columns, names, SMALL.model_copy(update={"sparsity": "l2"}), strong=True)
+        run_federation(columns, names, SMALL.model_copy(update={"sparsity": "l2"}), strong="dealer")
     for few in ({"batch": 7}, {"held_out": 0.1}):
         with pytest.raises(InputError, match="nearly rows"):
-            run_federation(columns, names, SMALL.model_copy(update=few), strong=True)
+            run_federation(columns, names, SMALL.model_copy(update=few), strong="dealer")
     with pytest.raises(InputError, match="nothing is"):
-        run_federation(columns, names, SMALL.model_copy(update={"row_noise": 0.1}), strong=True)
+        run_federation(columns, names, SMALL.model_copy(update={"row_noise": 0.1}), strong="dealer")
     columns["p0"][3, 1] = 99.0
     with pytest.raises(InputError, match="'x1'"):
-        run_federation(columns, names, SMALL, strong=True)
+        run_federation(columns, names, SMALL, strong="dealer")
 
 
 @pytest.mark.parametrize("bernoulli", [None, False])
@@ -301,10 +301,10 @@ def test_columns_of_two_values_are_refused_unless_they_are_to_be_numbers(bernoul
     values = table(4, 120)
     values[:, 2] = values[:, 2] > 0
     how = {"epochs": 1, "refit_epochs": 1, "width": 2, "bernoulli": bernoulli}
-    method = VFedCD(strong=True, seed=1, searches=[], **how)
+    method = VFedCD(strong="dealer", seed=1, searches=[], **how)
     asked = {"a": [0, 1], "b": [2, 3]}
     if bernoulli is None:
-        with pytest.raises(InputError, match="column 'x2' has two values, and the strong mode has no Bernoulli"):
+        with pytest.raises(InputError, match="column 'x2' has two values: the strong mode has no Bernoulli"):
             method.fit(values, parties=asked)
     else:
         assert np.isfinite(method.fit(values, parties=asked).strengths_).all()
@@ -354,7 +354,7 @@ def test_a_run_that_was_killed_goes_on_with_new_masks_to_where_its_twin_goes_on(
 
 @pytest.mark.slow
 def test_an_estimator_resumes_it_and_neither_mode_goes_on_with_the_others_run(tmp_path: Path) -> None:
-    method = VFedCD(strong=True, seed=1, epochs=12, refit_epochs=2, width=2, searches=[])
+    method = VFedCD(strong="dealer", seed=1, epochs=12, refit_epochs=2, width=2, searches=[])
     asked, out = {"a": [0, 1], "b": [2]}, tmp_path / "run"
     heard: list[float] = []
     with pytest.raises(RunError):

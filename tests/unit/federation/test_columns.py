@@ -167,13 +167,78 @@ def test_it_goes_on_after_a_fault(tmp_path):
         assert (discovery.found(VALIDATOR).path / file).read_bytes() == (whole.path / file).read_bytes()
 
 
-@pytest.mark.slow
-def test_a_discovery_on_shares_is_told_to_all(tmp_path):
-    discovery = Discovery(tmp_path / "sites", ("bank", "clinic"), strong=True, epochs=1, refit_epochs=1)
-    discovery.run()
-    edges = [(discovery.found(name).path / "edges.csv").read_bytes() for name in (*discovery.parties, VALIDATOR)]
+STRONG = {"bernoulli": False, "epochs": 12, "refit_epochs": 1, "candidates": 3}
+
+
+@pytest.mark.parametrize(
+    ("parties", "strong"),
+    [
+        (("bank", "clinic"), True),
+        pytest.param(("bank", "lab", "clinic"), "replicated", marks=pytest.mark.slow),
+        pytest.param(("bank", "clinic"), "dealer", marks=pytest.mark.slow),
+    ],
+)
+def test_a_strong_discovery_goes_on_after_a_fault_and_is_told_to_all(tmp_path, parties, strong):
+    """With new shares and numbers: what a member was sent before does not fit after it."""
+    discovery = Discovery(tmp_path / "sites", parties, strong=strong, **STRONG)
+    names = (*parties, VALIDATOR)
+    seen = []
+
+    def watched(links):
+        for name, link in links.items():
+
+            def receive(sender, kind, step, name=name, receive=link.receive):
+                message = receive(sender, kind, step)
+                seen.append(message)
+                return message
+
+            link.receive = receive
+        return links
+
+    def stopping(links):
+        send = links["bank"].send
+
+        def dying(to, kind, step, tensors=None, **meta):
+            # The second half of a step of the eleventh epoch: all have kept the tenth.
+            dying.sums += kind.name == "sums"
+            if dying.sums > 10.5 * 4 * (len(parties) - 1):
+                raise RunError("pulled the plug")
+            send(to, kind, step, tensors, **meta)
+
+        dying.sums = 0
+        links["bank"].send = dying
+        return links
+
+    with pytest.raises(RunError, match="pulled"):
+        discovery.run(links=stopping(watched(thread_links(names, timeout=30))))
+    before = len(seen)
+    sites = [party_program(discovery.root / name, name, secret=False) for name in names]
+    step = max(set.intersection(*(site.store.whole_steps() for site in sites)))
+    assert step == 10
+    found = discovery.run(step, links=watched(thread_links(names, timeout=30)))
+    epochs = [json.loads(line)["epoch"] for line in (found[VALIDATOR].path / "metrics.jsonl").read_text().splitlines()]
+    assert epochs == list(range(1, 14))
+    edges = [(discovery.found(name).path / "edges.csv").read_bytes() for name in names]
     assert len(set(edges)) == 1
     assert discovery.found("bank").status["state"] == "done"
+    secret = [m for m in seen if "words" in m.tensors]
+    for name in names:
+        own = torch.cat([m.tensors["words"].ravel() for m in secret if m.receiver == name])
+        assert len(own.unique()) == len(own) > 500
+    numbers = [{(m.sender, m.receiver, m.kind, m.step) for m in part if "words" in m.tensors or m.kind == "result"}
+               for part in (seen[:before], seen[before:])]  # fmt: skip
+    assert not numbers[0] & numbers[1]
+    for name, site in found.items():
+        declared = {line.kind: line.to for line in site.declared}
+        for ledger in (site.path / "parties" / name).glob("*.jsonl"):
+            for line in map(json.loads, ledger.read_text().splitlines()):
+                assert line["to"] in declared[line["kind"]]
+
+
+def test_a_strong_discovery_refuses_columns_of_two_values_by_name(tmp_path):
+    discovery = Discovery(tmp_path / "sites", ("bank", "clinic"), strong=True, epochs=1, refit_epochs=1)
+    with pytest.raises(InputError, check=Names("c", "clinic")):
+        discovery.run()
 
 
 def test_an_encrypted_discovery_draws_one_order_for_all(tmp_path):

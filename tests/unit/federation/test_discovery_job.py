@@ -77,13 +77,39 @@ def test_a_simulation_says_in_capitals_that_columns_leave(tmp_path: Path) -> Non
     assert "(none)" not in str(site.declared)
 
 
-def test_the_strong_mode_sends_shares_and_needs_no_encryption(tmp_path: Path) -> None:
-    path = written(tmp_path / "bank", {"strong": True})
-    site = party_program(path.parent, "bank")
-    assert "columns" not in rows(site)
-    assert "none is needed" in dict(site.described)["encryption"]
-    assert "solve" not in dict(site.described)["opened"]
-    assert site.question == "Do you agree?"
+@pytest.mark.parametrize(
+    ("strong", "told"),
+    [
+        (True, "bank, lab and validator compute on shares: each alone opens nothing, and ANY TWO OF THEM TOGETHER"),
+        ("dealer", "the validator deals all masks: WITH ANY ONE PARTY IT CAN OPEN EVERY COLUMN"),
+    ],
+)
+def test_the_strong_mode_sends_shares_and_says_who_must_not_collude(tmp_path: Path, strong: Any, told: str) -> None:
+    path = written(tmp_path / "bank", {"strong": strong})
+    for member in ("bank", "validator"):
+        site = party_program(path.parent, member)
+        assert "columns" not in rows(site)
+        assert told in dict(site.described)["collusion"]
+        assert "none is needed" in dict(site.described)["encryption"]
+        assert "solve" not in dict(site.described)["opened"]
+        assert site.question == "Do you agree?"
+        (path.parent / "run" / "config.toml").unlink()
+
+
+@pytest.mark.parametrize(
+    ("servers", "problem"),
+    [
+        (["bank", "lab"], "replicated shares take three"),
+        (["bank", "lab", "clinic"], r"'clinic' is no member; name parties \(bank, lab\) or 'validator'"),
+    ],
+)
+def test_servers_that_are_not_there_are_refused_before_anybody_is_dialled(
+    tmp_path: Path, servers: list[str], problem: str
+) -> None:
+    path = written(tmp_path / "bank", {"strong": True, "servers": servers})
+    with pytest.raises(InputError, match=problem):
+        party_program(path.parent, "bank")
+    assert not (path.parent / "run").exists()
 
 
 def test_a_missing_library_is_one_sentence_before_anybody_is_dialled(

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veracausa.crypto.ring64 import fixed64 as rounding
+from veracausa.crypto.ring64 import waves
 from veracausa.crypto.ring64.fixed64 import Words, added, signed
 from veracausa.errors import RunError
 
@@ -64,6 +65,13 @@ class Arithmetic(ABC):
     def product(self, of: Bilinear, a: Masked, b: Masked) -> Words:
         """A share of any bilinear function of two numbers: element by element, of matrices, inner."""
 
+    def truncate_and_mask(self, *numbers: tuple[Words, int]) -> list[Masked]:
+        return self.mask(*self.truncate(*numbers))
+
+
+class CubicArithmetic(Arithmetic):
+    """Arithmetic that has cubes, too."""
+
     @abstractmethod
     def cube(self, a: Masked) -> Words:
         """Of each element."""
@@ -72,8 +80,13 @@ class Arithmetic(ABC):
     def times_square(self, a: Masked, b: Masked) -> Words:
         """a·b², element by element."""
 
-    def truncate_and_mask(self, *numbers: tuple[Words, int]) -> list[Masked]:
-        return self.mask(*self.truncate(*numbers))
+
+class WaveArithmetic(Arithmetic):
+    """Arithmetic that has the bounded curve of `waves`, too."""
+
+    @abstractmethod
+    def wave(self, number: Words, bits: int, slopes: bool = True) -> list[Masked]:
+        """σ(u) of a share of u with so many fractional bits, and σ'(u) if wanted, ready for products."""
 
 
 def zeros(shape: tuple[int, ...]) -> Words:
@@ -86,7 +99,7 @@ class Source(Protocol):
     def take(self, shape: tuple[int, ...]) -> Words: ...
 
 
-class PlaintextArithmetic(Arithmetic):
+class PlaintextArithmetic(CubicArithmetic):
     """NOT PROTECTED. Rounds as the dealt masks would, and refuses what would wrap unseen on shares."""
 
     def __init__(self, rounding_streams: Sequence[Source]) -> None:
@@ -96,10 +109,10 @@ class PlaintextArithmetic(Arithmetic):
         return [Masked(share, zeros(share.shape)) for share in shares]
 
     def truncate(self, *numbers: tuple[Words, int]) -> list[Words]:
-        return [self._round(number, bits) for number, bits in numbers]
+        return [self._rounded(number, total(self._streams, number.shape), bits) for number, bits in numbers]
 
     def reveal(self, share: Words, bits: int) -> Words:
-        return self._round(share, bits)
+        return self._rounded(share, total(self._streams, share.shape), bits)
 
     def share(self, number: Masked) -> Words:
         return number.opened
@@ -113,10 +126,11 @@ class PlaintextArithmetic(Arithmetic):
     def times_square(self, a: Masked, b: Masked) -> Words:
         return a.opened * b.opened * b.opened
 
-    def _round(self, values: Words, bits: int) -> Words:
+    @staticmethod
+    def _rounded(values: Words, masks: Words, bits: int) -> Words:
         if ((values + rounding.OFFSET) >> np.uint64(63)).any():
             raise RunError("the fit diverged: a number leaves the range of the shares; lower its rate")
-        return rounding.rounded(values, total(self._streams, values.shape), bits)
+        return rounding.rounded(values, masks, bits)
 
 
 def total(streams: Sequence[Source], shape: tuple[int, ...]) -> Words:
@@ -124,7 +138,7 @@ def total(streams: Sequence[Source], shape: tuple[int, ...]) -> Words:
     return added([stream.take(shape) for stream in streams])
 
 
-class Floating(Arithmetic):
+class Floating(CubicArithmetic, WaveArithmetic):
     """Numbers keep the scale that their words would have; what is revealed comes back as words."""
 
     def mask(self, *shares: Words) -> list[Masked]:
@@ -149,6 +163,12 @@ class Floating(Arithmetic):
 
     def times_square(self, a: Masked, b: Masked) -> Words:
         return a.opened * b.opened * b.opened
+
+    def wave(self, number: Words, bits: int, slopes: bool = True) -> list[Masked]:
+        u: Any = real(number) / 2.0**bits
+        wanted = (waves.curve, waves.slope) if slopes else (waves.curve,)
+        found: list[Any] = [curve(u) * 2.0**waves.WAVE_BITS for curve in wanted]
+        return self.mask(*found)
 
 
 def real(words: NDArray[Any]) -> Any:

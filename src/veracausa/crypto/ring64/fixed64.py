@@ -95,15 +95,16 @@ def fresh_seed(seed: int | None, *purpose: str | int) -> bytes:
     return hashlib.sha256("\x1f".join(map(str, ("insecure", seed, *purpose))).encode()).digest()
 
 
-_TOP = np.uint64(63)
-_BELOW_TOP = word(2**63 - 1)
+TOP = np.uint64(63)
+BELOW_TOP = word(2**63 - 1)
+_ONE, _ALL = np.uint64(1), np.uint64(64)
 OFFSET = word(1 << HEADROOM)
 """Added before, so that negative numbers do not wrap either."""
 
 
 def mask_parts(mask: Words, bits: int) -> tuple[Words, Words]:
     """What a dealer shares of a mask beside the mask itself: r₁ and its highest bit."""
-    return (mask & _BELOW_TOP) >> np.uint64(bits), mask >> _TOP
+    return (mask & BELOW_TOP) >> np.uint64(bits), mask >> TOP
 
 
 def low_bits(mask: Words, bits: int) -> Words:
@@ -113,12 +114,20 @@ def low_bits(mask: Words, bits: int) -> Words:
 
 def truncate_share(opened: Words, above: Words, top: Words, bits: int, first: bool) -> Words:
     """A share of the rounded number, from x + OFFSET + r and shares of what `mask_parts` gives."""
-    wrapped = word(1 << (63 - bits))
-    opened_top = opened >> _TOP
-    share = top * (wrapped - (opened_top << np.uint64(64 - bits))) - above
-    if first:
-        share = share + ((opened & _BELOW_TOP) >> np.uint64(bits)) + opened_top * wrapped - (OFFSET >> np.uint64(bits))
+    share = times_top(opened, top, np.uint64(bits)) - above
+    return share + opened_part(opened, np.uint64(bits)) if first else share
+
+
+def times_top(opened: Words, top: Words, bits: Words | np.uint64) -> Words:
+    """The part of the rounded number that shares of the mask's highest bit are in."""
+    share: Words = top * ((_ONE << (TOP - bits)) - ((opened >> TOP) << (_ALL - bits)))
     return share
+
+
+def opened_part(opened: Words, bits: Words | np.uint64) -> Words:
+    """The part of the rounded number that follows from x + OFFSET + r alone."""
+    part: Words = ((opened & BELOW_TOP) >> bits) + ((opened >> TOP) << (TOP - bits)) - (OFFSET >> bits)
+    return part
 
 
 def rounded(values: Words, mask: Words, bits: int) -> Words:

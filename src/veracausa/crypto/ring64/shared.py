@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from veracausa.crypto.ring64 import fixed64 as rounding
-from veracausa.crypto.ring64.arithmetic import Arithmetic, Bilinear, Masked, total, zeros
+from veracausa.crypto.ring64.arithmetic import Bilinear, CubicArithmetic, Masked, total, zeros
 from veracausa.crypto.ring64.fixed64 import Stream, Words, word
 from veracausa.errors import WireError
 
@@ -36,7 +36,7 @@ class DealerTape:
             raise WireError("dealt", "the dealer sent more numbers than this phase takes")
 
 
-class SharedArithmetic(Arithmetic):
+class SharedArithmetic(CubicArithmetic):
     """`add_up` sends a share to all parties and gives the sum of theirs; `hand_over` opens columns to their owners.
 
     Of dependent numbers (products of masks) all parties but the first draw their shares; the first one's make the sums
@@ -114,7 +114,7 @@ class SharedArithmetic(Arithmetic):
         return [part.reshape(share.shape) for part, share in zip(parts, shares, strict=True)]
 
 
-class Dealer(Arithmetic):
+class Dealer(CubicArithmetic):
     """Knows every mask and must never see what is opened: together they are the numbers. Its shares are zeros, for
     their shape."""
 

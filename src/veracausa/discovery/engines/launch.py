@@ -19,7 +19,9 @@ from veracausa.atomic import atomic_write
 from veracausa.crypto import fixed_point
 from veracausa.data.causal.columns import PreparedTable
 from veracausa.discovery.engines.mpc.party import StrongParty
-from veracausa.discovery.engines.mpc.schedule import strong_plan
+from veracausa.discovery.engines.mpc.replicated import ReplicatedMember
+from veracausa.discovery.engines.mpc.schedule import NO_BERNOULLI, strong_plan
+from veracausa.discovery.engines.mpc.servers import servers_of
 from veracausa.discovery.engines.mpc.validator import StrongValidator
 from veracausa.discovery.engines.shares.offline_phase import PhaseLedger
 from veracausa.discovery.engines.shares.party import AttributeParty
@@ -39,8 +41,8 @@ from veracausa.wire.link import Link
 
 PATIENCE = 120.0
 PATIENCE_ENCRYPTING = 3600.0
-PLANS = {False: "plan.json", True: "strong.json"}
-"""What a resume must have the same, by whether it is the strong mode: neither goes on with the other's checkpoints."""
+PLANS = {False: "plan.json", "dealer": "strong.json", "replicated": "replicated.json"}
+"""What a resume must have the same, by the strong mode: none goes on with another's checkpoints."""
 Watch = Callable[[AttributeParty], None]
 """Is shown every party before it runs, and may put itself between the party and its share engine; with threads only."""
 
@@ -112,19 +114,26 @@ class ShareProgram(Program):
 
 
 class StrongProgram(Program):
-    """A member of a discovery on shares of all parties."""
+    """A member of a discovery in which nothing of a row is opened, with a dealer or without one."""
 
     def take_part(self, link: Link, store: Store | None, notify: Observer) -> None:
         if store is not None:
             link.ledger = store.ledger
+        member = self.member(link, notify)
+        member.run(store)
         if self.values is None:
-            given = self.plan, self.allowed, self.required, link, self.seed, notify, self.restart_index
-            validator = StrongValidator(*given)
-            validator.run(store)
-            found = validator.judge.fit()
+            found = member.judge.fit()
             notify({"event": "result", "found": _lists(found.arrays), "history": found.history})
-            return
-        StrongParty(self.plan, self.name, self.values, self.allowed, link, self.seed, self.restart_index).run(store)
+
+    def member(self, link: Link, notify: Observer) -> Any:
+        """What takes part: it has targets at a party, and a judge at the validator."""
+        how: dict[str, Any] = {"notify": notify, "restart_index": self.restart_index}
+        if self.plan.settings.strong == "replicated":
+            given = self.plan, self.name, self.values, self.allowed, self.required, link, self.seed
+            return ReplicatedMember(*given, **how)
+        if self.values is None:
+            return StrongValidator(self.plan, self.allowed, self.required, link, self.seed, **how)
+        return StrongParty(self.plan, self.name, self.values, self.allowed, link, self.seed, self.restart_index)
 
 
 @dataclass(frozen=True)
@@ -205,7 +214,7 @@ def run_federation(
     resume: bool = False,
     observer: Observer = lambda event: None,
     watch: Watch | None = None,
-    strong: bool | None = None,
+    strong: bool | Literal["dealer", "replicated"] | None = None,
     **agreed: Any,
 ) -> DiscoveryResult:
     """Learn the strengths of all edges between the parties' attributes, with every party a program of its own.
@@ -218,16 +227,15 @@ def run_federation(
     By default these are many where it may be encrypting all that time. `agreed` are fields of the plan that stand over
     the settings.
     """
-    strong = settings.strong if strong is None else strong
+    if strong is not None:
+        settings = settings.model_copy(update={"strong": "replicated" if strong is True else strong})
+    strong = settings.strong
     agreed["checkpoint_every"] = checkpoint_every
     plan = (strong_plan if strong else make_plan)(columns, names, settings, train_rows, seed, **agreed)
     two_valued = np.zeros(plan.d, dtype=bool) if binary is None else np.asarray(binary, dtype=bool)
     if strong and two_valued.any():
         first = names[int(np.argmax(two_valued))]
-        raise InputError(
-            f"column {first!r} has two values, and the strong mode has no Bernoulli likelihood; set bernoulli to false "
-            "to fit it as a number"
-        )
+        raise InputError(f"column {first!r} has two values: {NO_BERNOULLI}")
     must, never = constraints(plan.d, required, forbidden)
     allowed = ~np.eye(plan.d, dtype=bool) & ~never
     for party, values in columns.items():
@@ -272,6 +280,8 @@ def prepare_folder(
     With it come the step of the newest common checkpoint, and how often this discovery was started before.
     """
     described = plan.describe()
+    if name == PLANS["replicated"]:
+        described["servers"] = list(servers_of(plan))
     path = out / name
     if not resume:
         check_free(out)

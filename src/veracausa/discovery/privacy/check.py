@@ -107,7 +107,7 @@ def noise_of(settings: Settings) -> dict[str, Any]:
 
 def needs_secrets(settings: Settings) -> bool:
     """Whether masks, first weights and noise must come from the system: a seed that everybody knows gives them away."""
-    return settings.epsilon is not None or settings.encryption != "none" or settings.strong
+    return settings.epsilon is not None or settings.encryption != "none" or bool(settings.strong)
 
 
 def _not_strong(settings: Settings) -> str:

@@ -1,12 +1,12 @@
-"""Encoder and decoders of all attributes on shares: a training step in products and roundings only.
+"""Encoder and decoders of all attributes on shares, as far as their units do not matter.
 
-The activation is a cubic, σ(u) = u − u³/8: products are all that shares can do. Written over `Arithmetic`, so that
-every party, the dealer and the clear twin run these very lines.
+Written over `Arithmetic`, so that every party, the dealer and the clear twin run these very lines.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,8 +23,6 @@ from veracausa.errors import RunError
 
 WEIGHT_BITS = 24
 """Fractional bits of all weights and biases."""
-UNIT_BITS = 12
-"""Of what goes into and comes out of hidden units."""
 GRADIENT_BITS = 24
 BACK_BITS = 16
 """Of the readout times the slope of the last units."""
@@ -33,11 +31,9 @@ RATE_BITS = 32
 """Of learning rates, which are small."""
 SQUARE_BITS = 16
 """Of sums of squared residuals as they are opened."""
+SUM_BITS = 2 * RESIDUAL_BITS - SQUARE_BITS
+"""Cut off sums of squares when they are opened."""
 FACTOR_BITS = 16
-CUBIC_BITS = 3
-"""σ(u) = u − u³ / 2³."""
-
-_SLOPE_BITS = 2 * UNIT_BITS + CUBIC_BITS
 
 
 @dataclass
@@ -48,7 +44,7 @@ class Pass:
     weights: list[Masked]
     """Of the layers between, and the readout."""
     inputs: list[Masked]
-    """Of each layer's units, (d, n, h)."""
+    """Of each layer's units, (d, n, h): what their slopes follow from."""
     outputs: list[Masked]
     back: Masked | None
     """The readout times the slope of the last units; None where nothing is learned."""
@@ -56,7 +52,7 @@ class Pass:
     """Predictions less what they predict, (d, n, 1)."""
 
 
-class SharedNetwork:
+class SharedNetwork(ABC):
     """The shares of all weights, and what is done with them."""
 
     def __init__(self, arithmetic: Arithmetic, shares: Mapping[str, Words], allowed: Mask) -> None:
@@ -65,66 +61,26 @@ class SharedNetwork:
         self.allowed = allowed
         """Edges that may grow; all parties know it."""
 
+    @abstractmethod
     def forward(self, x: Masked, encoder: Words | None = None, learning: bool = True) -> Pass:
         """Predict rows (n, d), every attribute by the others; `encoder` in place of the network's own."""
-        secret, shares = self.arithmetic, self.shares
-        encoder = shares["encoder"] if encoder is None else encoder
-        d, _, h = encoder.shape
-        layers = [shares[f"weight_{layer}"] for layer in range(self.depth)]
-        first, *weights = secret.mask(encoder.reshape(d, d * h), *layers, shares["readout"])
-        z = secret.product(np.matmul, x, first).reshape(-1, d, h).swapaxes(0, 1) + _up(shares["bias"], VALUE_BITS)
-        cut = VALUE_BITS + WEIGHT_BITS - UNIT_BITS
-        inputs, outputs = [], []
-        for layer in range(self.depth):
-            inputs += secret.truncate_and_mask((z, cut))
-            outputs += secret.truncate_and_mask((self._activation(inputs[-1]), _SLOPE_BITS))
-            z = secret.product(np.matmul, outputs[-1], weights[layer]) + _up(shares[f"bias_{layer}"], UNIT_BITS)
-            cut = WEIGHT_BITS
-        inputs += secret.truncate_and_mask((z, cut))
-        last, back = (self._activation(inputs[-1]), _SLOPE_BITS), None
-        if learning:
-            slope = self._times_slope(weights[-1].view(_transposed), inputs[-1])
-            output, back = secret.truncate_and_mask(last, (slope, WEIGHT_BITS + _SLOPE_BITS - BACK_BITS))
-        else:
-            (output,) = secret.truncate_and_mask(last)
-        outputs.append(output)
-        mean = secret.product(np.matmul, output, weights[-1]) + _up(shares["offset"], UNIT_BITS)
-        values = _up(secret.share(x).T[..., None], UNIT_BITS + WEIGHT_BITS - VALUE_BITS)
-        (residuals,) = secret.truncate_and_mask((mean - values, UNIT_BITS + WEIGHT_BITS - RESIDUAL_BITS))
-        return Pass(x, weights, inputs, outputs, back, residuals)
 
     def squared_residuals(self, there: Pass) -> Words:
         """Each attribute's sum over the rows, opened to its target, (own,)."""
         residuals = there.residuals
         sums = self.arithmetic.product(lambda a, b: (a * b).sum((1, 2)), residuals, residuals)
-        return self.arithmetic.reveal(sums, 2 * RESIDUAL_BITS - SQUARE_BITS)
+        return self.arithmetic.reveal(sums, SUM_BITS)
 
-    def backward(self, there: Pass, rates: Words) -> None:
-        """Let all weights grow by a batch; `rates` (d, 1) are −η times what residuals weigh, known to targets."""
-        assert there.back is not None, "this pass was not made for learning"
-        secret, increments = self.arithmetic, dict[str, tuple[Words, int]]()
-        (weights,) = secret.mask(rates[..., None])
-        weighed = secret.product(np.multiply, there.residuals, weights)
-        (steps,) = secret.truncate((weighed, RESIDUAL_BITS + RATE_BITS - GRADIENT_BITS))
-        self._shift("offset", steps)
-        (error,) = secret.mask(steps)
-        increments["readout"] = secret.product(np.matmul, there.outputs[-1].view(_transposed), error), UNIT_BITS
-        (gradient,) = secret.truncate((secret.product(np.multiply, error, there.back), BACK_BITS))
-        (masked,) = secret.mask(gradient)
-        for layer in reversed(range(self.depth)):
-            self._shift(f"bias_{layer}", gradient)
-            product = secret.product(np.matmul, there.outputs[layer].view(_transposed), masked)
-            increments[f"weight_{layer}"] = product, UNIT_BITS
-            before = secret.product(np.matmul, masked, there.weights[layer].view(_transposed))
-            (before_units,) = secret.truncate_and_mask((before, WEIGHT_BITS))
-            (gradient,) = secret.truncate((self._times_slope(before_units, there.inputs[layer]), _SLOPE_BITS))
-            (masked,) = secret.mask(gradient)
-        self._shift("bias", gradient)
-        d, n, h = gradient.shape
-        by_row = masked.view(lambda words: words.swapaxes(0, 1).reshape(n, d * h))
-        encoder = secret.product(np.matmul, there.x.view(_transposed), by_row).reshape(d, d, h)
+    @abstractmethod
+    def backward(self, there: Pass, rates: Masked) -> None:
+        """Let all weights grow by a batch; `rates` (d, 1, 1) are −η times what residuals weigh, known to targets."""
+
+    def _learn_encoder(self, x: Masked, gradient: Masked, increments: dict[str, tuple[Words, int]]) -> None:
+        """The encoder's increment, and all of them cut and added."""
+        d, _, h = gradient.mask.shape
+        encoder = self.arithmetic.product(np.matmul, x.view(transposed), gradient.view(by_row)).reshape(d, d, h)
         increments["encoder"] = encoder * self.allowed[..., None], VALUE_BITS
-        for name, increment in zip(increments, secret.truncate(*increments.values()), strict=True):
+        for name, increment in zip(increments, self.arithmetic.truncate(*increments.values()), strict=True):
             self.shares[name] = self.shares[name] + increment
 
     def squares(self) -> tuple[Masked, Words]:
@@ -146,15 +102,8 @@ class SharedNetwork:
         """The encoder with the edges of a graph only, which no party knows."""
         return self.arithmetic.product(np.multiply, encoder, graph.view(_in_blocks))
 
-    def _activation(self, u: Masked) -> Words:
-        return _up(self.arithmetic.share(u), _SLOPE_BITS) - self.arithmetic.cube(u)
-
-    def _times_slope(self, a: Masked, u: Masked) -> Words:
-        """a·σ'(u)."""
-        return _up(self.arithmetic.share(a), _SLOPE_BITS) - word(3) * self.arithmetic.times_square(a, u)
-
-    def _shift(self, bias: str, gradient: Words) -> None:
-        self.shares[bias] = self.shares[bias] + gradient.sum(1, keepdims=True)
+    def _shift(self, bias: str, gradient: Masked) -> None:
+        self.shares[bias] = self.shares[bias] + self.arithmetic.share(gradient).sum(1, keepdims=True)
 
 
 def shapes(d: int, width: int, depth: int) -> dict[str, tuple[int, ...]]:
@@ -178,12 +127,18 @@ def draw_share(stream: Stream, parties: int, depth: int, allowed: Mask, width: i
     return drawn
 
 
-def _up(words: Words, bits: int) -> Words:
+def scaled_up(words: Words, bits: int) -> Words:
     return words * word(1 << bits)
 
 
-def _transposed(words: Words) -> Words:
+def transposed(words: Words) -> Words:
     return words.swapaxes(-1, -2)
+
+
+def by_row(words: Words) -> Words:
+    """(n, d · h) of numbers (d, n, h)."""
+    d, n, h = words.shape
+    return words.swapaxes(0, 1).reshape(n, d * h)
 
 
 def _in_blocks(words: Words) -> Words:

@@ -15,7 +15,8 @@ from veracausa.crypto.ring64.arithmetic import Masked, zeros
 from veracausa.crypto.ring64.fixed64 import Stream, Words, fresh_seed
 from veracausa.crypto.ring64.shared import SharedArithmetic
 from veracausa.discovery.engines.mpc import schedule as kinds
-from veracausa.discovery.engines.mpc.network import FARTHEST, SharedNetwork, Targets, draw_share
+from veracausa.discovery.engines.mpc.cubic_network import CubicNetwork
+from veracausa.discovery.engines.mpc.network import FARTHEST, Targets, draw_share
 from veracausa.discovery.engines.mpc.schedule import DEALT, OPENING, SUMS, MpcSchedule, as_tensor, as_words, row_sets
 from veracausa.discovery.engines.shares.plan import VALIDATOR, Plan
 from veracausa.discovery.engines.shares.protocol import counter
@@ -54,7 +55,7 @@ class StrongParty(MpcSchedule):
         seeds = link.receive(VALIDATOR, kinds.SEEDS, counter(restart_index, 0)).tensors
         masks, roundings = (Stream(seeds[purpose].numpy().tobytes()) for purpose in ("masks", "roundings"))
         arithmetic = SharedArithmetic(self.first, masks, roundings, self._add_up, self._hand_over)
-        network = SharedNetwork(arithmetic, first_weights(plan, name, allowed, seed), allowed)
+        network = CubicNetwork(arithmetic, first_weights(plan, name, allowed, seed), allowed)
         super().__init__(plan, arithmetic, network, own_columns(plan, name, values))
 
     @contextmanager
@@ -65,10 +66,10 @@ class StrongParty(MpcSchedule):
         yield
         self.arithmetic.end()
 
-    def learn(self, sums: Words) -> Words:
-        rates = zeros((self.plan.d, 1))
-        rates[self.own] = self.targets.learn(sums)
-        return rates
+    def learn(self, sums: Words) -> Masked:
+        rates = zeros((self.plan.d, 1, 1))
+        rates[self.own, :, 0] = self.targets.learn(sums)
+        return self.arithmetic.mask(rates)[0]
 
     def factors(self, squares: Words) -> Masked:
         self._tell(squares)
@@ -157,10 +158,12 @@ class StrongParty(MpcSchedule):
         return words
 
 
-def first_weights(plan: Plan, name: str, allowed: Mask, seed: int | None) -> dict[str, Words]:
-    """What a party draws of the first weights."""
+def first_weights(
+    plan: Plan, name: str, allowed: Mask, seed: int | None, drawing: int | None = None
+) -> dict[str, Words]:
+    """What one of so many (by default all parties) draws of the first weights."""
     stream = Stream(fresh_seed(seed, "weights", name))
-    return draw_share(stream, len(plan.parties), plan.settings.depth, allowed, plan.settings.width)
+    return draw_share(stream, drawing or len(plan.parties), plan.settings.depth, allowed, plan.settings.width)
 
 
 def own_columns(plan: Plan, name: str, values: Array) -> list[Words]:

@@ -11,10 +11,14 @@ import numpy as np
 from veracausa.arrays import Array, Mask
 from veracausa.crypto.ring64.arithmetic import Arithmetic, Floating, Masked, PlaintextArithmetic, real, whole
 from veracausa.crypto.ring64.fixed64 import Stream, Words, added
+from veracausa.crypto.ring64.replicated import CipherStream, ReplicatedInTheClear
+from veracausa.discovery.engines.mpc.cubic_network import CubicNetwork
 from veracausa.discovery.engines.mpc.network import SharedNetwork
 from veracausa.discovery.engines.mpc.party import first_weights, own_columns, targets_of
 from veracausa.discovery.engines.mpc.schedule import MpcSchedule
+from veracausa.discovery.engines.mpc.servers import rounders, rounding_seed, servers_of
 from veracausa.discovery.engines.mpc.validator import Judge, dealer_seeds
+from veracausa.discovery.engines.mpc.wave_network import WaveNetwork
 from veracausa.discovery.engines.shares.plan import Plan
 
 
@@ -36,19 +40,23 @@ class StrongTwin(MpcSchedule):
         self.judge, self.progress = Judge(plan, allowed, required), progress
         self.targets = {name: targets_of(plan, values) for name, values in columns.items()}
         self.losses: dict[str, list[float]] = {name: [] for name in columns}
-        arithmetic = PlaintextArithmetic([Stream(dealer_seeds(seed, name, restart_index)[1]) for name in plan.parties])
-        drawn = [first_weights(plan, name, allowed, seed) for name in plan.parties]
+        replicated = plan.settings.strong == "replicated"
+        arithmetic = (
+            in_the_clear(plan, seed, restart_index) if replicated else dealt_in_the_clear(plan, seed, restart_index)
+        )
+        drawing = servers_of(plan) if replicated else plan.parties
+        drawn = [first_weights(plan, name, allowed, seed, len(drawing)) for name in drawing]
         weights = {part: added([one[part] for one in drawn]) for part in drawn[0]}
         held = [own_columns(plan, name, values) for name, values in columns.items()]
         whole = [added(parts) for parts in zip(*held, strict=True)]
-        super().__init__(plan, arithmetic, SharedNetwork(arithmetic, weights, allowed), whole)
+        super().__init__(plan, arithmetic, network_of(plan, arithmetic, weights, allowed), whole)
 
     def phase(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def learn(self, sums: Words) -> Words:
+    def learn(self, sums: Words) -> Masked:
         rates = [targets.learn(sums[self.plan.own(name)]) for name, targets in self.targets.items()]
-        return np.concatenate(rates)
+        return self.arithmetic.mask(np.concatenate(rates)[..., None])[0]
 
     def factors(self, squares: Words) -> Masked:
         self._see(squares)
@@ -91,6 +99,24 @@ class StrongTwin(MpcSchedule):
         self.judge.see(squares, sum(targets.take_loss() for targets in self.targets.values()))
 
 
+def network_of(plan: Plan, arithmetic: Any, weights: Mapping[str, Any], allowed: Mask) -> SharedNetwork:
+    """With the units of this plan's mode."""
+    made: Any = WaveNetwork if plan.settings.strong == "replicated" else CubicNetwork
+    network: SharedNetwork = made(arithmetic, weights, allowed)
+    return network
+
+
+def dealt_in_the_clear(plan: Plan, seed: int, restart_index: int) -> PlaintextArithmetic:
+    """Rounding as the masks would that a dealer draws for every party."""
+    return PlaintextArithmetic([Stream(dealer_seeds(seed, name, restart_index)[1]) for name in plan.parties])
+
+
+def in_the_clear(plan: Plan, seed: int, restart_index: int) -> PlaintextArithmetic:
+    """Rounding as the masks would that the three servers draw in turn."""
+    streams = [CipherStream(rounding_seed(seed, name, restart_index)) for name in servers_of(plan)]
+    return ReplicatedInTheClear(streams, rounders(plan))
+
+
 class FloatTwin(StrongTwin):
     """The same model in floating point, from the same first weights."""
 
@@ -100,7 +126,7 @@ class FloatTwin(StrongTwin):
         super().__init__(plan, columns, allowed, required, seed, **more)
         weights = {name: real(words) for name, words in self.network.shares.items()}
         self.arithmetic = Floating()
-        self.network = SharedNetwork(self.arithmetic, weights, allowed)
+        self.network = network_of(plan, self.arithmetic, weights, allowed)
 
     def _see(self, squares: Words) -> None:
         super()._see(whole(squares))

@@ -16,6 +16,7 @@ from veracausa.arrays import Array, Mask
 from veracausa.crypto.ring64.arithmetic import Arithmetic, Masked
 from veracausa.crypto.ring64.fixed64 import SEED_BYTES, Words
 from veracausa.discovery.engines.mpc.network import SharedNetwork
+from veracausa.discovery.engines.mpc.servers import servers_of
 from veracausa.discovery.engines.shares.plan import Plan, make_plan
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.errors import InputError
@@ -28,8 +29,8 @@ class MpcSchedule(ABC):
 
     def __init__(self, plan: Plan, arithmetic: Arithmetic, network: SharedNetwork, columns: list[Words]) -> None:
         self.plan, self.arithmetic, self.network = plan, arithmetic, network
-        self._columns = columns
-        self.held_out = range(len(plan.batches), len(columns))
+        self._columns, self._rows = columns, row_sets(plan)
+        self.held_out = range(len(plan.batches), len(self._rows))
         self.x: list[Masked] = []
         self.epoch = 0
         """So many are done."""
@@ -39,8 +40,7 @@ class MpcSchedule(ABC):
         plan, search = self.plan, self.plan.searches[0]
         if store is not None and store.start_step is not None:
             self.load_state(store.load(store.start_step))
-        # The rows never change, so each is masked once, for all steps.
-        self.x = self.arithmetic.mask(*self._columns)
+        self.x = self.enter(self._columns)
         for epoch in range(self.epoch, plan.epochs):
             if epoch == plan.settings.epochs:
                 with self.phase():
@@ -85,17 +85,21 @@ class MpcSchedule(ABC):
             for rows in self.held_out:
                 with self.phase():
                     there = self.network.forward(self.x[rows], weights, learning=False)
-                    sums.append((self.network.squared_residuals(there), len(self._columns[rows])))
+                    sums.append((self.network.squared_residuals(there), len(self._rows[rows])))
             self.score(sums)
         self.choose()
+
+    def enter(self, columns: list[Words]) -> list[Masked]:
+        """Make every set of rows ready for products. They never change, so this is done once, for all steps."""
+        return self.arithmetic.mask(*columns)
 
     @abstractmethod
     def phase(self) -> AbstractContextManager[None]:
         """Computing that the dealer prepares in one piece."""
 
     @abstractmethod
-    def learn(self, sums: Words) -> Words:
-        """Targets learn their noise from a batch's squared residuals; a share of what these weigh now, (d, 1)."""
+    def learn(self, sums: Words) -> Masked:
+        """Targets learn their noise from a batch's squared residuals; what these weigh now, (d, 1, 1)."""
 
     @abstractmethod
     def settle(self, squares: Words) -> Mask:
@@ -160,7 +164,7 @@ def order(plan: Plan) -> Kind:
 
 
 def as_tensor(words: Words) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(words).view(np.int64))
+    return torch.from_numpy(np.require(words, requirements=["C", "W"]).view(np.int64))
 
 
 def as_words(tensor: Tensor) -> Words:
@@ -171,6 +175,7 @@ def seed_tensor(seed: bytes) -> Tensor:
     return torch.frombuffer(bytearray(seed), dtype=torch.uint8)
 
 
+NO_BERNOULLI = "the strong mode has no Bernoulli likelihood; set bernoulli to false to fit it as a number"
 FEWEST = 8
 """Rows whose squared residuals are opened as one sum."""
 
@@ -184,6 +189,8 @@ def strong_plan(
     **agreed: Any,
 ) -> Plan:
     """What all parties know; settings that this mode has no place for are refused."""
+    if settings.servers and settings.strong != "replicated":
+        raise InputError("servers: they compute on replicated shares; set strong to 'replicated', or leave servers out")
     if settings.sparsity == "l2":
         raise InputError("sparsity = 'l2': decoders on shares do not decay; use 'group_lasso'")
     if settings.bottleneck is not None or settings.row_noise is not None:
@@ -195,6 +202,8 @@ def strong_plan(
     if len(settings.each) > 1:
         raise InputError("searches: the strong mode has one; set searches to []")
     plan = make_plan(columns, names, settings.each[0], train_rows, seed, **agreed)
+    if settings.strong == "replicated":
+        servers_of(plan)  # refuses who can not compute
     fewest = min(len(rows) for rows in row_sets(plan))
     if fewest < FEWEST:
         raise InputError(f"batch: sums over {fewest} rows would be opened, which are nearly rows; at least {FEWEST}")

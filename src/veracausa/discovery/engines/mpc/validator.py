@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,7 +14,8 @@ from veracausa.crypto.ring64.arithmetic import Masked, zeros
 from veracausa.crypto.ring64.fixed64 import Stream, Words, added, decode, encode, fresh_seed
 from veracausa.crypto.ring64.shared import Dealer
 from veracausa.discovery.engines.mpc import schedule as kinds
-from veracausa.discovery.engines.mpc.network import FACTOR_BITS, WEIGHT_BITS, SharedNetwork, shapes
+from veracausa.discovery.engines.mpc.cubic_network import CubicNetwork
+from veracausa.discovery.engines.mpc.network import FACTOR_BITS, WEIGHT_BITS, shapes
 from veracausa.discovery.engines.mpc.schedule import MpcSchedule, as_tensor, as_words, row_sets
 from veracausa.discovery.engines.shares.plan import Plan
 from veracausa.discovery.engines.shares.protocol import counter
@@ -25,6 +26,7 @@ from veracausa.discovery.result import Fit
 from veracausa.errors import RunError, WireError
 from veracausa.events import Observer, event_of
 from veracausa.wire.link import Link
+from veracausa.wire.message import Message
 
 
 class StrongValidator(MpcSchedule):
@@ -57,7 +59,7 @@ class StrongValidator(MpcSchedule):
         settings = plan.settings
         shares = {name: zeros(shape) for name, shape in shapes(plan.d, settings.width, settings.depth).items()}
         columns = [zeros((len(rows), plan.d)) for rows in row_sets(plan)]
-        super().__init__(plan, arithmetic, SharedNetwork(arithmetic, shares, allowed), columns)
+        super().__init__(plan, arithmetic, CubicNetwork(arithmetic, shares, allowed), columns)
 
     @contextmanager
     def phase(self) -> Iterator[None]:
@@ -65,8 +67,8 @@ class StrongValidator(MpcSchedule):
         self.dealt += 1
         self.link.send(self.plan.parties[0], kinds.DEALT, self.dealt, {"words": as_tensor(self.arithmetic.collect())})
 
-    def learn(self, sums: Words) -> Words:
-        return zeros((self.plan.d, 1))
+    def learn(self, sums: Words) -> Masked:
+        return self.arithmetic.mask(zeros((self.plan.d, 1, 1)))[0]
 
     def factors(self, squares: Words) -> Masked:
         self._see()
@@ -94,11 +96,7 @@ class StrongValidator(MpcSchedule):
     def choose(self) -> None:
         if not self.plan.held_out:
             return
-        messages = [self.link.receive(party, kinds.LOSSES, self.updates) for party in self.plan.parties]
-        losses = [message.tensors["losses"].numpy() for message in messages]
-        if any(len(part) != len(losses[0]) for part in losses):
-            raise WireError("losses", "a party scored other graphs than were proposed")
-        self.judge.choose(np.sum(losses, axis=0), sum(float(message.meta["empty"]) for message in messages))
+        self.judge.choose_by([self.link.receive(party, kinds.LOSSES, self.updates) for party in self.plan.parties])
 
     def state(self) -> dict[str, Any]:
         return super().state() | {"shares": {}, "judge": self.judge.state()}
@@ -213,6 +211,13 @@ class Judge:
             self._graphs = greedy_cut(strengths, found, self.required, ~allowed)[None]
         self.threshold = float(self._thresholds[0])
         return self._graphs
+
+    def choose_by(self, messages: Sequence[Message]) -> None:
+        """By what every party sent of its losses."""
+        losses = [message.tensors["losses"].numpy() for message in messages]
+        if any(len(part) != len(self._graphs) for part in losses):
+            raise WireError("losses", "a party scored other graphs than were proposed")
+        self.choose(np.sum(losses, axis=0), sum(float(message.meta["empty"]) for message in messages))
 
     def choose(self, losses: Array, empty: float) -> None:
         edges = self._graphs.sum((1, 2))

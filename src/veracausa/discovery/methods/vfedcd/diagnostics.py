@@ -116,9 +116,12 @@ def protection_in_words(
     """Notes on a fit of so many parties by this engine."""
     notes = []
     if engine == "federated" and settings.strong:
+        alone = "no two of the three that compute collude"
+        if settings.strong == "dealer":
+            alone = "the validator keeps its masks to itself"
         notes.append(
-            "strong: of rows only sums over batches were opened, if the validator keeps its masks to itself and "
-            "links are encrypted; here all parties ran in one place"
+            f"strong: of rows only sums over batches were opened, if {alone} and links are encrypted; here all "
+            "parties ran in one place"
         )
     if engine == "federated" and settings.protocol == "literal":
         from veracausa.discovery.engines.literal.protocol import notes as literal_notes

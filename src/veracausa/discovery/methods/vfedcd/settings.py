@@ -15,6 +15,7 @@ from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
     ValidationError,
+    field_validator,
     model_serializer,
     model_validator,
 )
@@ -130,9 +131,13 @@ class ProtectionGroup(BaseModel):
     """shares: how parties exchange by default. literal: the published algorithms 1 to 6, unsound, for simulations."""
     key_bits: int = Field(3072, ge=1024)
     """Of the protocol literal: bits of its Paillier keys. Fewer than 3072 can be broken, and the run says so."""
-    strong: bool = False
-    """Features, decoders and gradients stay on shares of all parties, and the validator deals. Of rows only sums are
-    opened. Slower, with a cubic activation."""
+    strong: bool | Literal["dealer", "replicated"] = False
+    """Features, decoders and gradients stay on shares, and of rows only sums are opened. replicated (true): three
+    servers hold two of three summands each. dealer: all parties hold shares, and the validator deals. Slower than the
+    normal mode."""
+    servers: tuple[str, ...] = ()
+    """With `strong` replicated, the three that compute: parties or the validator. By default the first three parties,
+    or two parties and the validator. Any two of them together can open everything."""
     reveal: Literal["all", "own"] = "all"
     """What a party is sent: the whole graph, or the edges that touch its own attributes."""
     precompute: Literal["inline", "process"] = "inline"
@@ -159,6 +164,12 @@ class ProtectionGroup(BaseModel):
     """ε of the published noise on strengths: a heuristic that gives no guarantee."""
     laplace_rule: Literal["published", "sum"] = "sum"
     """published: at the validator, in its acyclicity term. sum: in parts on shares, so that nobody knows it."""
+
+    @field_validator("strong")
+    @classmethod
+    def _which_one(cls, said: bool | str) -> bool | str:
+        """What `true` stands for."""
+        return "replicated" if said is True else said
 
 
 GROUPS: dict[str, type[BaseModel]] = {"model": ModelGroup, "search": SearchGroup, "protection": ProtectionGroup}
