@@ -32,6 +32,8 @@ from veracausa.registry import did_you_mean
 if TYPE_CHECKING:
     import networkx
 
+    from veracausa.discovery.residual_tests import ResidualTest
+
 
 Threshold = float | Literal["acyclic"]
 Timer = Literal["wall", "processor"]
@@ -165,6 +167,19 @@ class CausalDiscovery(BaseEstimator, GraphExports):  # type: ignore[misc]
         if metric not in row:
             raise InputError(f"metric = {metric!r}: no such metric{did_you_mean(metric, row)}")
         return float(row[metric])
+
+    def residual_tests(self, X: Any, time_is_up: Callable[[], bool] = lambda: False) -> list[ResidualTest]:
+        """Whether each column's residuals depend on its causes in the graph, on rows that lie in one place."""
+        from sklearn.utils.validation import check_is_fitted
+
+        from veracausa.discovery.residual_tests import residual_tests
+
+        check_is_fitted(self)
+        data = as_causal(X)
+        nominal = [
+            name for name in data.names if name in {*data.nominal, *map(str, getattr(self, "nominal", None) or ())}
+        ]
+        return residual_tests(data.values, data.names, self.adjacency_matrix_, self.seed, nominal, time_is_up)
 
     def _log(self, **figures: float) -> None:
         self.history_.append({name: float(figure) for name, figure in figures.items()})

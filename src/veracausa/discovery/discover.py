@@ -16,7 +16,7 @@ from veracausa.data.causal import CausalData
 from veracausa.data.causal.frames import as_causal
 from veracausa.data.causal.parties import owners
 from veracausa.discovery import DEFAULT_METHOD
-from veracausa.discovery.base import CausalDiscovery, as_edges, column_named, edge_constraints
+from veracausa.discovery.base import CausalDiscovery, as_edges, clock, column_named, edge_constraints
 from veracausa.discovery.edge_table import read_rows
 from veracausa.discovery.export import GraphExports
 from veracausa.discovery.job import GIVEN, DiscoveryJob, Edges, load_columns, read_job
@@ -216,11 +216,16 @@ def _fit(
         folder.set_ended(path, error)
         raise
     seconds = time.monotonic() - started
-    write_found(path, job, method, data, parties, seconds)
+    tests = None
+    if getattr(method, "engine_", None) != "federated":
+        tests = method.residual_tests(data, clock(TESTING))
+    write_found(path, job, method, data, parties, seconds, tests)
     folder.set_status(path, state="done")
     shutil.rmtree(path / CHECKPOINTS, ignore_errors=True)
 
 
+TESTING = 60.0
+"""Seconds after which no more columns are tested for residuals that depend on their causes."""
 STATUS_EVERY = 1.0
 """Seconds between two notes of how far a fit is."""
 

@@ -26,6 +26,8 @@ ROWS = 2000
 INDUCING = 80
 STEPS = 12
 """Steps in which the scales of a process are fitted."""
+CLOSE_INDUCING, CLOSE_STEPS = 200, 25
+"""Where residuals are wanted: points that the mean rests on, and steps."""
 JITTER = 1e-6
 FAR = 6.0
 """Values further out than so many deviations are moved there."""
@@ -72,50 +74,89 @@ class RowEvidence:
 
     def _fitted(self, effect: int, causes: tuple[int, ...]) -> float:
         """The largest bound, less half a logarithm of the rows for each cause."""
-        import torch
-        from scipy.optimize import minimize
-
         column = self.table[:, effect]
         if not causes:
             self.noise[effect, causes] = 1.0
             return float(-0.5 * self.rows * np.log(2 * np.pi * np.e * float(column.var(unbiased=False))))
-        inputs, p = self.table[:, list(causes)], len(causes)
-        start = np.log([1.5 * np.sqrt(p)] * p + [1.0] + [0.3] * p + [0.5])
-        bounds = np.log([LENGTH] * p + [SIGNAL] + [SLOPE] * p + [NOISE])
+        p = len(causes)
+        logarithms, value = fitted_scales(self.table[:, list(causes)], column, self.inducing, STEPS)
+        self.noise[effect, causes] = min(1.0, float(np.exp(2 * logarithms[-1])))
+        return value - 0.5 * p * float(np.log(self.rows))
 
-        def loss(at: Array) -> tuple[float, Array]:
-            scales = torch.tensor(at, requires_grad=True)
-            value = -self._bound(scales, inputs, column)
-            (slopes,) = torch.autograd.grad(value, scales)
-            return float(value.detach()), slopes.numpy()
 
-        found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": STEPS})
-        self.noise[effect, causes] = min(1.0, float(np.exp(2 * found.x[-1])))
-        return float(-found.fun) - 0.5 * p * float(np.log(self.rows))
+def fitted_scales(inputs: Tensor, column: Tensor, inducing: Tensor, steps: int) -> tuple[Array, float]:
+    """The logarithms of a process' scales (lengths, signal, slopes, noise) with the largest bound, and that bound."""
+    import torch
+    from scipy.optimize import minimize
 
-    def _bound(self, logarithms: Tensor, inputs: Tensor, column: Tensor) -> Tensor:
-        """Titsias' bound for a smooth function of all causes and straight lines of each, whatever their size."""
-        import torch
+    p = inputs.shape[1]
+    start = np.log([1.5 * np.sqrt(p)] * p + [1.0] + [0.3] * p + [0.5])
+    bounds = np.log([LENGTH] * p + [SIGNAL] + [SLOPE] * p + [NOISE])
 
-        p, n = inputs.shape[1], self.rows
-        scales = logarithms.exp()
-        lengths, signal, slopes, noise = scales[:p], scales[p] ** 2, scales[p + 1 : -1] ** 2, scales[-1] ** 2
+    def loss(at: Array) -> tuple[float, Array]:
+        scales = torch.tensor(at, requires_grad=True)
+        value = -bound(scales, inputs, column, inducing)
+        (slopes,) = torch.autograd.grad(value, scales)
+        return float(value.detach()), slopes.numpy()
 
-        def kernel(first: Tensor, second: Tensor) -> Tensor:
-            apart = torch.cdist(first / lengths, second / lengths, compute_mode="use_mm_for_euclid_dist")
-            return signal * torch.exp(-0.5 * apart**2) + (first * slopes) @ second.T
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": steps})
+    return found.x, -float(found.fun)
 
-        points = inputs[self.inducing]
-        inside = kernel(points, points) + JITTER * (signal + slopes.sum() + 1) * torch.eye(len(points)).double()
-        root = torch.linalg.cholesky(inside)
-        part = torch.linalg.solve_triangular(root, kernel(points, inputs), upper=False) / noise.sqrt()
-        whole = torch.linalg.cholesky(part @ part.T + torch.eye(len(points)).double())
-        told = torch.linalg.solve_triangular(whole, (part @ column)[:, None], upper=False) / noise.sqrt()
-        variances = n * signal + (inputs**2 * slopes).sum()
-        likely = -0.5 * n * torch.log(2 * np.pi * noise) - torch.log(whole.diagonal()).sum()
-        wrong = (column @ column) / noise - (told**2).sum() + variances / noise - (part**2).sum()
-        bound: Tensor = likely - 0.5 * wrong
-        return bound
+
+def kernel(first: Tensor, second: Tensor, logarithms: Tensor) -> Tensor:
+    """A smooth function of all causes and straight lines of each."""
+    import torch
+
+    p = first.shape[1]
+    scales = logarithms.exp()
+    lengths, signal, slopes = scales[:p], scales[p] ** 2, scales[p + 1 : -1] ** 2
+    apart = torch.cdist(first / lengths, second / lengths, compute_mode="use_mm_for_euclid_dist")
+    return signal * torch.exp(-0.5 * apart**2) + (first * slopes) @ second.T
+
+
+def bound(logarithms: Tensor, inputs: Tensor, column: Tensor, inducing: Tensor) -> Tensor:
+    """Titsias' bound for a smooth function of all causes and straight lines of each, whatever their size."""
+    import torch
+
+    p, n = inputs.shape[1], len(column)
+    scales = logarithms.exp()
+    signal, slopes, noise = scales[p] ** 2, scales[p + 1 : -1] ** 2, scales[-1] ** 2
+    points = inputs[inducing]
+    inside = kernel(points, points, logarithms)
+    inside = inside + JITTER * (signal + slopes.sum() + 1) * torch.eye(len(points)).double()
+    root = torch.linalg.cholesky(inside)
+    part = torch.linalg.solve_triangular(root, kernel(points, inputs, logarithms), upper=False) / noise.sqrt()
+    whole = torch.linalg.cholesky(part @ part.T + torch.eye(len(points)).double())
+    told = torch.linalg.solve_triangular(whole, (part @ column)[:, None], upper=False) / noise.sqrt()
+    variances = n * signal + (inputs**2 * slopes).sum()
+    likely = -0.5 * n * torch.log(2 * np.pi * noise) - torch.log(whole.diagonal()).sum()
+    wrong = (column @ column) / noise - (told**2).sum() + variances / noise - (part**2).sum()
+    value: Tensor = likely - 0.5 * wrong
+    return value
+
+
+def process_residuals(column: Array, inputs: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+    """What a process of the inputs (n, p) leaves of a column, in its deviations, and the inputs as it saw them."""
+    import torch
+
+    def scaled(rows: Array) -> Tensor:
+        moved = (rows - rows.mean(axis=0)) / np.maximum(rows.std(axis=0), 1e-12)
+        return torch.from_numpy(np.clip(moved, -FAR, FAR))
+
+    target, seen = scaled(column), scaled(inputs)
+    order = torch.from_numpy(rng.permutation(len(column)))
+    scales, _ = fitted_scales(seen, target, order[:INDUCING], CLOSE_STEPS)
+    logarithms = torch.from_numpy(scales)
+    points, p = seen[order[:CLOSE_INDUCING]], seen.shape[1]
+    inside, across = kernel(points, points, logarithms), kernel(points, seen, logarithms)
+    signal, slopes, noise = (
+        logarithms[p].exp() ** 2,
+        (logarithms[p + 1 : -1].exp() ** 2).sum(),
+        logarithms[-1].exp() ** 2,
+    )
+    whole = inside + JITTER * (signal + slopes + 1) * torch.eye(len(points)).double() + across @ across.T / noise
+    mean = across.T @ torch.linalg.solve(whole, across @ target) / noise
+    return (target - mean).numpy(), seen.numpy()
 
 
 def climbed(

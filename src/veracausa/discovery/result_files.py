@@ -25,6 +25,7 @@ from veracausa.discovery.graphs import is_acyclic, revealed
 from veracausa.discovery.job import DiscoveryJob
 from veracausa.discovery.methods.vfedcd.diagnostics import FIGURES
 from veracausa.discovery.party_columns import ONE_PARTY
+from veracausa.discovery.residual_tests import NOT_HERE, ResidualTest, rejections, summary_of
 from veracausa.metrics.cpdag import cpdag_scores
 from veracausa.metrics.graphs import graph_scores
 from veracausa.runs import folder
@@ -34,9 +35,16 @@ Parties = dict[str, tuple[str, ...]]
 
 
 def write_found(
-    path: Path, job: DiscoveryJob, method: CausalDiscovery, data: CausalData, parties: Parties, seconds: float
+    path: Path,
+    job: DiscoveryJob,
+    method: CausalDiscovery,
+    data: CausalData,
+    parties: Parties,
+    seconds: float,
+    tests: Sequence[ResidualTest] | None = None,
 ) -> None:
-    """Everything that a reader or another program may want of the graph."""
+    """Everything that a reader or another program may want of the graph. `tests`: of residuals; None: no one place has
+    the rows."""
     import networkx
 
     from veracausa import __version__
@@ -65,7 +73,7 @@ def write_found(
     engine = getattr(method, "engine_", "one place")
     environment = {"veracausa": __version__, **describe_machine(cuda=False), "engine": engine, "seed": job.seed}
     folder.write_json(path / "environment.json", environment)
-    folder.write_json(path / "summary.json", _summary(job, method, data, parties, rows, seconds))
+    folder.write_json(path / "summary.json", _summary(job, method, data, parties, rows, seconds, tests))
 
 
 def _summary(
@@ -75,6 +83,7 @@ def _summary(
     parties: Parties,
     rows: Sequence[Mapping[str, Any]],
     seconds: float,
+    tests: Sequence[ResidualTest] | None,
 ) -> dict[str, Any]:
     adjacency = method.adjacency_matrix_
     sent = getattr(method, "sent_", {})
@@ -107,8 +116,9 @@ def _summary(
         "parties": {party: {"columns": list(columns), **sent.get(party, {})} for party, columns in parties.items()}
         | {name: figures for name, figures in sent.items() if name not in parties},
         "bytes_sent": sum(figures.get("bytes_sent", 0) for figures in sent.values()),
-        "warnings": list(getattr(method, "warnings_", ())),
-        "notes": list(dict.fromkeys([*data.notes, *method.notes_])),
+        "residuals": summary_of(tests),
+        "warnings": [*getattr(method, "warnings_", ()), *rejections(tests or ())],
+        "notes": list(dict.fromkeys([*data.notes, *method.notes_, *([NOT_HERE] if tests is None else [])])),
     }
     if (found := getattr(method, "figures_", None)) is not None and np.isfinite(found).any():
         summary["diagnostics"] = {

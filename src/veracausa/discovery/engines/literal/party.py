@@ -80,6 +80,8 @@ class LiteralParty:
         self.fixed = [fixed.encoded(x, COLUMN_BITS) for x in self.batches]
         self.stored: dict[str, Integers] = {}
         """By owner of the key: (own attributes, d · h)."""
+        self.sent: dict[str, Array] = {}
+        """By source: the own fragments of its encoders as they were encrypted last, (its attributes, d, h)."""
         self.step, self.loss = 0, 0.0
         self.known: Array
         bits = settings.key_bits
@@ -122,7 +124,7 @@ class LiteralParty:
             z = z + self._hide(link, peer, self.fixed[batch], self.stored[peer], shape)
         for peer in self.peers:
             left = self._reveal(link, peer, shape)
-            self.see("remaining", {"from": peer, "batch": batch, "values": left, "fragments": self.fragments})
+            self.see("remaining", {"from": peer, "batch": batch, "values": left, "fragments": self.sent[peer]})
             z = z + left
         parts = z.reshape(n, self.plan.d, self.h)
         for peer in self.peers:
@@ -195,8 +197,9 @@ class LiteralParty:
     def _exchange_all(self, link: Link) -> None:
         """Algorithm 2, line 8: p_k.f_j· under the own key to party j."""
         for peer in self.peers:
-            own = self.fragments[self.plan.own(peer)].reshape(self.plan.count(peer), -1)
-            encrypted = self.numbers.encrypt(fixed.encoded(own, WEIGHT_BITS))
+            own = self.fragments[self.plan.own(peer)].copy()
+            self.sent[peer] = own
+            encrypted = self.numbers.encrypt(fixed.encoded(own.reshape(len(own), -1), WEIGHT_BITS))
             link.send(peer, self.encoders, self.step, {"encoders": tensor(encrypted)})
         shape = self.count, self.plan.d * self.h
         for peer in self.peers:
@@ -205,8 +208,9 @@ class LiteralParty:
     def _exchange_own(self, link: Link) -> None:
         """Algorithm 4, lines 21 and 22: p_t.f_kt alone. No other fragment of a source's encoders is sent anew."""
         for peer in self.peers:
-            own = self.fragments[self.plan.own(peer), self.own].reshape(self.plan.count(peer), -1)
-            encrypted = self.numbers.encrypt(fixed.encoded(own, WEIGHT_BITS))
+            own = self.fragments[self.plan.own(peer), self.own]
+            self.sent[peer][:, self.own] = own
+            encrypted = self.numbers.encrypt(fixed.encoded(own.reshape(len(own), -1), WEIGHT_BITS))
             link.send(peer, self.encoders, self.step, {"encoders": tensor(encrypted)})
         for peer in self.peers:
             at = self.plan.own(peer)
