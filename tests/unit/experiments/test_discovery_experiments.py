@@ -137,6 +137,13 @@ def test_a_slow_method_may_have_fewer_graphs():
     assert [each.graphs for each in row_cells(toy(methods=methods), "toy", "slow")] == [(7,)]
 
 
+def test_a_row_may_have_parties_of_its_own():
+    methods = {**TREE["methods"], "slow": {**TREE["methods"]["slow"], "parties": 2}}
+    experiment = toy(methods=methods)
+    assert [each.parties for each in row_cells(experiment, "toy", "slow")] == [2, 2]
+    assert [each.parties for each in row_cells(experiment, "toy", "ours")] == [3]
+
+
 def test_what_a_profile_or_a_default_fills_in_is_part_of_a_cell():
     # So that a changed profile or default never takes a result of the one before.
     assert cell().settings["discovery"]["method_settings"]["edge_worth"] == Settings().min_edge_gain
