@@ -4,7 +4,7 @@ READY := .venv/.ready
 # Two workers of one thread, because two cores are what the suite is planned for.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 
-.PHONY: demo test test-slow test-federation fuzz smoke bench lint format clean
+.PHONY: demo docs test test-slow test-federation fuzz smoke bench lint format clean
 
 $(READY): pyproject.toml tools/install
 	tools/install
@@ -18,6 +18,12 @@ test: $(READY)
 
 test-slow: $(READY)
 	$(PYTEST) -m "slow or browser"
+
+# The documentation site, from docs/ and from the program itself, into build/site; opens from disk, nothing is fetched.
+docs: $(READY)
+	$(BIN)/python tools/site_pages.py build/site-pages
+	$(BIN)/zensical build --clean --strict
+	@echo "build/site/index.html"
 
 # Members as processes, each in a network namespace of its own where that is permitted, killed and cut off. About half an hour.
 test-federation: $(READY)

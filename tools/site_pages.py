@@ -1,0 +1,113 @@
+"""The pages of the documentation site, ready to be built: docs/ with the generated reference, links made for the site.
+
+`python tools/site_pages.py FOLDER` writes them; `make docs` builds the site from them. Nothing is fetched.
+Pages under docs/ are written so that they also read well where the repository is shown. So a link that leads out of
+docs/ becomes a link to the repository, and each heading keeps the anchor that it has there.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from pathlib import Path, PurePosixPath
+from posixpath import normpath
+
+import site_reference
+
+ROOT = Path(__file__).resolve().parents[1]
+REPOSITORY = "https://github.com/veracausa/veracausa/blob/main/"
+MOVED = {
+    "README.md": "index.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security-policy.md",
+}
+"""Pages of the root that belong to the site, and their names there."""
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_FENCE = re.compile(r"^(\s*)(```+)(\w*)[ \t]*(.*)$")
+_HEADING = re.compile(r"^(#+) (.+?)\s*$")
+
+
+def write_pages(folder: Path) -> list[Path]:
+    """Write all pages and pictures below an empty or earlier folder; the pages' paths within it."""
+    if folder.exists():
+        shutil.rmtree(folder)
+    sources = {f"docs/{path.relative_to(ROOT / 'docs').as_posix()}": path for path in (ROOT / "docs").rglob("*.*")}
+    sources |= {name: ROOT / name for name in MOVED}
+    for name, path in sources.items():
+        target = folder / place(name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".md":
+            target.write_text(for_the_site(path.read_text(encoding="utf-8"), name), encoding="utf-8")
+        else:
+            shutil.copy(path, target)
+    for name, text in site_reference.pages().items():
+        target = folder / "reference" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(for_the_site(text, f"docs/reference/{name}"), encoding="utf-8")
+    return sorted(path.relative_to(folder) for path in folder.rglob("*.md"))
+
+
+def place(name: str) -> str:
+    """Where a file of the repository lies in the site."""
+    return MOVED.get(name) or name.removeprefix("docs/")
+
+
+def for_the_site(text: str, name: str) -> str:
+    """A page's text with links, anchors and fences as the site's builder takes them."""
+    lines, fence, used = [], "", dict[str, int]()
+    for line in text.splitlines():
+        opened = _FENCE.match(line)
+        if opened and (not fence or opened[2] == fence):
+            fence = "" if fence else opened[2]
+            title = f' title="{opened[4]}"' if opened[4].endswith(".py") else ""
+            lines.append(f"{opened[1]}{opened[2]}{opened[3] if fence else ''}{title}")
+        elif fence:
+            lines.append(line)
+        elif heading := _HEADING.match(line):
+            lines.append(f"{heading[1]} {relinked(heading[2], name)} {{: #{_unique(anchor(heading[2]), used)} }}")
+        else:
+            lines.append(relinked(line, name))
+    return "\n".join(lines) + "\n"
+
+
+def anchor(title: str) -> str:
+    """A heading's anchor where the repository is shown."""
+    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title)
+    return re.sub(r"[^\w\- ]", "", plain.strip().lower()).replace(" ", "-")
+
+
+def _unique(found: str, used: dict[str, int]) -> str:
+    used[found] = used.get(found, -1) + 1
+    return f"{found}-{used[found]}" if used[found] else found
+
+
+def relinked(line: str, name: str) -> str:
+    """The line with every relative link as it must be in the site."""
+
+    def one(link: re.Match[str]) -> str:
+        target = link[1]
+        if "://" in target or target.startswith(("mailto:", "#")):
+            return link[0]
+        path, _, part = target.partition("#")
+        inside = normpath((PurePosixPath(name).parent / path).as_posix())
+        part = f"#{part}" if part else ""
+        if inside in MOVED or inside.startswith("docs/"):
+            steps = len(PurePosixPath(place(name)).parts) - 1
+            return f"]({'../' * steps}{place(inside)}{part})"
+        return f"]({REPOSITORY}{inside}{part})"
+
+    return _LINK.sub(one, line)
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 1:
+        print("usage: python tools/site_pages.py FOLDER", file=sys.stderr)
+        return 2
+    print(f"{len(write_pages(Path(arguments[0])))} pages")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
