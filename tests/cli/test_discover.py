@@ -291,6 +291,26 @@ def test_where_all_is_in_one_place_or_on_shares_that_is_not_said(here: Path) -> 
     assert SOLVED_FOR not in call("all.csv", *TWO, *few, "--set", "strong=true", "--out", "two")
 
 
+@pytest.mark.parametrize(
+    ("strong", "computing", "told"),
+    [
+        ("true", ["hospital", "lab", "validator"], "any two of them together can open every column"),
+        ("dealer", ["validator"], "With any one party it can open every column"),
+    ],
+)
+def test_the_page_of_a_strong_discovery_says_who_must_not_collude(
+    here: Path, strong: str, computing: list[str], told: str
+) -> None:
+    few = ("--set", "epochs=1", "--set", "refit_epochs=1", "--set", "bernoulli=false", "--set", f"strong={strong}")
+    call("all.csv", *TWO, *VFEDCD, *few, "--out", "one")
+    assert DiscoveryRun("one").summary["computing"] == computing
+    page = " ".join(Path("one/report.html").read_text(encoding="utf-8").split())
+    assert told in page
+    assert "No row was opened to anybody." in page
+    assert "Nothing was protected here." not in page
+    assert SOLVED_FOR not in page
+
+
 def test_warnings_stand_on_terminal_page_and_summary(here: Path) -> None:
     line = np.random.default_rng(0).normal(size=(200, 4))
     line[:, 1] += line[:, 0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import subprocess
 import sys
 import time
@@ -90,6 +91,47 @@ def test_discovery(tmp_path: Path, encryption: str, scheme: str) -> None:
         run_embedded(tmp_path, job)
         assert (tmp_path / "embedded" / "edges.csv").read_bytes() == edges["validator"]
         assert edges["validator"].count(b"\n") > 1
+
+
+STRONG = """
+kind = "discovery"
+method = "vfedcd"
+name = "shares"
+data = { name = "synthetic", attributes = 4, edges = 4, rows = 200 }
+parties = { hospital = ["x0", "x1"], lab = ["x2", "x3"] }
+settings = { epochs = 40, refit_epochs = 10, batch = 40, width = 4, candidates = 4, strong = true }
+"""
+
+
+def test_a_strong_discovery_goes_on_after_a_kill(tmp_path: Path) -> None:
+    """With keys and shares that are new: the killed member's were in its memory alone."""
+    job, members = tmp_path / "job.toml", ("validator", "hospital", "lab")
+    job.write_text(STRONG)
+    fabric = make_fabric(members[0], members[1:])
+    federation = Federation(tmp_path, fabric, members, options=())
+    killed = False
+    try:
+        found(tmp_path, job, fabric, "tcp", patience=10.0, members=members)
+        for member in members:
+            federation.start(member)
+        deadline = time.monotonic() + 400
+        while not federation.done():
+            assert time.monotonic() < deadline, {member: federation.log(member) for member in members}
+            assert not federation.failed(), {member: federation.log(member) for member in members}
+            if not killed and min(federation.held().values()) >= 10:
+                federation.kill("lab", 1.0)
+                killed = True
+            time.sleep(0.2)
+    finally:
+        federation.end()
+        fabric.close()
+    assert killed
+    edges = {member: (tmp_path / member / "run" / "edges.csv").read_bytes() for member in members}
+    assert len(set(edges.values())) == 1
+    lines = (tmp_path / "validator" / "run" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["epoch"] for line in lines] == list(range(1, 51))
+    plans = [tmp_path / member / "run" / "parties" / member / "plan.json" for member in members]
+    assert {json.loads(plan.read_text())["lives"] for plan in plans} == {2}
 
 
 def run_embedded(work: Path, job: Path) -> None:

@@ -100,6 +100,7 @@ def _summary(
         "seconds": round(seconds, 3),
         "engine": getattr(method, "engine_", None),
         "encryption": getattr(method, "encryption", None) if getattr(method, "engine_", "") == "federated" else None,
+        "computing": getattr(method, "computing_", None),
         "reveal": getattr(method, "reveal", "all"),
         "noise": getattr(method, "noise_", None),
         "bootstrap": getattr(method, "bootstrap", 0),

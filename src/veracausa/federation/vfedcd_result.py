@@ -11,6 +11,7 @@ import numpy as np
 
 from veracausa.arrays import Mask
 from veracausa.data.causal import CausalData, edges_between
+from veracausa.discovery.engines.mpc.servers import computing
 from veracausa.discovery.engines.shares.plan import VALIDATOR
 from veracausa.discovery.graphs import chosen_graph, is_acyclic, thresholded
 from veracausa.discovery.job import DiscoveryJob, load_columns
@@ -55,6 +56,7 @@ def write_vfedcd(site: VFedCDSite, result: DiscoveryResult, noise: Mapping[str, 
     method.feature_names_in_, method.n_features_in_ = np.array(names, dtype=object), d
     method.parties_ = {party: theirs.names for party, theirs in site.said.items()}
     method.engine_, method.confidence_ = "federated", None
+    method.computing_ = computing(method.settings(), site.parties)
     method.history_, method.search_ = result.history, result.search
     sent = result.sent[site.me]
     method.sent_ = {site.me: {"messages": sent["messages"], "bytes_sent": sent["bytes"]}}

@@ -15,6 +15,7 @@ from veracausa.crypto.ring64.fixed64 import SEED_BYTES, Words, fresh_seed
 from veracausa.crypto.ring64.replicated import SERVERS
 from veracausa.discovery.engines.mpc.network import Pass
 from veracausa.discovery.engines.shares.plan import VALIDATOR, Plan
+from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.errors import InputError
 from veracausa.wire.message import Kind, TensorSpec
 
@@ -37,6 +38,13 @@ def named_servers(named: tuple[str, ...], parties: tuple[str, ...]) -> tuple[str
         if name not in (*parties, VALIDATOR):
             raise InputError(f"servers: {name!r} is no member; name parties ({', '.join(parties)}) or {VALIDATOR!r}")
     return named
+
+
+def computing(settings: Settings, parties: tuple[str, ...]) -> list[str] | None:
+    """Who must not collude: the three servers, or the dealer. None: not the strong mode."""
+    if settings.strong == "replicated":
+        return list(named_servers(settings.servers, parties))
+    return [VALIDATOR] if settings.strong else None
 
 
 def rounders(plan: Plan) -> NDArray[np.int64]:

@@ -16,6 +16,7 @@ from veracausa.data.causal.columns import FEW_ROWS, PreparedTable, arbitrary_ord
 from veracausa.data.causal.frames import as_causal
 from veracausa.discovery.base import clock, edge_constraints
 from veracausa.discovery.engines.centralized import RESAMPLES_STATE, Centralized, bootstrap_graphs
+from veracausa.discovery.engines.mpc.servers import computing
 from veracausa.discovery.graphs import chosen_graph, is_acyclic, thresholded
 from veracausa.discovery.methods import method
 from veracausa.discovery.methods.vfedcd.decoders import SQUARES
@@ -192,6 +193,8 @@ class VFedCD(FederatedDiscovery):
         scale = math.pi / SQUARES.get(settings.likelihood, 0.5)  # of the normal density that the loss belongs to
         self.held_out_log_likelihood_ = -found.held_out_loss - 0.5 * math.log(scale) * numeric
         """Of a held-out row, on average; columns as they were fitted, standardised."""
+        self.computing_ = computing(settings, tuple(held)) if kind == "federated" else None
+        """Who could open columns together, in the strong mode."""
         self.confidence_: Array | None = None
         if self.bootstrap:
             graphs = self._resampled(settings, table, tell, folder, resume, watch)
