@@ -5,6 +5,7 @@ from __future__ import annotations
 from veracausa.data.causal.coding import some
 from veracausa.discovery.engines.mpc.servers import named_servers
 from veracausa.discovery.engines.shares.plan import VALIDATOR
+from veracausa.discovery.engines.sums.words import few_rows_in_words
 from veracausa.discovery.job import DiscoveryJob
 from veracausa.discovery.methods.moments.settings import SumsSettings
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
@@ -91,6 +92,7 @@ def described_moments(job: DiscoveryJob, ahead: SumsAhead, aligned: bool) -> tup
         ("crosses", crosses),
         *((("columns", f"{some(ahead.own)}; their names and kinds are told to all"),) if ahead.own else ()),
         ("releases", _releases(ahead)),
+        ("few rows", few_rows_in_words(ahead.plan)),
         ("encryption", describe_sums_encryption(settings, opened)),
         ("matching", MATCHED["all"] if aligned else NOT_MATCHED),
     )

@@ -59,6 +59,24 @@ def test_releases_and_budget() -> None:
     assert said(bootstrap=20, resampling="rows")["releases"].startswith("21: ")
 
 
+@pytest.mark.parametrize("me", ["lab", VALIDATOR])
+def test_what_few_rows_protect_from_and_what_not(me: str) -> None:
+    words = said(me)["few rows"]
+    assert words.startswith("there are 10 rows or more for each function")
+    assert "protect rows from a validator that keeps the sums to itself" in words
+    assert "do not protect them from a validator in league with a party" in words
+    assert "by .02 to .08 of R²" in words
+    assert "rows_a_function" in words
+
+
+def test_more_rows_a_function_change_what_is_said() -> None:
+    assert "25 rows or more" in said(rows_a_function=25)["few rows"]
+    assert "by about .02 of R²" in said(rows_a_function=25)["few rows"]
+    assert "25 rows or more" in said(receiver="all")["few rows"]
+    assert "allow_small_n" in said(allow_small_n=True)["few rows"]
+    assert "epsilon bounds" in said(epsilon=4)["few rows"]
+
+
 def test_an_unencrypted_run_is_said_in_capitals() -> None:
     assert said(encryption="none")["encryption"].startswith(UNENCRYPTED)
     assert said()["encryption"].endswith("the validator opens the sums")

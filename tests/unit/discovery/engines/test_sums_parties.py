@@ -207,6 +207,23 @@ def test_what_can_not_be_summed_is_refused_beforehand(rows: int, settings: dict[
         sums_plan(rows, **settings).check()
 
 
+def test_more_rows_for_each_function_leave_fewer_functions() -> None:
+    usual, more = sums_plan(600), sums_plan(600, rows_a_function=50)
+    assert more.rows_a_feature == 50
+    assert 0 < more.room < usual.room
+    assert 50 * sum(sorted(map(more.most_features, more.parties))[-2:]) <= 600
+    with pytest.raises(InputError, check=Names("600", "rows_a_function")):
+        sums_plan(600, rows_a_function=500).check()
+
+
+@pytest.mark.parametrize(("asked", "receiver"), [(9, "validator"), (24, "all")])
+def test_the_limit_is_raised_and_not_lowered(asked: int, receiver: str) -> None:
+    with pytest.raises(InputError, check=Names("rows_a_function", str(asked), str(asked + 1))):
+        sums_plan(rows_a_function=asked, receiver=receiver).check()
+    sums_plan(rows_a_function=asked + 1, receiver=receiver).check()
+    sums_plan(rows_a_function=asked, receiver=receiver, allow_small_n=True).check()
+
+
 def test_few_rows_are_summed_where_that_is_allowed() -> None:
     plan = sums_plan(30, allow_small_n=True, functions=2)
     plan.check()

@@ -84,8 +84,12 @@ class SumsPlan:
     @property
     def rows_a_feature(self) -> int:
         """Rows for each feature of two parties. Weighted sums of the same rows are as many equations more."""
-        least = ROWS_A_COLUMN_OPEN if self.settings.receiver == "all" else ROWS_A_COLUMN
-        return least * self.releases
+        return (self.settings.rows_a_function or self.fewest_rows) * self.releases
+
+    @property
+    def fewest_rows(self) -> int:
+        """The least that `rows_a_function` may be."""
+        return ROWS_A_COLUMN_OPEN if self.settings.receiver == "all" else ROWS_A_COLUMN
 
     @property
     def together(self) -> int:
@@ -210,12 +214,19 @@ class SumsPlan:
             raise InputError(f"names: {twice!r} is held twice; leave it with one party")
         if self.rows < 1:
             raise InputError("there are no rows; align the parties' ids first")
+        asked = self.settings.rows_a_function
+        if asked is not None and asked < self.fewest_rows and not self.settings.allow_small_n:
+            raise InputError(
+                f"rows_a_function = {asked}: with receiver = {self.settings.receiver!r} sums over so few rows tell "
+                f"rows; take {self.fewest_rows} at least, or allow_small_n = true"
+            )
         if self.room < 1 and not self.settings.allow_small_n:
             least = self.rows_a_feature * self.together
             raise InputError(
                 f"{self.rows} rows are so few that sums over them tell rows: two parties have {self.together} columns "
                 f"together, and {least} rows are needed; give more rows, fewer columns"
                 + (", fewer resamples (bootstrap)" if self.releases > 1 else "")
+                + (f", a smaller rows_a_function ({asked})" if (asked or 0) > self.fewest_rows else "")
                 + ", or allow_small_n = true"
             )
         epsilon, budget = self.settings.epsilon, self.settings.budget

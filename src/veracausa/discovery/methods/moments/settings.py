@@ -49,6 +49,9 @@ class SumsSettings(BaseModel):
     """The ε that all releases of the same rows may spend together. None: there is one release."""
     value_bits: int = Field(12, ge=1, le=20)
     """Fractional bits of a feature; fewer where sums over many rows would not fit."""
+    rows_a_function: int | None = Field(None, ge=1, le=1_000_000)
+    """Rows for each function of two parties at least. None: 10, and 25 where every party opens the sums. 10 protect
+    rows from a validator that keeps the sums to itself. Against one in league with a party, take 25 or more."""
     allow_small_n: bool = False
     """Sum even where rows are so few that sums tell rows."""
 
