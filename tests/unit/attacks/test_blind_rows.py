@@ -13,7 +13,7 @@ from veracausa import seeding
 from veracausa.attacks import blind_attacks
 from veracausa.attacks.base import Grant
 from veracausa.attacks.blind import BlindReading, BlindView, Release
-from veracausa.attacks.methods.blind.two_releases import difference
+from veracausa.attacks.methods.blind.two_releases import difference, missing_row
 from veracausa.errors import InputError
 
 N, M, WIDTH, COLUMNS = 120, 600, 8, 8
@@ -170,6 +170,35 @@ def test_the_difference_of_two_releases_is_the_row(training: Training) -> None:
     ]
     assert read[0] > 0.98
     assert read[1] < 0.05  # noise of differential privacy is far above one row
+
+
+def released_anew(features: Tensor, own: Tensor) -> Release:
+    """The sums of these rows alone, their features centred and scaled over them."""
+    scaled = (features - features.mean(0)) / features.std(0, correction=0)
+    whole = torch.cat([own, scaled], 1).numpy()
+    return Release(whole.T @ whole, len(features), slice(0, 1), slice(1, 3), slice(3, 3 + features.shape[1]))
+
+
+@pytest.mark.parametrize("skewed", [False, True])
+def test_features_that_are_scaled_anew_hide_no_row(training: Training, skewed: bool) -> None:
+    """Means and deviations without the row follow from the row, so that the second release still tells it."""
+    features, own = training.features(training.rows), own_columns(N)
+    features = torch.exp(features) if skewed else features
+    one = released_anew(features, own)
+    base = torch.from_numpy(np.asarray((features - features.mean(0)) / features.std(0, correction=0)))
+    for at in (0, 7, N - 1):
+        rest = torch.arange(N) != at
+        other = released_anew(base[rest], own[rest])
+        row, mine = base[at].numpy(), own[at].numpy()
+        assert np.allclose(missing_row(one, other, mine), row, atol=1e-5)
+        assert not np.allclose(difference(one, other, mine), row, atol=0.05)
+
+
+def test_a_row_is_found_whether_features_were_scaled_again_or_not(training: Training) -> None:
+    own = own_columns(N)
+    one, other = released(training, training.rows, own), released(training, training.rows[1:], own[1:])
+    row = training.features(training.rows[:1])[0].numpy()
+    assert np.allclose(missing_row(one, other, own[0].numpy()), row, atol=1e-6)
 
 
 @pytest.mark.parametrize(("size", "least", "most"), [(1, 0.98, 1.0), (4, 0.1, 0.45), (40, -0.1, 0.05)])
