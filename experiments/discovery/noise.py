@@ -40,10 +40,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--graphs", type=int, nargs="+", default=[1000, 1001])
     parser.add_argument("--rows", type=int, nargs="+", default=list(ROWS))
+    parser.add_argument("--generators", nargs="+", choices=GENERATORS, default=list(GENERATORS))
     parser.add_argument("--out", type=Path, default=Path("results/discovery"))
     asked = parser.parse_args()
     cells = []
-    for generator in GENERATORS:
+    for generator in asked.generators:
         for rows in asked.rows:
             for graph in asked.graphs:
                 data = load_causal("suite", generator=generator, rows=rows, seed=graph)

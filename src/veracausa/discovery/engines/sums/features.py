@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from veracausa.arrays import Array
 from veracausa.crypto.moments import column_support
 from veracausa.data.causal.columns import prepare
+from veracausa.discovery.engines.sums.clipping import shortened, units_under_noise
 from veracausa.discovery.engines.sums.leverage import heaviest, leverages, tamed
 from veracausa.discovery.engines.sums.plan import LIMIT, SumsPlan
 from veracausa.discovery.methods.moments.expansion import (
@@ -104,7 +105,9 @@ def own_features(plan: SumsPlan, party: str, values: Array, kinds: Sequence[Colu
     scales = np.full(len(names), np.nan)
     for at, node, scale in zip(kept, made.nodes, made.scales, strict=True):
         nodes[at], scales[at] = node, scale
-    features = np.clip(made.features / feature_units(made.nodes, made.pairs), -LIMIT, LIMIT)
+    features = np.clip(made.features / feature_units(plan, made.nodes, made.pairs), -LIMIT, LIMIT)
+    if plan.clip is not None:
+        features = shortened(features, made.nodes, plan.clip)
     pairs = tuple(PairLayout(kept[pair.first], kept[pair.second], pair.width) for pair in made.pairs)
     return OwnFeatures(features, tuple(nodes), scales, (*notes, *made.notes), pairs, looked.warnings)
 
@@ -145,8 +148,10 @@ def _made(
     return light(made, first=0)
 
 
-def feature_units(nodes: Sequence[NodeLayout], pairs: Sequence[PairLayout] = ()) -> Array:
+def feature_units(plan: SumsPlan, nodes: Sequence[NodeLayout], pairs: Sequence[PairLayout] = ()) -> Array:
     """(width,): what 1 of each feature stands for."""
+    if plan.settings.epsilon is not None:
+        return units_under_noise(nodes, pairs)
     parts = [[1.0] * node.functions + list(POWER_SCALES[: node.powers]) + [1.0] * node.mask for node in nodes]
     return np.array([unit for part in parts for unit in part] + [1.0] * sum(pair.width for pair in pairs))
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from veracausa.crypto.moments import MomentAccount, MomentPlan, default_clip, most_bits
+from veracausa.crypto.moments import MomentAccount, MomentPlan, most_bits
 from veracausa.crypto.moments.plan import ROWS_A_COLUMN
 from veracausa.crypto.zcdp import zcdp_epsilon, zcdp_rho
 from veracausa.discovery.engines.shares.plan import VALIDATOR
+from veracausa.discovery.engines.sums.clipping import curve_unit, usual_clip
 from veracausa.discovery.methods.moments.expansion import POWERS, PRODUCTS, functions_for
 from veracausa.discovery.methods.moments.resampling import MOST_WEIGHT as MOST_WEIGHT
 from veracausa.discovery.methods.moments.settings import SumsSettings
@@ -120,17 +121,33 @@ class SumsPlan:
             return most
         return next((count for count in range(min(most, MOST_UNDER_NOISE), 1, -1) if self._quiet(count)), 1)
 
-    def _quiet(self, features: int) -> bool:
-        """Whether noise on the sums of so many features a column hardly ever looks like an edge.
+    def _quiet(self, functions: int) -> bool:
+        """Whether noise on the sums of a line and one of so many functions hardly ever looks like an edge.
 
         By chance a sum of two uncorrelated features has the deviation √n, and BIC asks a coefficient for ln(n) times
-        that, squared. Noise of two parties may add an eighth of it: features that are correlated raise it.
+        that, squared. Noise of two parties may add a sixth of it: features that are correlated raise it.
         """
+        return self._quiet_within(self._clip(functions), functions)
+
+    def _quiet_within(self, clip: float, functions: int) -> bool:
         assert self.epsilon_each is not None
-        widest = features * max(len(own) for own in self.columns.values())
-        clip = self.settings.clip or default_clip(widest)
         account = MomentAccount.planned(self.epsilon_each, self.settings.delta, clip, len(self.parties), False)
-        return 2 * account.deviation**2 <= self.rows * math.log(max(self.rows, 2)) / 8
+        deviation = account.deviation * curve_unit(functions)
+        return 2 * deviation**2 <= self.rows * math.log(max(self.rows, 2)) / 6
+
+    def _clip(self, functions: int) -> float:
+        if self.settings.clip is not None:
+            return self.settings.clip
+        widest = max(len(own) for own in self.columns.values())
+        wide = usual_clip(widest, functions, self.products)
+        # Where noise drowns even straight lines, less of it is worth more than rows that are left as they are.
+        loud = functions == 1 and not self._quiet_within(wide, 1)
+        return usual_clip(widest, functions, self.products, longer=1.0) if loud else wide
+
+    @property
+    def clip(self) -> float | None:
+        """The largest norm of a party's part of a row; None: the sums are exact."""
+        return None if self.settings.epsilon is None else self._clip(self.functions)
 
     @property
     def products(self) -> bool:
@@ -160,9 +177,6 @@ class SumsPlan:
         every = {party: widths[party] for party in self.parties}
         if settings.receiver == "validator":
             every[VALIDATOR] = 0
-        clip = None
-        if settings.epsilon is not None:
-            clip = settings.clip or default_clip(max(every.values()))
         return MomentPlan(
             parties=tuple(every),
             widths=every,
@@ -171,7 +185,7 @@ class SumsPlan:
             encryption=settings.encryption,
             value_bits=min(settings.value_bits, most_bits(self.rows, limit)),
             limit=limit,
-            clip=clip,
+            clip=self.clip,
             epsilon=self.epsilon_each,
             delta=settings.delta,
             block_rows=self.block_rows,

@@ -79,7 +79,7 @@ class AllFeatures:
             first += range(start, start + width)
             last += range(start + width, start + width + more)
             pairs += [PairLayout(number[pair.first], number[pair.second], pair.width) for pair in layout.pairs]
-            units.append(feature_units(own, layout.pairs))
+            units.append(feature_units(plan, own, layout.pairs))
             kept += [column + at for at in there]
             nodes += own
             start, column = start + width + more, column + len(layout.nodes)
@@ -98,19 +98,22 @@ class AllFeatures:
         if not noise.any():
             return sum_table(gram, self.nodes, rows, None, self.pairs)
         deviations = noise[square] * scale
-        share = effective_rows(sum_table(gram, self.nodes, rows, deviations, self.pairs), noise, rows) / rows
+        share = effective_rows(sum_table(gram, self.nodes, rows, deviations, self.pairs), rows) / rows
         return sum_table(gram * share, self.nodes, max(2, round(rows * share)), deviations * share, self.pairs)
 
 
-def effective_rows(table: SumTable, noise: Array, rows: int) -> float:
+def effective_rows(table: SumTable, rows: int) -> float:
     """With so many rows and no noise, what is left of two columns would be as uncertain.
 
     Chance shrinks with what a column's neighbours leave of it, and noise does not. So noise weighs the more, the more
     of a column its neighbours explain: by its variance inflation for each of two columns.
     """
+    assert table.noise is not None
     inverse = np.linalg.inv(table.correlations + SMALL * np.eye(table.d))
     inflation = float(np.diag(inverse).mean())
-    variance = float(np.square(noise[noise > 0]).mean()) / rows**2
+    size = table.blocks.shape[1]
+    between = table.noise[::size, ::size]  # of the columns themselves, which curves are added to
+    variance = float(np.square(between[between > 0]).mean())
     return rows / (1 + rows * variance * inflation**2)
 
 

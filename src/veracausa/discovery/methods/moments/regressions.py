@@ -6,7 +6,7 @@ so that a search over orders, which asks for nearly the same sets again and agai
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -79,6 +79,8 @@ class Regressions:
         self.min_gain = min_gain
         """An edge explains at least this share of what is left without it."""
         self.ridge = ridge
+        self.noise = None if sums.noise is None else np.square(sums.noise)
+        """(d·M, d·M): variances of the noise on the sums; None: they are exact."""
         self.may_multiply = bool(sums.pairs) and most is None
         self.products = False
         """Whether two causes may do together what they do not do one by one."""
@@ -146,9 +148,11 @@ class Regressions:
             options: list[tuple[float, Parents]] = []
             for cause, level in parents:
                 others = {one: k for one, k in parents if one != cause}
+                fewer = tuple(sorted(others.items()))
                 if not self.required[cause, target]:
-                    fewer = tuple(sorted(others.items()))
                     options.append((worth(target, fewer), fewer))
+                    if self.noise is not None and self.regression(target, fewer).gains[cause] <= 0:
+                        return self._shrink(target, fewer)  # its gain may be the noise's alone
                 for k in [k for k in self.steps[cause] if k < level][-1:]:
                     lower = tuple(sorted({**others, cause: k}.items()))
                     options.append((worth(target, lower), lower))
@@ -227,6 +231,9 @@ class Regressions:
         diagonal[:, range(size), range(size)] += 1e-7
         roots = np.linalg.cholesky(diagonal)
         whitened = np.linalg.solve(roots, cross.reshape(d, size, width))  # (d, size, width)
+        if self.noise is not None:
+            weights = solve_triangular(root, solved, lower=True, trans="T", check_finite=False) if inside else None
+            whitened /= np.sqrt(self._blurred(target, inside, weights, variance, diagonal))[:, :, None]
         left = _log_det(variance)
         n = self.rows[target]
         cost = self.cost[target] * width
@@ -247,6 +254,28 @@ class Regressions:
         best = gains.argmax(axis=1)
         every = np.arange(d)
         return _Regression(score, left, gains[every, best], self.level_table[every, best])
+
+    def _blurred(
+        self, target: int, inside: Sequence[int], weights: Array | None, variance: Array, diagonal: Array
+    ) -> Array:
+        """(d, size): by how much noise and chance exceed chance alone in what each function seems to explain.
+
+        What is left of the target is a combination u of functions, and what is left of another function is one, v. The
+        noise E on the sums adds u'Ev to their covariance, whose variance is Σ u_i² v_j² var(E_ij). An edge has to
+        explain so many times more to be believed.
+        """
+        assert self.noise is not None
+        own = slice(target * self.size, target * self.size + int(self.response[target]))
+        left = np.zeros((len(self.flat), own.stop - own.start))
+        left[own] = np.eye(own.stop - own.start)
+        if weights is not None:
+            left[inside] -= weights[:, own]
+        moved = self.noise @ np.square(left)
+        if weights is not None:
+            moved = moved + np.square(weights).T @ moved[inside]
+        share = (moved / np.maximum(variance.diagonal(), SMALL)).mean(axis=1).reshape(self.d, self.size)
+        rest = diagonal[:, range(self.size), range(self.size)]
+        return np.asarray(1 + self.rows[target] * share / np.maximum(rest, SMALL))
 
     def _likelihood(self, target: int, left: Array) -> Array:
         """The log-likelihood of a row, in nats, where so much of a column is left (a log-determinant).

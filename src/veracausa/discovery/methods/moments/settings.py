@@ -44,7 +44,7 @@ class SumsSettings(BaseModel):
     """Differential privacy of a row in the sums."""
     delta: float = Field(1e-5, gt=0, lt=1)
     clip: float | None = Field(None, gt=0)
-    """With `epsilon`: the largest norm of a party's part of a row. None: the root of its number of features."""
+    """With `epsilon`: the largest norm of a party's part of a row. None: by the columns, so that few rows are cut."""
     budget: float | None = Field(None, gt=0)
     """The ε that all releases of the same rows may spend together. None: there is one release."""
     value_bits: int = Field(12, ge=1, le=20)

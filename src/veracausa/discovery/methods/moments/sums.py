@@ -10,6 +10,9 @@ import numpy as np
 from veracausa.arrays import Array
 from veracausa.discovery.methods.moments.expansion import NodeLayout, PairLayout
 
+NOISY = 0.5
+"""Noise of deviation 1 makes eigenvalues smaller by about so many times the root of their number, and more."""
+
 
 @dataclass(frozen=True)
 class SumTable:
@@ -34,6 +37,8 @@ class SumTable:
     """(q, q): covariances of the products."""
     product_cross: Array = field(default_factory=lambda: np.zeros((0, 0)))
     """(q, d·M): their covariances with all functions."""
+    noise: Array | None = None
+    """(d·M, d·M): the deviation of each covariance's noise; None: the sums are exact."""
 
     @property
     def d(self) -> int:
@@ -66,7 +71,8 @@ def sum_table(
     covariance = gram[np.ix_(functions, functions)] / both
     # The mean of one column over the rows where the other one has a value.
     covariance = covariance - means[:, owner] * means[:, owner].T
-    covariance = _proper(covariance, None if noise is None else noise[np.ix_(functions, functions)] / both)
+    blurred = None if noise is None else noise[np.ix_(functions, functions)] / both
+    covariance = _proper(covariance, blurred)
     place = np.array([i * most + k for i, node in enumerate(nodes) for k in range(node.functions)])
     flat = np.eye(d * most)
     flat[np.ix_(place, place)] = covariance
@@ -79,7 +85,12 @@ def sum_table(
     products = slice(int(starts[-1]), last)
     cross = np.zeros((last - int(starts[-1]), d * most))
     cross[:, place] = gram[products][:, functions] / rows
-    return SumTable(tuple(nodes), rows, blocks, counts, *higher, where, gram[products, products] / rows, cross)
+    spread = None
+    if blurred is not None:
+        spread = np.zeros_like(flat)
+        spread[np.ix_(place, place)] = blurred
+    squared = gram[products, products] / rows
+    return SumTable(tuple(nodes), rows, blocks, counts, *higher, where, squared, cross, spread)
 
 
 def _counts(gram: Array, nodes: Sequence[NodeLayout], starts: Array, rows: int) -> Array:
@@ -110,10 +121,19 @@ def _means(
 def _proper(covariance: Array, noise: Array | None) -> Array:
     """Symmetric, with no eigenvalue below what noise leaves, and with variances as they were at least."""
     covariance = (covariance + covariance.T) / 2
+    if noise is None or not noise.any():
+        return _raised(covariance, 1e-6)
+    # In units in which all features have the same noise: raising a noisy curve must not move a quiet line.
+    own = noise.diagonal()
+    units = np.sqrt(own if (own > 0).all() else np.full(len(noise), noise.max()))
+    return np.asarray(
+        _raised(covariance / units / units[:, None], NOISY * np.sqrt(len(noise))) * units * units[:, None]
+    )
+
+
+def _raised(covariance: Array, least: float) -> Array:
+    """With no eigenvalue below that."""
     values, vectors = np.linalg.eigh(covariance)
-    least = 1e-6
-    if noise is not None and noise.any():
-        least = max(least, float(np.sqrt(np.square(noise).mean(axis=1)).max()) * np.sqrt(len(noise)) * 0.5)
     if values[0] >= least:
         return covariance
     repaired = (vectors * np.maximum(values, least)) @ vectors.T
