@@ -70,6 +70,8 @@ class DiscoveryResult:
     """Which of the searches was kept."""
     figures: Array | None = None
     """(d, 4): what held-out rows say of each attribute, see `diagnostics`. None: nobody could say."""
+    notes: tuple[str, ...] = ()
+    """What was chosen, in words, as far as the engine says it itself."""
     own_figures: dict[str, Array] = field(default_factory=dict)
     """By party and search, as the parties report them."""
 

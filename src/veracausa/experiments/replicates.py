@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 from veracausa.arrays import Array, Mask
 from veracausa.data.causal.columns import prepare
 from veracausa.discovery.engines.centralized import CentralizedVFedCD, Searches
+from veracausa.discovery.engines.staged import StagedSearch
 from veracausa.discovery.graphs import greedy_cut
 from veracausa.discovery.methods.vfedcd.decoders import SQUARES
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.discovery.methods.vfedcd.settings import Settings
+from veracausa.discovery.methods.vfedcd.start import moments_graph
 from veracausa.discovery.privacy.countermeasures import mixing
 from veracausa.experiments.discovery_cell import DiscoveryCell, FitResult, GraphTable
 from veracausa.seeding import derive
@@ -41,16 +43,21 @@ def side_by_side(cell: DiscoveryCell, fits: Sequence[tuple[GraphTable, int]]) ->
     d, count = len(binary), len(fits)
     owners = np.stack([table.owners for table, _ in fits])
 
-    def make(one: Settings) -> CentralizedVFedCD:
+    start = None
+    if settings.start == "moments":
+        each = zip(ready, fits, strict=True)
+        start = np.stack([moments_graph(train, table.data.names, seed=seed) for (train, _, _), (table, seed) in each])
+
+    def make(one: Settings, copies: int = 1) -> CentralizedVFedCD:
         if cell.method in LOCAL:
             return LOCAL[cell.method](one, owners, rng)
         if one.bottleneck or one.row_noise:
             return ProtectedModel(one, owners, rng, binary)
-        return CentralizedVFedCD(one, d, rng, binary=binary, replicates=count)
+        own = None if settings.refits else start
+        return CentralizedVFedCD(one, d, rng, binary=binary, replicates=copies * count, start=own)
 
-    fit = Searches(settings, make).fit(
-        np.stack([train for train, _, _ in ready]), np.stack([kept for _, kept, _ in ready])
-    )
+    model = StagedSearch(settings, make, start) if settings.refits else Searches(settings, make)
+    fit = model.fit(np.stack([train for train, _, _ in ready]), np.stack([kept for _, kept, _ in ready]))
     seconds = (time.process_time() - started) / count
     results = zip(fit.strengths, fit.allowed, fit.thresholds, strict=True)
     return [

@@ -90,6 +90,10 @@ def _check_vfedcd(path: Path, job: DiscoveryJob, method: VFedCD) -> None:
         raise InputError(f"{path}: settings.bootstrap: resamples are not trained across sites; set it to 0")
     if method.strong == "replicated":
         named_servers(method.settings().servers, tuple(job.parties))
+    if method.start != "empty":
+        raise InputError(f"{path}: settings.start = {method.start!r}: no sums are opened beforehand here; leave it out")
+    if method.likelihood == "tested":
+        raise InputError(f"{path}: settings.likelihood = 'tested' is for one place; name the likelihood")
     if method.encryption == "none" and not method.strong:
         _refuse_unencrypted(path, job, "the columns themselves")
     method.engine_for(len(job.parties), given=True)

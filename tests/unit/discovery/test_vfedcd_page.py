@@ -15,18 +15,20 @@ from veracausa.discovery.methods.vfedcd.settings import FOLDER, RENAMED, RENAMED
 from veracausa.registry import profiles
 
 PAGE = (Path(__file__).parents[3] / "docs" / "discovery.md").read_text(encoding="utf-8")
-_ROW = re.compile(r"^\| `(\w+)` \| `([^`]*)` \| `([^`]*)` \| `([^`]*)` \|", re.MULTILINE)
-COLUMNS = ("recommended", "paper_repaired", "literal")
+_ROW = re.compile(r"^\| `(\w+)` \| `([^`]*)` \| `([^`]*)` \| `([^`]*)` \| `([^`]*)` \|", re.MULTILINE)
+COLUMNS = ("recommended", "general", "paper_repaired", "literal")
 
 
 @pytest.mark.parametrize("profile", profiles(FOLDER))
 def test_every_setting_has_all_profiles(profile: str) -> None:
     told = {name: values[COLUMNS.index(profile)] for name, *values in _ROW.findall(PAGE)}
     settings = Settings(profile=profile).model_dump(mode="json")
-    searches = settings.pop("searches", [])
+    searches, refits = settings.pop("searches", []), settings.pop("refits", [])
     assert told == {name: json.dumps(value) for name, value in settings.items()}
     [shown] = re.findall(r"```toml\n(searches = .*?)```", PAGE, re.DOTALL)
     assert searches == (tomllib.loads(shown)["searches"] if profile == "recommended" else [])
+    [shown] = re.findall(r"```toml\n(refits = .*?)```", PAGE, re.DOTALL)
+    assert refits == (tomllib.loads(shown)["refits"] if profile == "general" else [])
 
 
 def test_every_name_of_earlier_versions_is_on_the_page() -> None:

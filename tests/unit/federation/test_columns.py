@@ -336,6 +336,8 @@ def test_lives_are_bounded(tmp_path):
     ("change", "problem"),
     [
         ({"settings": {"bootstrap": 3}}, "settings.bootstrap"),
+        ({"settings": {"start": "moments"}}, "settings.start = 'moments'"),
+        ({"settings": {"profile": "general", "start": "empty"}}, "settings.likelihood = 'tested' is for one place"),
         ({"method": "notears"}, "needs all columns in one place"),
         ({"settings": {"engine": "floating"}}, "engine = 'floating'"),
         ({"settings": {"encryption": "paillier"}}, "encryption = 'paillier' is for one machine.*use bfv"),

@@ -295,6 +295,8 @@ class PreparedTable:
     forbidden: Mask
     warnings: tuple[str, ...] = ()
     """What speaks against any graph of these columns, in words."""
+    start: Mask | None = None
+    """(d, d): the edges of a graph from which a search may start."""
 
     def resampled(self, rng: np.random.Generator) -> PreparedTable:
         """As many rows, drawn with replacement; a held-out row is never trained on."""

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +24,16 @@ from veracausa.discovery.graphs import chosen_graph, greedy_cut
 from veracausa.discovery.methods.vfedcd import structure as rules
 from veracausa.discovery.methods.vfedcd.decoders import decoders_for
 from veracausa.discovery.methods.vfedcd.diagnostics import figures
+from veracausa.discovery.methods.vfedcd.residuals import density_losses
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.discovery.methods.vfedcd.structure import Structure
-from veracausa.discovery.result import DiscoveryResult, Fit, likelier
+from veracausa.discovery.result import DiscoveryResult, Fit, choice_in_words, likelier
 from veracausa.errors import InputError, RunError
 from veracausa.events import ProgressCallback
 from veracausa.runs.store import deserialize_state, serialize_state
+
+if TYPE_CHECKING:
+    from veracausa.discovery.engines.staged import StagedSearch
 
 
 class CentralizedVFedCD:
@@ -45,14 +49,18 @@ class CentralizedVFedCD:
         required: Mask | None = None,
         forbidden: Mask | None = None,
         replicates: int = 1,
+        start: Mask | None = None,
     ) -> None:
         self.settings, self.rng, self.d = settings, rng, d
+        self.refit_noisy_rate: float | Array = settings.refit_noisy_rate
+        """For all replicates, or (R, 1, 1, 1)."""
         binary = np.zeros(d, dtype=bool) if binary is None or not settings.bernoulli else binary
         self.required = np.zeros((d, d), dtype=bool) if required is None else required
         allowed = ~np.eye(d, dtype=bool)
         if forbidden is not None:
             allowed &= ~forbidden
         self.structure = Structure(settings, np.repeat(allowed[None], replicates, 0), self.required)
+        self.structure.start = start
         h = settings.width
         self.weights = rng.uniform(-1, 1, (replicates, d, d, h)) / (d * np.sqrt(h)) * allowed[None, :, :, None]
         self.decoders = decoders_for(settings.likelihood)(
@@ -64,6 +72,11 @@ class CentralizedVFedCD:
         self.sets: NDArray[np.int_] | None = None
         """Which rows make each batch."""
         self.resumed = False
+
+    def keep_narrow(self, widths: NDArray[np.int_]) -> None:
+        """End the hidden units of each replicate beyond its width."""
+        self.weights *= np.arange(self.settings.width) < widths[:, None, None, None]
+        self.decoders.keep_narrow(widths)
 
     @property
     def strengths(self) -> Array:
@@ -99,6 +112,7 @@ class CentralizedVFedCD:
             if epoch == settings.epochs:
                 self.structure.settle(self.strengths)
                 self._scale(self.structure.allowed.astype(float))
+            self.decoders.noisy_rate = self.refit_noisy_rate if epoch >= settings.epochs else settings.noisy_rate
             losses = self._epoch(batches)
             if not np.isfinite(losses).all():
                 raise RunError(f"the fit diverged in epoch {epoch + 1}; lower its rate ({settings.learning_rate})")
@@ -204,13 +218,27 @@ class CentralizedVFedCD:
                 found[replicate] = thresholds[chosen]
         elif isinstance(settings.threshold, float):
             found[:] = settings.threshold
-        final = np.stack(
-            [
-                greedy_cut(np.where(a, b, 0.0), tau, self.required, ~a)
-                for a, b, tau in zip(allowed, strengths, found, strict=True)
-            ]
-        )
-        return found, self.held_out_loss(rows, final) if kept else np.full(len(strengths), np.nan)
+        return found, self.held_out_loss(rows, self.graphs(found)) if kept else np.full(len(strengths), np.nan)
+
+    def graphs(self, thresholds: Array) -> Mask:
+        """(R, d, d): the DAG that each threshold leaves."""
+        each = zip(self.structure.allowed, self.strengths, thresholds, strict=True)
+        return np.stack([greedy_cut(np.where(a, b, 0.0), tau, self.required, ~a) for a, b, tau in each])
+
+    def residuals(self, rows: Array, graphs: Mask) -> tuple[Array, Array]:
+        """(R, d, n) each: what these graphs leave of rows (R, n, d) in deviations of the noise, and the deviations."""
+        features = self.features(rows, self.weights * graphs[..., None])
+        return self.decoders.standardised_residuals(features, rows.swapaxes(1, 2))
+
+    def loss_of_any_noise(self, train: Array, rows: Array, graphs: Mask) -> Array:
+        """(R, n): the loss of rows (R, n, d) under a density of the noise, of any form, that training rows tell."""
+        known, (left, deviation) = self.residuals(train, graphs)[0], self.residuals(rows, graphs)
+        losses = density_losses(known, left) + np.log(deviation)
+        if self.decoders.binary.any():
+            chance = self.decoders.predict(self.features(rows, self.weights * graphs[..., None]))
+            likely = np.where(rows.swapaxes(1, 2) > 0.5, chance, 1 - chance)
+            losses = np.where(self.decoders.binary[:, None], -np.log(np.maximum(likely, 1e-12)), losses)
+        return np.asarray(losses.sum(1))
 
     def _figures(self, held_out: Array, trained: int) -> Array:
         """(R, d, 4) on held-out rows, with all edges that the order leaves."""
@@ -268,6 +296,10 @@ class Searches:
             self.number += 1
             self.model = self.make(self.each[self.number])
 
+    def notes(self) -> list[str]:
+        """Which search was kept, and of which likelihood, where there was a choice."""
+        return [] if self.kept is None else choice_in_words(self.settings, int(self.kept.search[0]))
+
     def state(self) -> dict[str, Any]:
         """All that the next epoch depends on, as arrays and plain values."""
         kept = {} if self.kept is None else self.kept.arrays
@@ -291,7 +323,7 @@ EVERY = 10.0
 class Checkpoint:
     """One file, written over again and again; it knows the rows and the settings that it was made with."""
 
-    def __init__(self, path: Path, model: Searches, *rows: Array) -> None:
+    def __init__(self, path: Path, model: Searches | StagedSearch, *rows: Array) -> None:
         self.path, self.model = path, model
         digest = hashlib.sha256(model.settings.recorded_json())
         for table in rows:
@@ -320,7 +352,7 @@ class Checkpoint:
 
 
 def fit_and_keep(
-    model: Searches,
+    model: Searches | StagedSearch,
     train: Array,
     held_out: Array,
     progress: Callable[[float], None],
@@ -369,20 +401,29 @@ class Centralized:
         out: Path | None = None,
         resume: bool = False,
     ) -> DiscoveryResult:
-        model = Searches(settings, model_of(table, self.rng))
+        model = searches_of(settings, table, self.rng)
         file = None if out is None else out / GRAPH_STATE
         fit = fit_and_keep(model, table.train[None], table.held_out[None], progress, self.time_is_up, file, resume)
         result = DiscoveryResult.of(table.names, fit)
         result.figures = fit.figures[0]
+        result.notes = tuple(model.notes())
         return result
 
 
-def model_of(
-    table: PreparedTable, rng: np.random.Generator, replicates: int = 1
-) -> Callable[[Settings], CentralizedVFedCD]:
-    """Makes models of these columns, with weights drawn anew each time."""
+def searches_of(
+    settings: Settings, table: PreparedTable, rng: np.random.Generator, replicates: int = 1
+) -> Searches | StagedSearch:
+    """All that the settings ask for, with weights drawn anew for each model."""
+    from veracausa.discovery.engines.staged import StagedSearch
+
     known = {"binary": table.binary, "required": table.required, "forbidden": table.forbidden}
-    return lambda settings: CentralizedVFedCD(settings, len(table.names), rng, replicates=replicates, **known)
+
+    def make(one: Settings, copies: int = 1, start: Mask | None = None) -> CentralizedVFedCD:
+        return CentralizedVFedCD(one, len(table.names), rng, replicates=copies * replicates, start=start, **known)
+
+    if settings.refits:
+        return StagedSearch(settings, make, table.start)
+    return Searches(settings, lambda one: make(one, start=table.start))
 
 
 def bootstrap_graphs(
@@ -397,7 +438,7 @@ def bootstrap_graphs(
 ) -> Mask:
     """(resamples, d, d): a graph a resample; all are trained side by side, as replicates of one model."""
     drawn = [table.resampled(rng) for _ in range(resamples)]
-    model = Searches(settings, model_of(table, rng, resamples))
+    model = searches_of(settings, table, rng, resamples)
     train, held_out = np.stack([one.train for one in drawn]), np.stack([one.held_out for one in drawn])
     fit = fit_and_keep(model, train, held_out, progress, time_is_up, file, resume)
     fitted = zip(fit.strengths, fit.allowed, fit.thresholds, strict=True)

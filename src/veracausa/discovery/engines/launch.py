@@ -64,6 +64,8 @@ class Program:
     restart_index: int = 0
     """How often this discovery was started before."""
     watch: Watch | None = None
+    start_graph: Mask | None = None
+    """For the validator: edges that come first in the order."""
 
     def __call__(self, link: Link, notify: Observer) -> None:
         try:
@@ -98,7 +100,8 @@ class ShareProgram(Program):
         if store is not None:
             store.ledger = link.ledger
         if self.values is None:
-            validator = Validator(self.plan, self.allowed, self.required, notify, self.restart_index, self.seed)
+            known = self.plan, self.allowed, self.required
+            validator = Validator(*known, notify, self.restart_index, self.seed, self.start_graph)
             validator.run(link, store)
             assert validator.found is not None
             notify({"event": "result", "found": _lists(validator.found.arrays), "history": validator.history})
@@ -177,6 +180,7 @@ class Federation:
             binary=table.binary[order],
             required=table.required[square],
             forbidden=table.forbidden[square],
+            start_graph=None if table.start is None else table.start[square],
             train_rows=len(table.train),
             seed=self.seed,
             link=self.link,
@@ -205,6 +209,7 @@ def run_federation(
     binary: Mask | None = None,
     required: Mask | None = None,
     forbidden: Mask | None = None,
+    start_graph: Mask | None = None,
     train_rows: int | None = None,
     seed: int | None = None,
     link: Literal["threads", "processes"] = "threads",
@@ -253,7 +258,7 @@ def run_federation(
         party: program(plan, party, values, *given, two_valued[plan.own(party)], **more)
         for party, values in columns.items()
     }
-    programs[VALIDATOR] = program(plan, VALIDATOR, None, *given, **more | {"watch": None})
+    programs[VALIDATOR] = program(plan, VALIDATOR, None, *given, **more | {"watch": None, "start_graph": start_graph})
     result = DiscoveryResult(plan.names, noise=noise)
 
     def hear(event: Event) -> None:

@@ -57,6 +57,8 @@ def check_privacy(plan: Plan) -> None:
         )
     if len(plan.searches) > 1:
         raise InputError("privacy: no losses are sent to choose one of several searches by; set searches to []")
+    if plan.settings.noisy_rate != 1 or plan.settings.refit_noisy_rate != 1:
+        raise InputError("privacy: it is not built for noisy_rate and refit_noisy_rate; leave them out")
     if plan.local_steps > 1:
         raise InputError(
             f"privacy: {plan.local_steps} local steps use a row so often for one release, and are not accounted for; "
@@ -82,6 +84,11 @@ def check_choice(settings: Settings, engine: str, bootstrap: int = 0) -> None:
         if settings.bottleneck or settings.row_noise:
             raise InputError("bottleneck, row_noise: they are about what parties open to each other; name the parties")
         return
+    if settings.likelihood == "tested":
+        raise InputError(
+            "likelihood: 'tested' compares the rows of all columns, in one place only; between parties take 'auto', or "
+            "one of the two"
+        )
     if settings.strong and (odd := _not_strong(settings)):
         raise InputError(f"strong: it has no {odd}; leave it out")
     if settings.epsilon is not None and bootstrap:

@@ -199,6 +199,10 @@ def strong_plan(
         raise InputError(
             f"likelihood: the strong mode has no {settings.likelihood!r}; set likelihood to 'gaussian' or 'mse'"
         )
+    if settings.noisy_rate != 1 or settings.refit_noisy_rate != 1:
+        raise InputError(
+            "noisy_rate, refit_noisy_rate: the strong mode has one rate for all attributes; leave them out"
+        )
     if len(settings.each) > 1:
         raise InputError("searches: the strong mode has one; set searches to []")
     plan = make_plan(columns, names, settings.each[0], train_rows, seed, **agreed)

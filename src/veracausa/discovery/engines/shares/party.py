@@ -117,6 +117,8 @@ class AttributeParty:
         for epoch in search.epochs(self.epoch):
             holder.use(self.preparation.epoch(link, epoch))
             rounding = self.draws.generator("rounding", epoch)
+            own = search.settings
+            self.decoders.noisy_rate = own.refit_noisy_rate if epoch >= search.refit else own.noisy_rate
             if epoch == search.refit:
                 into, out = self._factors(link)
                 holder.restrict(into > 0, out > 0)

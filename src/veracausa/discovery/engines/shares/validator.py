@@ -40,9 +40,10 @@ class Validator:
         notify: Observer = lambda event: None,
         restart_index: int = 0,
         seed: int | None = None,
+        start_graph: Mask | None = None,
     ) -> None:
         self.plan, self.required, self.notify, self.restart_index = plan, required, notify, restart_index
-        self.allowed = allowed
+        self.allowed, self.start_graph = allowed, start_graph
         self.noise = make_draws(seed, VALIDATOR).masks("noise", restart_index)
         self.history: list[dict[str, float]] = []
         self.norms_kind = {party: protocol.norms(plan, party) for party in plan.parties}
@@ -60,6 +61,7 @@ class Validator:
     def _begin(self, search: SearchPlan) -> None:
         plan = self.plan
         self.structure = Structure(search.settings, self.allowed[None], self.required)
+        self.structure.start = self.start_graph
         if plan.laplace is not None and plan.laplace.rule == "published":
             self.structure.penalty = NoisyPenalty(self.structure.penalty, plan.laplace, len(plan.parties), self.noise)
         self.strengths = np.zeros((plan.d, plan.d))

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from veracausa.arrays import Array
 
 Activation = Literal["tanh", "sigmoid", "leaky_relu"]
-Likelihood = Literal["gaussian", "heteroscedastic", "mse", "squared_error", "auto"]
-"""auto is for settings only: their searches have one of the first two each."""
+Likelihood = Literal["gaussian", "heteroscedastic", "mse", "squared_error", "auto", "tested"]
+"""auto and tested are for settings only: their searches have one of the first two each."""
 SQUARES: dict[str, float] = {"mse": 0.5, "squared_error": 1.0}
 """Losses without a variance, and what each is times the squared error: that of appendix E.5 has no half."""
 
@@ -78,6 +78,22 @@ class Decoders:
         self.values["readout"] = uniform(width, 1)
         self.values["offset"] = uniform(1, 1)
         self.values["log_variance"] = np.zeros((*shape, 1, 1))
+        self.noisy_rate: float | Array = 1.0
+        """How many times as fast an attribute of pure noise learns, for all replicates or (R, 1, 1, 1)."""
+
+    def keep_narrow(self, widths: NDArray[np.int_]) -> None:
+        """End the hidden units of each replicate beyond its width: they say nothing, and get no gradient."""
+        beyond = np.arange(self.values["bias"].shape[-1]) >= widths[:, None, None, None]
+        for layer in range(self.depth):
+            self.values[f"weight_{layer}"] *= ~beyond & ~beyond.swapaxes(2, 3)
+            self.values[f"bias_{layer}"] *= ~beyond
+        self.values["readout"] *= ~beyond.swapaxes(2, 3)
+
+    def standardised_residuals(self, features: Array, target: Array) -> tuple[Array, Array]:
+        """(R, m, n) each: what the networks leave of a target in deviations of its noise, and these deviations."""
+        mean = self._forward(features)[1][..., 0]
+        deviation = np.exp(0.5 * np.broadcast_to(self.values["log_variance"][..., 0], mean.shape))
+        return (target - mean) / deviation, deviation
 
     def _forward(self, features: Array) -> tuple[list[Array], Array]:
         values = self.values
@@ -113,11 +129,26 @@ class Decoders:
             back = back @ values[f"weight_{layer}"].swapaxes(2, 3)
         back = back * self.slope(outputs[0])
         gradients["bias"] = back.sum(2, keepdims=True)
+        pace = self._pace()
+        if pace is not None:
+            back = back * pace
+            gradients = {name: gradient * pace for name, gradient in gradients.items()}
         for name, gradient in gradients.items():
             if decay and name.startswith(("weight", "readout")):
                 gradient = gradient + decay * values[name]
             values[name] -= rate * gradient
         return DecoderStep(losses, back)
+
+    def _pace(self) -> Array | None:
+        """(R, m, 1, 1): how many times as fast each attribute learns. None: all as the rate says.
+
+        The gradient of a likelihood grows as noise shrinks. So attributes with much noise learn slowly, and their
+        causes are pulled to nothing before they are seen.
+        """
+        if np.all(np.asarray(self.noisy_rate) == 1):
+            return None
+        pace = np.clip(self.noisy_rate * np.exp(0.5 * self.values["log_variance"]), 1.0, self.noisy_rate)
+        return np.asarray(np.where(self.binary[:, None, None], 1.0, pace))
 
     def observe(self, rows: Array) -> None:
         """Take note of what the training rows (R, n, m) of the targets say before the first step."""
@@ -188,6 +219,11 @@ class HeteroscedasticDecoders(Decoders):
         whole = super().losses_without_causes(target)
         variance = np.maximum(self.least, 0.0)[..., 0, 0]
         return np.asarray(np.where(self.binary, whole, whole * np.exp(-variance) + 0.5 * variance))
+
+    def standardised_residuals(self, features: Array, target: Array) -> tuple[Array, Array]:
+        outputs, mean = self._forward(features)
+        deviation = np.exp(0.5 * np.maximum(self._log_variance(outputs[-1]), self.least))[..., 0]
+        return (target - mean[..., 0]) / deviation, deviation
 
     def _log_variance(self, last: Array) -> Array:
         return np.asarray(last @ self.values["readout_variance"] + self.values["log_variance"])

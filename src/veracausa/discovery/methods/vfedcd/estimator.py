@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -14,7 +14,7 @@ import numpy as np
 from veracausa.arrays import Array, Mask
 from veracausa.data.causal.columns import FEW_ROWS, PreparedTable, arbitrary_order, prepare, two_values, without_missing
 from veracausa.data.causal.frames import as_causal
-from veracausa.discovery.base import clock, edge_constraints
+from veracausa.discovery.base import as_edges, clock, edge_constraints
 from veracausa.discovery.engines.centralized import RESAMPLES_STATE, Centralized, bootstrap_graphs
 from veracausa.discovery.engines.mpc.servers import computing
 from veracausa.discovery.graphs import chosen_graph, is_acyclic, thresholded
@@ -147,11 +147,13 @@ class VFedCD(FederatedDiscovery):
         out: str | Path | None = None,
         resume: bool = False,
         watch: Watch | None = None,
+        start_graph: Any = None,
     ) -> Self:
         """Learn from a pandas or polars frame or an array; `parties` maps each party to its columns.
 
-        A fit keeps its checkpoints in `out`, a federated one its ledgers too, and goes on from them with `resume`.
-        `watch` is shown every party of a federated fit before it runs.
+        `start_graph` has the edges that `start = "moments"` begins with, where they are known already. A fit keeps its
+        checkpoints in `out`, a federated one its ledgers too, and goes on from them with `resume`. `watch` is shown
+        every party of a federated fit before it runs.
         """
         settings, tell = self.settings(), observer or (lambda event: None)
         data = as_causal(X)
@@ -164,6 +166,8 @@ class VFedCD(FederatedDiscovery):
         self.n_features_in_, self.feature_names_in_ = len(names), np.array(names, dtype=object)
         self.parties_: dict[str, tuple[str, ...]] = held
         self.engine_: str = kind
+        if settings.start == "moments" or start_graph is not None:
+            settings, table = self._started(settings, table, as_edges(start_graph, names, "start_graph"), kept)
 
         def progress(share: float) -> None:
             tell({"event": "progress", "what": "graph", "share": share})
@@ -212,9 +216,30 @@ class VFedCD(FederatedDiscovery):
         protected = protection_in_words(settings, kind, len(held), found.noise, apart)
         before = [*profile_note(self.profile), *old_names(getattr(self, name) for name in GROUPS)]
         renamed = dict.fromkeys([*self._notes, *before])
-        chosen = choice_in_words(settings, found.search)
+        chosen = found.notes or choice_in_words(settings, found.search)
         self.notes_ = (*renamed, *data.notes, *notes, *chosen, f"vfedcd {SUITS}", *protected)
         return self
+
+    def _started(
+        self, settings: Settings, table: PreparedTable, given: Mask | None, kept: Sequence[int]
+    ) -> tuple[Settings, PreparedTable]:
+        """The table with the graph to start from. Between parties only one search is made then."""
+        if self.engine_ == "federated":
+            if given is None:
+                raise InputError(
+                    "start: between parties it takes a graph whose sums were opened already; take method 'auto' with "
+                    "networks = true, or give fit(start_graph=...)"
+                )
+            if settings.strong:
+                raise InputError("start: the strong mode has none; leave it out")
+            settings = settings.model_copy(update={"searches": ()})
+        if given is not None:
+            return settings, replace(table, start=given[np.ix_(kept, kept)])
+        from veracausa.discovery.methods.vfedcd.start import moments_graph
+
+        known = {"required": table.required, "forbidden": table.forbidden, "seed": self.seed}
+        limits = {"time_limit": self.time_limit, "timer": self.timer}
+        return settings, replace(table, start=moments_graph(table.train, table.names, **known, **limits))
 
     def revealing(self) -> Literal["all", "own"]:
         return self.settings().reveal

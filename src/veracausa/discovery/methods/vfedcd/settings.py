@@ -59,11 +59,22 @@ class Search(BaseModel):
     acyclicity_max: float | None = Field(None, gt=0)
     cycle_tolerance: float | None = Field(None, gt=0)
     acyclicity: Acyclicity | None = None
+    noisy_rate: float | None = Field(None, ge=1)
 
     @model_validator(mode="before")
     @classmethod
     def _today(cls, given: Any) -> Any:
         return _renamed(given) if isinstance(given, dict) else given
+
+
+class Refit(BaseModel):
+    """What one of several refits has of its own. What is None is as in the settings."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sparsity_weight: float | None = Field(None, ge=0)
+    refit_noisy_rate: float | None = Field(None, ge=1)
+    width: int | None = Field(None, ge=1)
 
 
 class ModelGroup(BaseModel):
@@ -78,8 +89,9 @@ class ModelGroup(BaseModel):
     activation: Literal["tanh", "sigmoid", "leaky_relu"] = "tanh"
     likelihood: Likelihood = "gaussian"
     """gaussian: one variance an attribute. heteroscedastic: a variance a row, which depends on the causes, too. auto:
-    every search is made with both, and held-out rows choose between the two. mse: half the squared error.
-    squared_error: all of it. Both assume that all attributes have the same noise."""
+    every search is made with both, and held-out rows choose between the two. tested: gaussian, and then heteroscedastic
+    where a test says that the noise of most effects depends on their causes; only with `refits`. mse: half the squared
+    error. squared_error: all of it. Both assume that all attributes have the same noise."""
     bernoulli: bool = True
     """Attributes with two values get a Bernoulli likelihood."""
 
@@ -90,6 +102,11 @@ class SearchGroup(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     learning_rate: float = Field(0.01, gt=0)
+    noisy_rate: float = Field(1, ge=1)
+    """How many times as fast an attribute of pure noise learns in the search. One with little noise learns as
+    `learning_rate` says, others lie between."""
+    refit_noisy_rate: float = Field(1, ge=1)
+    """The same in the refit."""
     batch: int = Field(16, ge=1)
     epochs: int = Field(200, ge=1)
     refit_epochs: int = Field(200, ge=0)
@@ -116,6 +133,12 @@ class SearchGroup(BaseModel):
     searches: tuple[Search, ...] = Field((), max_length=MOST_SEARCHES)
     """Several searches, each with a refit of its own. The one that makes the training rows likeliest is kept. Each says
     what it has of its own. None: one search, as set above."""
+    start: Literal["empty", "moments"] = "empty"
+    """moments: the edges of their graph come first in the order. With `refits` that is one more order, beside those of
+    the searches. Otherwise it is that of every search, and between parties only one is made."""
+    refits: tuple[Refit, ...] = Field((), max_length=MOST_SEARCHES)
+    """In one place: held-out rows choose the order among those of all searches, each refitted as the settings say, and
+    then the best of these refits in it. Each says what it has of its own."""
     local_steps: int = Field(1)
     """Between parties: updates of a party's own decoders for one exchange."""
 
@@ -203,6 +226,10 @@ class Settings(ModelGroup, SearchGroup, ProtectionGroup):
             raise ValueError(
                 "likelihood: auto compares refits on held-out rows; set held_out to 0.2 or so and refit_epochs to 200"
             )
+        if self.likelihood == "tested" and not self.refits:
+            raise ValueError("likelihood: tested judges the refits of one order; give refits, or set it to 'auto'")
+        if self.refits and not (self.held_out and self.refit_epochs):
+            raise ValueError("refits: held-out rows compare them; set held_out to 0.2 or so and refit_epochs to 200")
         if self.bottleneck is not None and self.bottleneck > self.width:
             raise ValueError(f"bottleneck: {self.bottleneck} is more than the {self.width} hidden units; give fewer")
         return self
@@ -212,6 +239,8 @@ class Settings(ModelGroup, SearchGroup, ProtectionGroup):
         """The settings of every search in turn, each of one search and one likelihood."""
         own = [search.model_dump(exclude_none=True) for search in self.searches]
         made = tuple(self.model_copy(update={"searches": (), **changes}) for changes in own) or (self,)
+        if self.likelihood == "tested":
+            made = tuple(one.model_copy(update={"likelihood": "gaussian"}) for one in made)
         if self.likelihood != "auto":
             return made
         # The simpler one first: what its searches find does not depend on the others.
@@ -232,14 +261,18 @@ class Settings(ModelGroup, SearchGroup, ProtectionGroup):
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Without searches where there is one: settings from before there could be more are the same settings."""
         written: dict[str, Any] = write(self)
-        del written["searches"]
-        own = [search.model_dump(exclude_none=True) for search in self.searches]
-        return written | ({"searches": own} if own else {})
+        for name in ("searches", "refits"):
+            del written[name]
+            own = [one.model_dump(exclude_none=True) for one in getattr(self, name)]
+            written |= {name: own} if own else {}
+        return written
 
     def recorded(self) -> dict[str, Any]:
         """What one place and a plan compare a resumed run by, in the order and with the names of earlier versions."""
         written = self.model_dump(mode="json")
-        made_later = set(written) - set(_RECORDED) - set(ProtectionGroup.model_fields) - {"searches", "local_steps"}
+        without = set(_RECORDED) | set(ProtectionGroup.model_fields) | {"searches", "local_steps"}
+        # What says nothing is left out: then settings from before there was such a one are the same settings.
+        made_later = {name for name in set(written) - without if written[name] != type(self).model_fields[name].default}
         names = (*_RECORDED, *sorted(made_later), *(["searches"] if "searches" in written else []))
         return spelled_before({name: written[name] for name in names})
 

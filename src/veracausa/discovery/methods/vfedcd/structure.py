@@ -36,6 +36,10 @@ class Structure:
         self.searching = True
         """Whether the acyclicity term is on; in the refit it is not needed."""
         self.value = np.zeros(len(allowed))
+        self.sparsity_weight: float | Array = settings.sparsity_weight
+        """For all replicates, or (R, 1, 1)."""
+        self.start: Mask | None = None
+        """(d, d): edges that come first in the order, if there are any."""
 
     def factors(self, strengths: Array, steps: int) -> Array:
         """κ (R, d, d) for this many steps of the optimiser; 0 ends an edge that the penalty would turn around."""
@@ -63,7 +67,7 @@ class Structure:
         share = np.ones_like(strengths)
         if settings.lasso_pivot and not self.searching:
             share = (settings.lasso_pivot + WEAKEST) / (strengths + WEAKEST)
-        return settings.sparsity_weight * share
+        return self.sparsity_weight * share
 
     def end_epoch(self, strengths: Array, epoch: int) -> None:
         """Let the acyclicity term's weight grow, but not where the graph of the strong edges is acyclic already."""
@@ -79,12 +83,17 @@ class Structure:
     def settle(self, strengths: Array) -> Mask:
         """End the search: from now on an edge may only follow the order in which the strongest edges lie."""
         self.searching = False
-        orders = [
-            greedy_cut(strength + SMALL, 0.0, self.required, ~allowed)
-            for strength, allowed in zip(strengths, self.allowed, strict=True)
-        ]
-        self.allowed = np.stack(orders)
+        self.allowed = self.orders(strengths, self.start)
         return self.allowed
+
+    def orders(self, strengths: Array, start: Mask | None = None) -> Mask:
+        """(R, d, d): all edges in the order of the strongest ones, after those of `start`, (d, d) or (R, d, d)."""
+        starts = np.broadcast_to(np.zeros_like(self.required) if start is None else start, self.allowed.shape)
+        orders = []
+        for strength, allowed, begun in zip(strengths, self.allowed, starts, strict=True):
+            first = greedy_cut(begun.astype(float), 0.5, self.required)
+            orders.append(greedy_cut(strength + SMALL, 0.0, first, ~allowed & ~first))
+        return np.stack(orders) & self.allowed
 
 
 BY_LIKELIHOOD = ("held_out", "held_out_graphs")
