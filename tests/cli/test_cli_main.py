@@ -51,6 +51,7 @@ def test_help_imports_nothing_heavy() -> None:
         "list",
         "data",
         "doctor",
+        "export",
         "bench",
         "frontier",
         "reproduce",

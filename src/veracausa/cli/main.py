@@ -20,6 +20,7 @@ from veracausa.cli import (
     demo,
     discover,
     doctor,
+    export,
     federation,
     frontier,
     init,
@@ -48,6 +49,7 @@ app.command("audit")(audit.audit)
 app.command("discover")(discover.discover)
 app.command("frontier")(frontier.frontier)
 app.command("report")(report.report)
+app.command("export")(export.export)
 app.command("reproduce")(reproduce.reproduce)
 app.command("list")(listing.list_)
 app.command("data")(data.data)
