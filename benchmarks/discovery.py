@@ -68,13 +68,12 @@ def look_cost(sizes: Sequence[int], width: int) -> Cost:
     return Cost(2 * parties * (parties - 1) + 2 * parties, 2 * width * _between(sizes) + to_validator + 2 * d**2)
 
 
-def ahead_cost(sizes: Sequence[int], batch: int, width: int, looks: float) -> Cost:
-    """What is sent ahead for one step, one message an epoch and ordered pair: the masks' products, as plain numbers.
+def ahead_cost(sizes: Sequence[int], width: int, looks: float) -> Cost:
+    """What is sent ahead for one step without encryption: the targets' masks of norms, as plain numbers.
 
-    For every batch they are as many as the features and the increments of a step, for every look as many as its shares.
+    For products of the masks with rows goes a seed an epoch and ordered pair, which is not in it.
     """
-    d, parties = sum(sizes), len(sizes)
-    return Cost(0, batch * width * d * (parties - 1) + (1 + 2 * looks) * width * _between(sizes))
+    return Cost(0, looks * width * _between(sizes))
 
 
 def _between(sizes: Sequence[int]) -> int:
@@ -128,7 +127,7 @@ def growth_row(case: Case, repeats: int) -> Row:
     step, look = step_cost(sizes, case.batch, exact.width), look_cost(sizes, exact.width)
     assert isinstance(exact.structure_every, int)
     looks = 1 / exact.structure_every
-    ahead = ahead_cost(sizes, case.batch, exact.width, looks)
+    ahead = ahead_cost(sizes, exact.width, looks)
     return Row(
         f"a step, {case}",
         median(seconds["parties"]),

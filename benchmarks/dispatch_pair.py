@@ -309,14 +309,15 @@ class Pair:
 
     def _step(self, watch: Stopwatch, batch: int, target: TargetTriples, source: SourceTriples) -> None:
         x, shape = self.batches[batch], self.shape
+        rows = slice(batch * len(x), (batch + 1) * len(x))
         s, r = (self.draws.uniform(shape.columns, shape.width) for _ in range(2))
         with watch.stage(ONLINE):
             opened = self._cross(watch, ONLINE, elements=ring.subtract(s, target.weight_masks[batch]))["elements"]
-            answer = ring.matmul(x, ring.add(opened, r), source.features[batch])
+            answer = ring.matmul(x, ring.add(opened, r), source.features[rows])
             answer = self._cross(watch, ONLINE, elements=answer)["elements"]
-            features = ring.add(answer, target.features[batch])
+            features = ring.add(answer, target.features[rows])
             steps = fixed_point.encode_gradient(self.gradients, self.rounding).astype(np.int64)
-            hidden = ring.subtract(steps, target.gradient_masks[batch])
+            hidden = ring.subtract(ring.reduce(steps), target.gradient_masks[rows])
             hidden = self._cross(watch, ONLINE, elements=hidden)["elements"]
             increment = ring.matmul(np.ascontiguousarray(x.T), hidden, source.increments[batch])
         self._check(features, ring.matmul(x, ring.add(s, r)))

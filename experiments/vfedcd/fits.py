@@ -42,6 +42,8 @@ def main(path: str, *cases: str) -> None:
                 "load_after": round(os.getloadavg()[0], 2),
                 "f1": round(float(scores["f1"]), 3),
                 "shd": int(scores["shd"]),
+                "messages": sum(sent["messages"] for sent in fitted.sent_.values()),
+                "bytes": sum(sent["bytes_sent"] for sent in fitted.sent_.values()),
             }
             with open(path, "a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")

@@ -28,8 +28,8 @@ def test_the_formulas_by_hand():
     look = look_cost((2, 3), width=10)
     assert look.messages == 4 + 4
     assert look.words == 2 * 2 * 60 + (2 * 12 + 13) + 2 * 25
-    ahead = ahead_cost((2, 3), batch=4, width=10, looks=0.5)
-    assert ahead.words == 4 * 10 * 5 + 2 * 60 + 0.5 * 2 * 2 * 60
+    ahead = ahead_cost((2, 3), width=10, looks=0.5)
+    assert ahead.words == 0.5 * 2 * 60
 
 
 def test_methods_are_timed_on_the_same_data():

@@ -329,7 +329,7 @@ def test_warnings_stand_on_terminal_page_and_summary(here: Path) -> None:
 
 
 def test_status_says_which_epoch_a_running_fit_is_in(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("veracausa.discovery.discover.STATUS_EVERY", 0.0)
+    monkeypatch.setattr("veracausa.runs.fit_status.STATUS_EVERY", 0.0)
     seen: list[tuple[str, int, int]] = []
 
     def look(event: Any) -> None:

@@ -7,10 +7,11 @@ its nonce last cannot choose it by the others' any more: it can only stop, and t
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,12 +29,14 @@ KEY = 32
 
 
 class Keystream:
-    """Every word is drawn once; there is no way back. A key serves one stream."""
+    """Every word is drawn once; there is no way back. A key serves one stream for every number."""
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: bytes, number: int = 0) -> None:
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
-        self._stream: CipherContext = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
+        self._stream: CipherContext = Cipher(
+            algorithms.ChaCha20(key, bytes(8) + number.to_bytes(8, "little")), mode=None
+        ).encryptor()
 
     def words(self, count: int) -> NDArray[np.uint32]:
         return np.frombuffer(self._stream.update(bytes(4 * count)), dtype="<u4")
@@ -47,6 +50,14 @@ def subkey(key: bytes, *purpose: str | int | memoryview) -> bytes:
         digest.update(len(part).to_bytes(8, "big"))
         digest.update(part)
     return digest.digest()
+
+
+def uniform_of(words: Callable[[int], Ring], count: int) -> Ring:
+    """So many elements of the field, each equally likely, of 59 bits a word that `words` gives."""
+    drawn = words(count)
+    while (beyond := drawn >= P).any():  # about once in 2⁴¹
+        drawn[beyond] = words(int(beyond.sum()))
+    return drawn
 
 
 class Masks(ABC):
@@ -75,11 +86,7 @@ class SecureDraws(RandomSource, Masks):
         return self
 
     def uniform(self, *shape: int) -> Ring:
-        count = int(np.prod(shape))
-        drawn = self._words(count)
-        while (beyond := drawn >= P).any():  # about once in 2⁴¹
-            drawn[beyond] = self._words(int(beyond.sum()))
-        return drawn.reshape(shape)
+        return uniform_of(self._words, math.prod(shape)).reshape(shape)
 
     def generator(self, *purpose: str | int) -> np.random.Generator:
         return np.random.default_rng(secrets.randbits(128))
@@ -111,6 +118,25 @@ class _SeededMasks(Masks):
 
     def uniform(self, *shape: int) -> Ring:
         return self._rng.integers(0, P, shape, dtype=np.int64)
+
+
+class KeyedMasks(Masks):
+    """From a key: two who have it have the same masks, and nobody has to send them."""
+
+    def __init__(self, key: bytes, number: int = 0) -> None:
+        """Streams of one key with different numbers have nothing in common."""
+        self._stream = Keystream(key, number)
+
+    def uniform(self, *shape: int) -> Ring:
+        return uniform_of(self._words, math.prod(shape)).reshape(shape)
+
+    def _words(self, count: int) -> Ring:
+        return self._stream.words(2 * count).view(np.int64) & ((1 << BITS) - 1)
+
+
+def drawn_key(masks: Masks) -> bytes:
+    """A key for `KeyedMasks`."""
+    return masks.uniform(KEY // 4).astype("<u4").tobytes()
 
 
 def make_draws(seed: int | None, party: str) -> RandomSource:

@@ -36,24 +36,24 @@ class Needs:
 
 @dataclass
 class TargetTriples:
-    """A target's half; of each asked batch one entry."""
+    """A target's half, of all asked batches one after the other."""
 
-    weight_masks: list[Ring]
-    """U, (columns, width)."""
-    features: list[Ring]
+    weight_masks: Ring
+    """U, (batches, columns, width)."""
+    features: Ring
     """Its share of X·U, (rows, width)."""
-    gradient_masks: list[Ring]
+    gradient_masks: Ring
     """V, (rows, width of gradients)."""
-    increments: list[Ring]
-    """Its share of Xᵀ·V, (columns, width of gradients)."""
+    increments: Ring
+    """Its share of Xᵀ·V, (batches, columns, width of gradients)."""
 
 
 @dataclass
 class SourceTriples:
     """A source's half: its shares of the same products."""
 
-    features: list[Ring]
-    increments: list[Ring]
+    features: Ring
+    increments: Ring
 
 
 @dataclass(frozen=True)
@@ -76,31 +76,32 @@ def ask(
     shape: Shape, for_weights: EncryptedRows, for_gradients: EncryptedRows, needs: Needs, masks: Masks
 ) -> tuple[TargetTriples, Parts]:
     """Draw a target's half, and what the source needs to open its own."""
-    made, parts = TargetTriples([], [], [], []), Parts()
+    none = np.zeros((0, 0, 0), dtype=np.int64)
+    made, parts = TargetTriples(none, none, none, none), Parts()
     if needs.forward:
         rows = shape.rows(needs.forward)
         weights = masks.uniform(len(rows), shape.columns, shape.width)
-        parts["forward"], kept = for_weights.forward(needs.forward, weights, masks)
-        made.weight_masks, made.features = list(weights), _by_batch(kept, rows)
+        parts["forward"], made.features = for_weights.forward(needs.forward, weights, masks)
+        made.weight_masks = weights
     if needs.backward:
         rows = shape.rows(needs.backward)
         gradients = masks.uniform(sum(rows), shape.gradient_width)
-        parts["backward"], shares = for_gradients.backward(needs.backward, gradients, masks)
-        made.gradient_masks, made.increments = _by_batch(gradients, rows), list(shares)
+        parts["backward"], made.increments = for_gradients.backward(needs.backward, gradients, masks)
+        made.gradient_masks = gradients
     return made, parts
 
 
 def open_asked(shape: Shape, encryption: Encryption, needs: Needs, parts: Parts) -> SourceTriples:
     """The source's half, from what a target sent."""
-    made = SourceTriples([], [])
+    none = np.zeros((0, 0, 0), dtype=np.int64)
+    made = SourceTriples(none, none)
     if needs.forward:
         rows = shape.rows(needs.forward)
-        opened = encryption.decrypt_forward(part(parts, "forward"), rows, shape.columns, shape.width)
-        made.features = _by_batch(opened, rows)
+        made.features = encryption.decrypt_forward(part(parts, "forward"), rows, shape.columns, shape.width)
     if needs.backward:
         rows = shape.rows(needs.backward)
-        opened = encryption.decrypt_backward(part(parts, "backward"), rows, shape.columns, shape.gradient_width)
-        made.increments = list(opened)
+        asked = part(parts, "backward")
+        made.increments = encryption.decrypt_backward(asked, rows, shape.columns, shape.gradient_width)
     return made
 
 
@@ -111,8 +112,10 @@ def part(parts: Parts, name: str, kind: str = "triples") -> Bytes:
     return parts[name]
 
 
-def _by_batch(values: Ring, rows: Sequence[int]) -> list[Ring]:
-    return np.split(values, np.cumsum(rows)[:-1])
+def spans(rows: Sequence[int]) -> list[slice]:
+    """Where each of so many rows lie, one batch after the other."""
+    ends = np.cumsum([0, *rows]).tolist()
+    return [slice(*ends[at : at + 2]) for at in range(len(rows))]
 
 
 class OneTimePool(Generic[T]):

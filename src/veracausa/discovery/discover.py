@@ -26,6 +26,7 @@ from veracausa.errors import InputError, VeracausaError
 from veracausa.events import Event, Observer
 from veracausa.registry import did_you_mean
 from veracausa.runs import folder
+from veracausa.runs.fit_status import FitStatus
 from veracausa.runs.folder import Run
 
 if TYPE_CHECKING:
@@ -226,29 +227,23 @@ def _fit(
 
 TESTING = 60.0
 """Seconds after which no more columns are tested for residuals that depend on their causes."""
-STATUS_EVERY = 1.0
-"""Seconds between two notes of how far a fit is."""
 
 
 def _also_in_status(path: Path, method: CausalDiscovery, observer: Observer | None) -> Observer:
-    """Hands events on, and keeps in `status.json` how far a fit is: its part, the share of it, and epochs if any."""
+    """Hands events on, and keeps in `status.json` how far a fit is, and what it was said to take before it began."""
     settings = getattr(method, "settings", None)
     epochs = 0 if settings is None else getattr(settings(), "total_epochs", 0)
-    written, part = 0.0, ""
+    status = FitStatus(path)
 
     def tell(event: Event) -> None:
-        nonlocal written, part
         if observer is not None:
             observer(event)
-        if event.get("event") != "progress":
-            return
-        share, soon = float(event["share"]), time.monotonic() - written < STATUS_EVERY
-        if event["what"] == part and soon and share < 1:
-            return
-        written, part = time.monotonic(), event["what"]
-        of = epochs if part == "graph" else epochs * getattr(method, "bootstrap", 0)
-        counted = {"epoch": round(share * of), "epochs": of} if of else {}
-        folder.set_status(path, state="running", what=part, share=round(share, 4), **counted)
+        if event["event"] == "announced":
+            told = {name: event.get(name) for name in ("seconds", "bytes") if event.get(name) is not None}
+            folder.set_status(path, announced=told)
+        if event["event"] == "progress":
+            part = event["what"]
+            status.tell(part, float(event["share"]), epochs * {"graph": 1}.get(part, getattr(method, "bootstrap", 0)))
 
     return tell
 

@@ -32,6 +32,7 @@ from veracausa.federation.row_matching import IdFile, OwnIds, agree_on_kept, not
 from veracausa.federation.row_matching import declared as declared_alignment
 from veracausa.federation.site_program import OPEN_ORDER, SiteProgram, order_key
 from veracausa.runs import folder as folders
+from veracausa.runs.fit_status import FitStatus
 from veracausa.wire.link import Link
 from veracausa.wire.message import MESSAGE, Declared
 
@@ -146,9 +147,11 @@ class DiscoverySite(SiteProgram):
         assert self.said, "align comes first"
         folders.set_status(self.path, state="running", epochs=self._epochs, step=start_step or 0, error=None)
 
+        status = FitStatus(self.path)
+
         def hear(event: Event) -> None:
             if event["event"] == "epoch":
-                folders.set_status(self.path, epoch=event["step"], step=event["step"])
+                status.tell("graph", event["step"] / self._epochs, self._epochs)
             notify(event)
 
         threads = torch.get_num_threads()

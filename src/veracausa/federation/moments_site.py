@@ -12,7 +12,6 @@ from torch import Tensor
 
 from veracausa.atomic import atomic_write
 from veracausa.data.causal import CausalData
-from veracausa.discovery.discover import STATUS_EVERY
 from veracausa.discovery.engines.shares.plan import VALIDATOR
 from veracausa.discovery.engines.sums.party import known_as_lists
 from veracausa.discovery.engines.sums.plan import SumsPlan
@@ -32,7 +31,7 @@ from veracausa.federation.moments_messages import SumsAhead, declared_moments
 from veracausa.federation.moments_result import write_moments
 from veracausa.federation.party_file import party_tree
 from veracausa.federation.release_book import BOOK, ReleaseBook
-from veracausa.runs import folder as folders
+from veracausa.runs.fit_status import FitStatus
 from veracausa.seeding import derive
 from veracausa.training.blind.book import enter_release, releases_in
 from veracausa.wire.link import Link
@@ -132,15 +131,13 @@ class MomentsSite(DiscoverySite):
             self.store.ledger.resume(0, 0)
         started = time.monotonic()
         heard: dict[str, Event] = {}
-        written = 0.0
+        status = FitStatus(self.path)
 
         def also_here(event: Event) -> None:
-            nonlocal written
             if event["event"] in ("found", "finished", "notes"):
                 heard[event["event"]] = event
-            elif event["event"] == "progress" and time.monotonic() - written >= STATUS_EVERY:
-                written = time.monotonic()
-                folders.set_status(self.path, what=event["what"], share=round(event["share"], 3))
+            elif event["event"] == "progress":
+                status.tell(event["what"], event["share"])
             hear(event)
 
         program = SumsProgram(

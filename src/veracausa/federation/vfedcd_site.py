@@ -207,7 +207,8 @@ class VFedCDSite(DiscoverySite):
         if self.method.strong:
             return StrongProgram(plan, self.me, values, allowed, must, seed, None, self.path, start, restart_index)
         binary = None if self.rows is None else self.rows.binary
-        return ShareProgram(plan, self.me, values, allowed, must, seed, binary, self.path, start, restart_index)
+        given = plan, self.me, values, allowed, must, seed, binary, self.path, start, restart_index
+        return ShareProgram(*given, tells_epochs=True)
 
     def _send_graph(self, link: Link, result: DiscoveryResult, number: int) -> None:
         """The strong mode opens the graph to the validator alone, which then sends it to the others."""

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from veracausa.errors import WireError
 from veracausa.wire.memory import copy_bytes
-from veracausa.wire.message import DTYPE_NAMES, DTYPES, Kind, Message, shown
+from veracausa.wire.message import DTYPE_NAMES, DTYPES, Described, Kind, Message, shown
 
 MAGIC = b"VCW1"
 PREFIX = struct.Struct("<4sIQ")
@@ -39,6 +39,7 @@ MAX_RANK = 8
 SMALL_INDEX = 1 << 12
 """Bytes of an index up to which what was made of it is kept: a stranger must not fill the memory with large ones."""
 DEFAULT_MAX_BODY = 1 << 30
+_ONLY_DENSE = f"only dense tensors of at most {MAX_RANK} dimensions may cross"
 ALIGNMENT = 64
 """Where torch lets the memory of a new tensor begin."""
 
@@ -47,31 +48,40 @@ Entries = Mapping[str, tuple[torch.dtype, tuple[int, ...], int, int]]
 """Of each tensor its type, its shape, and where its bytes begin and end."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Layout:
-    """Where each part of an encoded message goes; nothing of the tensors is copied yet."""
+    """Where each part of an encoded message goes; nothing is put together yet, and nothing of the tensors copied."""
 
-    head: bytes
-    places: tuple[tuple[int, Tensor], ...]
+    header: bytes
+    index: bytes
+    tensors: Mapping[str, Tensor]
+    order: tuple[str, ...]
+    offsets: tuple[int, ...]
+    """Where each tensor starts among the bytes of all; last, where they end."""
     nbytes: int
 
     def write(self, buffer: Tensor) -> None:
         """Write the message into a uint8 tensor of `nbytes`; each tensor's bytes are copied once."""
-        memoryview(buffer.numpy())[: len(self.head)] = self.head  # type: ignore[arg-type]
-        for offset, tensor in self.places:
-            copy_bytes(buffer[offset : offset + tensor.numel() * tensor.element_size()], tensor)
-        if any(tensor.is_cuda for _, tensor in self.places):
+        start = self.nbytes - self.offsets[-1]
+        body = self.nbytes - PREFIX.size - len(self.header)
+        head = PREFIX.pack(MAGIC, len(self.header), body) + self.header + LENGTH.pack(len(self.index)) + self.index
+        memoryview(buffer.numpy())[:start] = head  # type: ignore[arg-type]
+        cuda = False
+        for name, offset in zip(self.order, self.offsets, strict=False):
+            tensor, at = self.tensors[name].detach(), start + offset
+            copy_bytes(buffer[at : at + tensor.numel() * tensor.element_size()], tensor)
+            cuda = cuda or tensor.is_cuda
+        if cuda:
             torch.cuda.current_stream().synchronize()
 
 
 def layout(message: Message, max_body: int = DEFAULT_MAX_BODY) -> Layout:
     """Plan the encoding of a message: its head and the offset of every tensor."""
-    for name, tensor in message.tensors.items():
-        if tensor.dtype not in DTYPE_NAMES:
-            raise WireError(f"{message.kind}.{name}", f"{tensor.dtype} may not cross")
-        if tensor.layout != torch.strided or tensor.dim() > MAX_RANK:
-            raise WireError(f"{message.kind}.{name}", f"only dense tensors of at most {MAX_RANK} dimensions may cross")
-    index, order, offsets = _describe(tuple((name, t.dtype, t.shape) for name, t in message.tensors.items()))
+    tensors = message.tensors
+    for name, tensor in tensors.items():
+        if tensor.layout != torch.strided:
+            raise WireError(f"{message.kind}.{name}", _ONLY_DENSE)
+    index, order, offsets = _describe(tuple([(name, t.dtype, t.shape) for name, t in tensors.items()]), message.kind)
     end = offsets[-1]
     fields = {
         "sender": message.sender,
@@ -96,18 +106,17 @@ def layout(message: Message, max_body: int = DEFAULT_MAX_BODY) -> Layout:
         raise WireError("header", f"{len(header)} bytes, at most {MAX_HEADER} may cross")
     if body > max_body:
         raise WireError("body", f"{body} bytes, at most {max_body} may cross")
-    head = PREFIX.pack(MAGIC, len(header), body) + header + LENGTH.pack(len(index)) + index
-    places = tuple(
-        (len(head) + offset, message.tensors[name].detach()) for name, offset in zip(order, offsets, strict=False)
-    )
-    return Layout(head, places, len(head) + end)
+    return Layout(header, index, tensors, order, offsets, PREFIX.size + len(header) + body)
 
 
 @lru_cache(maxsize=256)  # a training run sends the same few shapes over and over
-def _describe(
-    tensors: tuple[tuple[str, torch.dtype, torch.Size], ...],
-) -> tuple[bytes, tuple[str, ...], tuple[int, ...]]:
+def _describe(tensors: Described, kind: str) -> tuple[bytes, tuple[str, ...], tuple[int, ...]]:
     """The index of a body, its tensors in the order they are written, and where each starts; last, where all end."""
+    for name, dtype, shape in tensors:
+        if dtype not in DTYPE_NAMES:
+            raise WireError(f"{kind}.{name}", f"{dtype} may not cross")
+        if len(shape) > MAX_RANK:
+            raise WireError(f"{kind}.{name}", _ONLY_DENSE)
     if len(tensors) > MAX_TENSORS:
         raise WireError("body.index", f"{len(tensors)} tensors, at most {MAX_TENSORS} may cross")
     # Widest elements first keeps every tensor aligned, as the safetensors library does.

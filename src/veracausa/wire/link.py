@@ -48,7 +48,8 @@ class Link(ABC):
     def send(self, to: str, kind: Kind, step: int, tensors: Mapping[str, Tensor] | None = None, **meta: Scalar) -> None:
         """Send one message. A message that does not match its declared kind is refused and does not leave."""
         self._check_peer(to)
-        if self.kinds[to].get(kind.name) != kind:
+        declared = self.kinds[to].get(kind.name)
+        if declared is not kind and declared != kind:
             raise WireError("kind", f"{kind.name!r} was not declared by {self.me!r}")
         detached = {name: tensor.detach() for name, tensor in (tensors or {}).items()}
         message = Message(self.me, to, kind.name, step, detached, meta)
@@ -63,14 +64,12 @@ class Link(ABC):
         message = self._collect(sender)
         if message.kind not in self.kinds[sender]:
             raise WireError("kind", f"{message.kind!r} from {sender!r} was not declared by {self.me!r}")
-        for name, got, expected in (
-            ("sender", message.sender, sender),
-            ("receiver", message.receiver, self.me),
-            ("kind", message.kind, kind.name),
-            ("step", message.step, step),
-        ):
-            if got != expected:
-                raise WireError(name, f"is {got!r}, expected {expected!r} (from {sender!r})")
+        got = message.sender, message.receiver, message.kind, message.step
+        expected = sender, self.me, kind.name, step
+        if got != expected:
+            at = next(at for at in range(len(got)) if got[at] != expected[at])
+            name = ("sender", "receiver", "kind", "step")[at]
+            raise WireError(name, f"is {got[at]!r}, expected {expected[at]!r} (from {sender!r})")
         message.check(kind)
         return message
 
@@ -81,10 +80,13 @@ class Link(ABC):
 
     def gather(self, kind: Kind, step: int) -> dict[str, Message]:
         """One message of this kind and step from every peer, in the order of `peers`."""
-        return {peer: self.receive(peer, kind, step) for peer in self.peers}
+        return self.gather_each(dict.fromkeys(self.peers, kind), step)
 
     def gather_each(self, kinds: Mapping[str, Kind], step: int) -> dict[str, Message]:
-        """One message from every peer named, each of the kind declared for it."""
+        """One message from every peer named, each of the kind declared for it, in their order."""
+        for peer in kinds:
+            self._check_peer(peer)
+        self._await_all(tuple(kinds))
         return {peer: self.receive(peer, kind, step) for peer, kind in kinds.items()}
 
     def checkpointed(self, step: int, mark: Callable[[int], None]) -> None:
@@ -118,6 +120,10 @@ class Link(ABC):
 
     @abstractmethod
     def _collect(self, sender: str) -> Message: ...
+
+    def _await_all(self, senders: Sequence[str]) -> None:
+        """Where it saves wake-ups, sleep until each of them has sent something; `_collect` tells what went wrong."""
+        return
 
     def _check_peer(self, name: str) -> None:
         if name not in self.peers:

@@ -31,6 +31,10 @@ DTYPES: dict[str, torch.dtype] = {
 
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
+Described = tuple[tuple[str, torch.dtype, torch.Size], ...]
+"""The tensors of a message, without what is in them."""
+MOST_PASSED = 64
+
 
 def shown(text: str) -> str:
     """A peer's text, short and printable enough to stand in an error, on a screen or in a log."""
@@ -66,9 +70,26 @@ class Kind:
     tensors: Mapping[str, TensorSpec] = field(default_factory=dict)
     meta: Mapping[str, type | tuple[type, ...]] = field(default_factory=dict)
     secret_shared: bool = False
+    _passed: set[Described] = field(default_factory=set, init=False, repr=False, compare=False)
+    """Descriptions of tensors that passed: a run sends the same few over and over."""
+
+    def check_message(self, message: Message) -> None:
+        """`check` of a whole message. A description that was seen to pass before is not looked at again."""
+        described = tuple([(name, tensor.dtype, tensor.shape) for name, tensor in message.tensors.items()])
+        if described not in self._passed:
+            self._check_tensors({name: (dtype, tuple(shape)) for name, dtype, shape in described})
+            if len(self._passed) >= MOST_PASSED:  # sizes may be a peer's choice: they must not fill the memory
+                self._passed.clear()
+            self._passed.add(described)
+        if message.meta or self.meta:
+            self._check_meta(message.meta)
 
     def check(self, tensors: Mapping[str, tuple[torch.dtype, tuple[int, ...]]], meta: Mapping[str, Scalar]) -> None:
         """Raise a `WireError` that names the first tensor or meta field that was not declared so."""
+        self._check_tensors(tensors)
+        self._check_meta(meta)
+
+    def _check_tensors(self, tensors: Mapping[str, tuple[torch.dtype, tuple[int, ...]]]) -> None:
         for name, (dtype, shape) in tensors.items():
             if name not in self.tensors:
                 raise WireError(f"{self.name}.{shown(name)}", "no such tensor was declared")
@@ -76,6 +97,8 @@ class Kind:
         for name, spec in self.tensors.items():
             if name not in tensors and not spec.optional:
                 raise WireError(f"{self.name}.{name}", "is missing")
+
+    def _check_meta(self, meta: Mapping[str, Scalar]) -> None:
         for name, value in meta.items():
             if name not in self.meta:
                 raise WireError(f"{self.name}.{shown(name)}", "no such field was declared")
@@ -100,7 +123,7 @@ class Message:
     meta: Mapping[str, Scalar] = field(default_factory=dict)
 
     def check(self, kind: Kind) -> None:
-        kind.check({name: (t.dtype, tuple(t.shape)) for name, t in self.tensors.items()}, self.meta)
+        kind.check_message(self)
 
     def shapes(self) -> dict[str, list[int]]:
         return {name: list(tensor.shape) for name, tensor in self.tensors.items()}

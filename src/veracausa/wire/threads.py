@@ -8,9 +8,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from veracausa.errors import PeerLost
 from veracausa.wire.codec import DEFAULT_MAX_BODY, Layout
@@ -21,6 +21,8 @@ from veracausa.wire.message import Message
 
 STOPPED = "stopped by its operator"
 """What peers hear of a party that somebody interrupted."""
+SMALL = 1 << 14
+"""Numbers of a tensor that torch copies with one thread alone, and sooner than any other way."""
 STOP_SECONDS = 30.0
 """How long an interrupted run waits for its parties to reach their next exchange."""
 
@@ -96,12 +98,14 @@ class Inbox:
         self._finished: set[str] = set()
         self._lost: PeerLost | None = None
         self.awaited: str | None = None
+        self._wanted: set[str] = set()
+        """From whom something must come before the party is woken."""
         self._changed = threading.Condition()
 
     def put(self, message: Message) -> None:
         with self._changed:
             self._arrived[message.sender].append(message)
-            self._changed.notify()
+            self._heard_of(message.sender)
 
     def lose(self, lost: PeerLost) -> None:
         with self._changed:
@@ -111,21 +115,41 @@ class Inbox:
     def finish(self, sender: str) -> None:
         with self._changed:
             self._finished.add(sender)
-            self._changed.notify()
+            self._heard_of(sender)
+
+    def _heard_of(self, sender: str) -> None:
+        # To wake a thread costs more than the message: it is done once, when all has come that is waited for.
+        if sender in self._wanted:
+            self._wanted.remove(sender)
+            if not self._wanted:
+                self._changed.notify()
 
     def heard(self, sender: str) -> bool:
         """Whether `get` would have something to say at once."""
         return bool(self._arrived[sender] or self._lost or sender in self._finished)
 
+    def await_all(self, senders: Sequence[str], timeout: float) -> None:
+        """Sleep until each has been heard, or one is lost; `TimeoutError` when one is silent for so long."""
+        with self._changed:
+            self.awaited = None
+            missing = [sender for sender in senders if not self.heard(sender)]
+            if not missing:
+                return
+            self._wanted, self.awaited = set(missing), missing[0]
+            if not self._changed.wait_for(lambda: self._lost is not None or not self._wanted, timeout):
+                self.awaited = next(sender for sender in missing if sender in self._wanted)
+                raise TimeoutError(self.awaited)  # `awaited` stays: the others must see whom this party gave up on
+            self._wanted, self.awaited = set(), None
+
     def get(self, sender: str, timeout: float) -> Message:
         """The next message of `sender`; `TimeoutError` when nothing at all was heard."""
+        arrived = self._arrived[sender]
+        if not arrived:
+            self.await_all([sender], timeout)
+        # The party alone takes something out, and a message that has come is there whatever else happens.
+        if arrived:
+            return arrived.popleft()
         with self._changed:
-            self.awaited = sender
-            if not self._changed.wait_for(lambda: self.heard(sender), timeout):
-                raise TimeoutError  # `awaited` stays: the others must see whom this party gave up on
-            self.awaited = None
-            if self._arrived[sender]:
-                return self._arrived[sender].popleft()
             if self._lost is not None:
                 raise PeerLost(self._lost.peer, self._lost.reason)
             raise PeerLost(sender, "it had already finished")
@@ -149,10 +173,9 @@ class ThreadLink(Link):
 
     def _deliver(self, message: Message, plan: Layout) -> None:
         # Contiguous, as from any other link: a kernel may round differently for another memory format.
-        copies = {name: torch.empty(t.shape, dtype=t.dtype, device=t.device) for name, t in message.tensors.items()}
-        for name, tensor in message.tensors.items():
-            copy_bytes(copies[name], tensor)
-        self._inboxes[message.receiver].put(replace(message, tensors=copies))
+        copies = {name: _copy(tensor) for name, tensor in message.tensors.items()}
+        sent = Message(message.sender, message.receiver, message.kind, message.step, copies, message.meta)
+        self._inboxes[message.receiver].put(sent)
 
     def _collect(self, sender: str) -> Message:
         inbox = self._inboxes[self.me]
@@ -162,8 +185,19 @@ class ThreadLink(Link):
                 self._turns.wait(self.me, lambda: inbox.heard(sender), self.timeout)
             return inbox.get(sender, self.timeout)
         except TimeoutError:
-            waits = {name: box.awaited for name, box in self._inboxes.items() if box.awaited is not None}
-            raise PeerLost(silent_party(sender, waits), f"silent for {self.timeout:g} s") from None
+            raise self._silent(sender) from None
+
+    def _await_all(self, senders: Sequence[str]) -> None:
+        if self._turns is not None:  # who has to wait for each of them passes its turn on each time
+            return
+        try:
+            self._inboxes[self.me].await_all(senders, self.timeout)
+        except TimeoutError as silent:
+            raise self._silent(str(silent)) from None
+
+    def _silent(self, sender: str) -> PeerLost:
+        waits = {name: box.awaited for name, box in self._inboxes.items() if box.awaited is not None}
+        return PeerLost(silent_party(sender, waits), f"silent for {self.timeout:g} s")
 
     def close(self) -> None:
         super().close()
@@ -175,6 +209,14 @@ class ThreadLink(Link):
             self._inboxes[peer].lose(PeerLost(lost or self.me, reason))
         if self._turns is not None:
             self._turns.wake_ready()
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    if tensor.is_cpu and tensor.numel() <= SMALL:
+        return tensor.clone(memory_format=torch.contiguous_format)
+    copied = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+    copy_bytes(copied, tensor)
+    return copied
 
 
 def thread_links(

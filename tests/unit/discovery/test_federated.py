@@ -189,7 +189,7 @@ def test_fragments_at_all_parties_find_the_same_and_cost_more(more: dict[str, An
     assert same(two, everybody)
     for name in two.sent_to:
         assert abs(everybody.sent[name]["messages"] - two.sent[name]["messages"]) <= 2  # no secrets for pads
-        assert everybody.sent[name]["offline_bytes"] > 1.2 * two.sent[name]["offline_bytes"]
+        assert everybody.sent[name]["offline_bytes"] > two.sent[name]["offline_bytes"]
         assert everybody.sent[name]["bytes"] > two.sent[name]["bytes"]
 
 
@@ -235,9 +235,7 @@ def test_messages_and_bytes_follow_from_the_plan(rule: str, openings: int, score
         rows = steps * n + openings * held
         blocks = size * others * h
         words = peers * (6 * n + held) * size  # columns
-        words += rows * peers * size * h  # forward
-        words += steps * blocks  # backward
-        words += structure * 2 * blocks  # masks of norms, and their products
+        words += structure * blocks  # masks of norms; for all that is masked goes a seed
         heads = sent["offline_bytes"] - 8 * words
         assert 0 < heads < 400 * offline
         words = blocks  # first share
@@ -340,9 +338,13 @@ def test_nothing_uniform_crosses_twice_across_steps_and_a_resume(
                          "triples.forward", "triples.backward", "triples.factors", "triples.products"}  # fmt: skip
     for name, parts in sent.items():
         assert 0 < before[name] < len(parts)
+        if name in ("triples.forward", "triples.backward", "triples.products"):
+            assert {part.size for part in parts} == {4}  # a seed
     words = np.concatenate([part for parts in sent.values() for part in parts])
     assert len(np.unique(words)) == len(words)  # two of 59 random bits are alike once in 10^9
-    counts = np.histogram(words, 64, (0, P))[0]
+    counts = np.histogram(
+        np.concatenate([part for parts in sent.values() for part in parts if part.size > 4]), 64, (0, P)
+    )[0]
     assert (np.square(counts - counts.mean()) / counts.mean()).sum() < chi2.ppf(1 - 1e-6, 63)
 
 

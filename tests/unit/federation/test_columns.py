@@ -131,6 +131,9 @@ def test_the_same_graph_as_in_one_place(tmp_path, parties, settings):
     check_same(discovery, whole)
     for name, site in sites.items():
         assert (site.path / "report.html").is_file()
+        status = discovery.found(name).status
+        assert (status["state"], status["share"], status["seconds_left"]) == ("done", 1.0, 0.0)
+        assert status["epoch"] == status["epochs"] == site._epochs
         declared = {line.kind: line.to for line in site.declared}
         for ledger in (site.path / "parties" / name).glob("*.jsonl"):
             for line in map(json.loads, ledger.read_text().splitlines()):

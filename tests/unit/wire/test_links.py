@@ -81,6 +81,51 @@ def x(size: int, value: float = 1.0) -> dict[str, torch.Tensor]:
     return {"x": torch.full((size,), value)}
 
 
+def test_who_waits_for_several_is_woken_once_all_have_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    links, woken = by_threads("abc"), []
+    inbox, sleeping = links["a"]._inboxes["a"], threading.Event()
+    wait_for = inbox._changed.wait_for
+
+    def watched(ready: Callable[[], bool], timeout: float | None = None) -> bool:
+        def looked() -> bool:
+            woken.append(ready())
+            sleeping.set()
+            return woken[-1]
+
+        return wait_for(looked, timeout)
+
+    monkeypatch.setattr(inbox._changed, "wait_for", watched)
+
+    def send(link: Link) -> None:
+        assert sleeping.wait(20)
+        link.send("a", FLOATS, 0, x(3))
+
+    for link in links.values():
+        link.declare(FLOATS)
+    outcome = play(links, {"a": lambda link: link.gather(FLOATS, 0), "b": send, "c": send})
+    heard = outcome["a"]
+    assert isinstance(heard, dict), heard
+    assert set(heard) == {"b", "c"}
+    assert woken == [False, True]
+
+
+def test_who_waits_for_several_hears_of_the_one_that_is_lost(make: Make) -> None:
+    links = make("abc", timeout=TIMEOUT)
+
+    def fail(link: Link) -> None:
+        raise WireError("x", "is broken")
+
+    def wait(link: Link) -> object:
+        return link.gather(FLOATS, 0)
+
+    assert lost(play(links, {"a": wait, "b": lambda link: time.sleep(0.1), "c": fail})["a"]) in ("b", "c")
+    links = make("abc", timeout=TIMEOUT)
+    outcome = play(
+        links, {"a": wait, "b": lambda link: link.send("a", FLOATS, 0, x(1)), "c": lambda link: time.sleep(2)}
+    )
+    assert lost(outcome["a"]) == "c"
+
+
 def test_messages_arrive_whole_and_in_order(make: Make) -> None:
     sizes = [0, 1, 3, 1000, 8000, 8190, 9000, 100_000, 7]  # 64 KiB of arena hold 16384 floats, a piece half of that
 

@@ -273,7 +273,7 @@ def opened(plan: MomentPlan, released: Mapping[str, tuple[Ring, Ring]]) -> np.nd
     for one, other in plan.pairs:
         shape = plan.widths[one], plan.widths[other]
         size = shape[0] * shape[1]
-        total = ring.centred(ring.add(left[one][:size], left[other][:size])).reshape(shape)
+        total = ring.centred(ring.reduce(left[one][:size] + left[other][:size])).reshape(shape)
         left[one], left[other] = left[one][size:], left[other][size:]
         whole[plan.slices[one], plan.slices[other]] = total
         whole[plan.slices[other], plan.slices[one]] = total.T

@@ -7,7 +7,7 @@ federation do is in `shares` and, for the strong mode, in `mpc`. `literal` has t
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from veracausa.data.causal.columns import PreparedTable
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 class Engine(Protocol):
     """One way to run the model."""
+
+    def expected(self, settings: Settings, table: PreparedTable) -> dict[str, Any] | None:
+        """What `learn` will take, as far as it can be said beforehand."""
+        ...
 
     def learn(
         self,

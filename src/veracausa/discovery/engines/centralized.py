@@ -393,6 +393,9 @@ class Centralized:
     rng: np.random.Generator
     time_is_up: Callable[[], bool]
 
+    def expected(self, settings: Settings, table: PreparedTable) -> None:
+        """Its pace is known after the first seconds, and nothing is sent."""
+
     def learn(
         self,
         settings: Settings,

@@ -23,6 +23,7 @@ from veracausa.discovery.engines.mpc.replicated import ReplicatedMember
 from veracausa.discovery.engines.mpc.schedule import NO_BERNOULLI, strong_plan
 from veracausa.discovery.engines.mpc.servers import servers_of
 from veracausa.discovery.engines.mpc.validator import StrongValidator
+from veracausa.discovery.engines.shares.cost import expected_cost
 from veracausa.discovery.engines.shares.offline_phase import PhaseLedger
 from veracausa.discovery.engines.shares.party import AttributeParty
 from veracausa.discovery.engines.shares.plan import VALIDATOR, Plan, make_plan
@@ -66,6 +67,8 @@ class Program:
     watch: Watch | None = None
     start_graph: Mask | None = None
     """For the validator: edges that come first in the order."""
+    tells_epochs: bool = False
+    """Whether a party tells of its epochs, too; where all are watched from one place, the validator's say enough."""
 
     def __call__(self, link: Link, notify: Observer) -> None:
         try:
@@ -109,6 +112,9 @@ class ShareProgram(Program):
         binary = np.zeros(self.values.shape[1], dtype=bool) if self.binary is None else self.binary
         given = self.plan, self.name, self.values, binary, self.allowed, self.seed, self.restart_index
         party = (AttributeParty if self.plan.privacy is None else PrivateParty)(*given)
+        if self.tells_epochs:
+            of = self.plan.epochs
+            party.tell = lambda done: notify({"event": "epoch", "party": self.name, "step": done, "of": of})
         if self.watch is not None:
             self.watch(party)
         party.run(link, store)
@@ -148,6 +154,13 @@ class Federation:
     link: Literal["threads", "processes"] = "threads"
     observer: Observer = lambda event: None
     watch: Watch | None = None
+
+    def expected(self, settings: Settings, table: PreparedTable) -> dict[str, Any] | None:
+        if settings.strong:
+            return None
+        columns = {party: np.broadcast_to(0.0, (len(table.train), len(own))) for party, own in self.positions.items()}
+        names = [table.names[at] for own in self.positions.values() for at in own]
+        return expected_cost(make_plan(columns, names, settings, len(table.train), self.seed)).state()
 
     def learn(
         self,

@@ -7,7 +7,6 @@ a row than there are foreign columns one opening does not determine the row; man
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,8 +15,8 @@ import numpy as np
 
 from veracausa.arrays import Array
 from veracausa.crypto import ring
-from veracausa.crypto.randomness import Masks
-from veracausa.crypto.ring import BITS, Ring
+from veracausa.crypto.randomness import KEY, KeyedMasks, Masks, drawn_key, subkey
+from veracausa.crypto.ring import Ring
 from veracausa.discovery.privacy.accountant import gaussian_epsilon
 
 
@@ -85,35 +84,27 @@ def most_exposed(strengths: Array, own: Sequence[int], foreign: Sequence[int]) -
     return float(np.sqrt(np.square(strengths[np.ix_(foreign, own)]).sum(1)).max(initial=0.0))
 
 
-SECRET = 32
+SECRET = KEY
 """Bytes of a shared secret. It is drawn anew at every start: an exchange repeated after a resume has new pads."""
 
 
 def secret(masks: Masks) -> bytes:
     """For two sources; one draws it and sends it to the other."""
-    return masks.uniform(SECRET // 4).astype(np.uint32).tobytes()
+    return drawn_key(masks)
 
 
-def pad(shared: bytes, target: int, exchange: int, shape: Sequence[int]) -> Ring:
-    """Uniform elements that follow from the secret (SHAKE-256), the same for both who share it."""
-    values = _words(shared, target, exchange, 0, int(np.prod(shape)))
-    attempt = 0
-    while (beyond := values >= ring.P).any():  # about once in 2⁴¹
-        attempt += 1
-        values[beyond] = _words(shared, target, exchange, attempt, int(beyond.sum()))
-    return values.reshape(shape)
+def pad(shared: bytes, target: int, phase: int, shape: Sequence[int]) -> Ring:
+    """Uniform elements that follow from the secret (ChaCha20), the same for both who share it."""
+    return KeyedMasks(subkey(shared, "veracausa pads 1", target), phase).uniform(*shape)
 
 
-def padded(answer: Ring, me: int, target: int, exchange: int, secrets: dict[int, bytes]) -> Ring:
-    """A source's answer with its pads; `secrets` are those it shares with the other sources, by their numbers."""
+def padded(halves: Ring, me: int, target: int, phase: int, secrets: dict[int, bytes]) -> Ring:
+    """What a source's answers to a target in a phase begin with, with its pads; each row of it is used once.
+
+    `secrets` are those it shares with the other sources, by their numbers.
+    """
     for other, shared in secrets.items():
         if other != target:
-            drawn = pad(shared, target, exchange, answer.shape)
-            answer = ring.add(answer, drawn) if me < other else ring.subtract(answer, drawn)
-    return answer
-
-
-def _words(shared: bytes, target: int, exchange: int, attempt: int, count: int) -> Ring:
-    where = np.array([target, exchange, attempt], dtype=np.int64).tobytes()
-    stream = hashlib.shake_256(shared + where).digest(8 * count)
-    return np.frombuffer(stream, dtype=np.int64) & ((1 << BITS) - 1)
+            drawn = pad(shared, target, phase, halves.shape)
+            halves = ring.add(halves, drawn) if me < other else ring.subtract(halves, drawn)
+    return halves

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from veracausa.crypto.agreement import AGREEMENT, agree, exchange_keys, tensor, toss_together
 from veracausa.crypto.backends.base import Bytes
 from veracausa.crypto.ring import Ring
-from veracausa.crypto.triples import Needs, OneTimePool, Parts
+from veracausa.crypto.triples import Needs, OneTimePool, Parts, spans
 from veracausa.discovery.engines.shares import protocol
 from veracausa.discovery.engines.shares.plan import Plan, SearchPlan
 from veracausa.discovery.engines.shares.protocol import OFFLINE
@@ -166,10 +166,10 @@ class OfflinePhase:
         self._turns += 1
         for peer, parts in sent.items():
             link.send(peer, self.kind, self._step(self._turns), {name: tensor(part) for name, part in parts.items()})
-        self._received = {}
-        for peer in self.peers:
-            received = link.receive(peer, self.kind, self._step(self._turns)).tensors
-            self._received[peer] = {name: part.numpy() for name, part in received.items()}
+        received = link.gather_each(dict.fromkeys(self.peers, self.kind), self._step(self._turns))
+        self._received = {
+            peer: {name: part.numpy() for name, part in message.tensors.items()} for peer, message in received.items()
+        }
         return made
 
     @staticmethod
@@ -185,25 +185,24 @@ class OfflinePhase:
 class TripleStore:
     """For a party that shares each block with one other party."""
 
-    def __init__(self, made: TripleBatch, peers: tuple[str, ...]) -> None:
+    def __init__(self, made: TripleBatch, peers: tuple[str, ...], sizes: Sequence[int]) -> None:
+        """`sizes` are the rows of every batch."""
         target, source = [made.target[peer] for peer in peers], [made.source[peer] for peer in peers]
         needs = made.needs
-        forward = [
-            (
-                np.concatenate([half.weight_masks[at] for half in target]),
-                np.stack([half.features[at] for half in target]),
-                np.concatenate([half.features[at] for half in source], axis=1),
-            )
-            for at in range(len(needs.forward))
-        ]
-        backward = [
-            (
-                np.stack([half.gradient_masks[at] for half in target]),
-                np.concatenate([half.increments[at] for half in target]),
-                np.concatenate([half.increments[at] for half in source], axis=1),
-            )
-            for at in range(len(needs.backward))
-        ]
+        forward, backward = [], []
+        # All batches at once: one by one, to put the peers' halves together would take longer than the step.
+        if needs.forward:
+            masks = np.concatenate([half.weight_masks for half in target], axis=1)
+            kept = np.stack([half.features for half in target])
+            half = np.concatenate([half.features for half in source], axis=1)
+            rows = spans([sizes[batch] for batch in needs.forward])
+            forward = [(masks[at], kept[:, rows[at]], half[rows[at]]) for at in range(len(rows))]
+        if needs.backward:
+            masks = np.stack([half.gradient_masks for half in target])
+            kept = np.concatenate([half.increments for half in target], axis=1)
+            half = np.concatenate([half.increments for half in source], axis=2)
+            rows = spans([sizes[batch] for batch in needs.backward])
+            backward = [(masks[:, rows[at]], kept[at], half[at]) for at in range(len(rows))]
         self._forward = OneTimePool("forward", needs.forward, forward)
         self._backward = OneTimePool("backward", needs.backward, backward)
         squares = list(zip(made.square_masks, made.squares, strict=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,8 @@ class AttributeParty:
         """(d, d): what the validator sent this party of the graph, at the end."""
         self.epoch = 0
         """So many phases of the plan are done."""
+        self.tell: Callable[[int], None] = lambda done: None
+        """Hears after every epoch how many are done."""
         self.loss = 0.0
         self.figures = np.full((len(plan.searches), self.count, len(FIGURES)), np.nan)
         """Of the own attributes on held-out rows, by search, see `diagnostics`: they stay with the party."""
@@ -132,6 +134,7 @@ class AttributeParty:
                     self.inner *= into[self.inside][..., None]
             holder.deliver(link)
             self.epoch = epoch + 1
+            self.tell(plan.epochs_done(self.epoch))
             if store is not None and plan.keeps(search, self.epoch):
                 store.save(self.epoch, self.state())
 

@@ -139,6 +139,9 @@ class _SimulatedLink:
         tensors = {part: tensor(array) for part, array in sent.items()}
         return Message(name, VALIDATOR, kind.name, step, tensors, {"loss": loss})
 
+    def gather_each(self, kinds: Mapping[str, Kind], step: int) -> dict[str, Message]:
+        return {name: self.receive(name, kind, step) for name, kind in kinds.items()}
+
     def send(self, name: str, kind: Kind, step: int, tensors: Mapping[str, Any]) -> None:
         party = self.parties[name]
         if kind.name == "candidates":

@@ -124,6 +124,10 @@ class Plan:
         """The searches that are not over when so many phases are done."""
         return tuple(search for search in self.searches if done <= search.last)
 
+    def epochs_done(self, phases: int) -> int:
+        """How many epochs there are among the first so many phases."""
+        return sum(min(max(phases - search.first, 0), len(search.epochs())) for search in self.searches)
+
     def own(self, party: str) -> slice:
         """The party's attributes among all."""
         at = self.parties.index(party)
@@ -145,7 +149,7 @@ class Plan:
         before = own.stop - own.start if own.start < others.start else 0
         return slice(others.start - before, others.stop - before)
 
-    @property
+    @cached_property
     def between(self) -> NDArray[np.bool_]:
         """(d, d): whether two attributes lie with different parties."""
         party = np.repeat(np.arange(len(self.sizes)), self.sizes)
@@ -159,14 +163,14 @@ class Plan:
     def peers(self, party: str) -> tuple[str, ...]:
         return tuple(name for name in self.parties if name != party)
 
-    @property
+    @cached_property
     def batches(self) -> list[RowNumbers]:
         """Fixed sets of training rows: what was encrypted once serves every epoch. What is left over is not used."""
         n = min(self.settings.batch, self.train_rows)
         rng = np.random.default_rng(derive(self.order_seed, "batches"))
         return list(rng.permutation(self.train_rows)[: self.train_rows // n * n].reshape(-1, n))
 
-    @property
+    @cached_property
     def held_out(self) -> list[RowNumbers]:
         rows = np.arange(self.train_rows, self.rows)
         return [rows[at : at + HELD_OUT_ROWS] for at in range(0, len(rows), HELD_OUT_ROWS)]
@@ -177,7 +181,7 @@ class Plan:
         once, as a training row is."""
         return self.settings.threshold == "held_out_graphs"
 
-    @property
+    @cached_property
     def every(self) -> int:
         """Steps from one structure update to the next."""
         count = self.train_rows // min(self.settings.batch, self.train_rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -106,14 +107,28 @@ def _flat(*sizes: int) -> TensorSpec:
 
 def elements(message: Message, name: str, *shape: int) -> Ring:
     """A message's numbers in the shape that the plan says; anything else is refused."""
-    field = f"{message.kind}.{name}"
+    return in_field(_numbers(message, name, shape), message.kind, name)
+
+
+def all_elements(messages: Mapping[str, Message], name: str, shapes: Sequence[tuple[int, ...]], axis: int) -> Ring:
+    """The numbers of several messages side by side, each in its shape; they are looked at together, which is sooner."""
+    parts = [_numbers(message, name, shape) for message, shape in zip(messages.values(), shapes, strict=True)]
+    return in_field(np.concatenate(parts, axis), next(iter(messages.values())).kind, name)
+
+
+def in_field(numbers: Ring, kind: str, name: str) -> Ring:
+    """The same numbers, refused where one is no element of the field."""
+    if numbers.size and numbers.view(np.uint64).max() >= P:
+        raise WireError(f"{kind}.{name}", "holds numbers outside the field")
+    return numbers
+
+
+def _numbers(message: Message, name: str, shape: tuple[int, ...]) -> Ring:
     if name not in message.tensors:
-        raise WireError(field, "is missing")
+        raise WireError(f"{message.kind}.{name}", "is missing")
     numbers: Ring = message.tensors[name].numpy()
     if numbers.size != math.prod(shape):
-        raise WireError(field, f"holds {numbers.size} numbers, {math.prod(shape)} are expected")
-    if (numbers.view(np.uint64) >= P).any():
-        raise WireError(field, "holds numbers outside the field")
+        raise WireError(f"{message.kind}.{name}", f"holds {numbers.size} numbers, {math.prod(shape)} are expected")
     return numbers.reshape(shape)
 
 

@@ -21,7 +21,7 @@ from veracausa.crypto.shares import FORWARD_BITS, SharedBlocks, SharedWeights
 from veracausa.discovery.engines.shares import protocol
 from veracausa.discovery.engines.shares.offline_phase import TripleStore
 from veracausa.discovery.engines.shares.plan import Plan
-from veracausa.discovery.engines.shares.protocol import PAD_SECRET, elements, tensor
+from veracausa.discovery.engines.shares.protocol import PAD_SECRET, all_elements, elements, tensor
 from veracausa.discovery.engines.shares.triples import TripleBatch
 from veracausa.discovery.privacy import countermeasures as row_noise
 from veracausa.discovery.privacy import countermeasures as zero_sum
@@ -59,12 +59,15 @@ class ShareEngine:
         self.count, self.h = plan.count(name), plan.numbers
         self.width, self.columns = self.count * self.h, len(self.others) * self.h
         self.counts = {peer: plan.count(peer) for peer in self.peers}
+        self.widths = [self.counts[peer] * self.h for peer in self.peers]
         self.masked = {peer: protocol.masked(plan, name, peer) for peer in self.peers}
         self.answer = {peer: protocol.answer(plan, name, peer) for peer in self.peers}
         self.pending: tuple[int, Ring, Ring] | None = None
         """Of the last step, the batch, the hidden gradients (peers, n, own·h), which go with the next message, and this
         party's half of the triple as source."""
-        self.me = plan.parties.index(name)
+        self.me, self.number = plan.parties.index(name), {peer: plan.parties.index(peer) for peer in self.peers}
+        self.phase = 0
+        """So many times triples came in this start; all parties count the same."""
         self.pads: dict[int, bytes] = {}
         """The secrets shared with each other party, from which pads follow; none where every part is opened."""
         self.exchange = 0
@@ -83,21 +86,24 @@ class ShareEngine:
 
     def use(self, made: TripleBatch) -> None:
         """Go on with these triples; what is left of the ones before is thrown away."""
-        self.supply = TripleStore(made, self.peers)
+        for peer, half in made.source.items():
+            half.features = zero_sum.padded(half.features, self.me, self.number[peer], self.phase, self.pads)
+        self.phase += 1
+        self.supply = TripleStore(made, self.peers, [len(rows) for rows in self.batches])
 
     def share_first_weights(self, link: Link, allowed: Mask, search: int = 0) -> None:
         """The source draws, the target gets a uniform share: who knew the weights could solve for the columns."""
         self.exchange = protocol.first_exchange(search)
         masks = self.draws.masks("shares", search)
-        drawn = first_weights(self.plan, self.name, allowed, masks)
+        drawn = ring.reduce(first_weights(self.plan, self.name, allowed, masks))
         given = masks.uniform(*drawn.shape)
         kinds = {peer: protocol.first_share(self.plan, self.name, peer) for peer in self.peers}
         for peer, kind in kinds.items():
             link.send(peer, kind, self.step, {"share": tensor(given[:, self.at[peer]].reshape(-1))})
-        got = []
-        for peer, kind in kinds.items():
-            message = link.receive(peer, kind, self.step)
-            got.append(elements(message, "share", self.counts[peer], self.count, self.h))
+        got = [
+            elements(message, "share", self.counts[peer], self.count, self.h)
+            for peer, message in link.gather_each(kinds, self.step).items()
+        ]
         into, out = np.concatenate(got), ring.subtract(drawn, given)
         shares = SharedWeights(np.concatenate([into.reshape(-1, self.h), out.reshape(-1, self.h)]))
         shares.allowed = self._both(allowed[self.others][:, self.own], allowed[self.own][:, self.others])
@@ -108,7 +114,7 @@ class ShareEngine:
         if self.plan.settings.reveal_per_source or len(self.peers) == 1:
             return
         masks = self.draws.masks("pads", self.restart_index)
-        number = {peer: self.plan.parties.index(peer) for peer in self.peers}
+        number = self.number
         for peer in self.peers:
             if self.me < number[peer]:
                 self.pads[number[peer]] = secret = zero_sum.secret(masks)
@@ -130,39 +136,45 @@ class ShareEngine:
 
     def features(self, link: Link, batch: int, graph: tuple[Mask, Mask] | None = None) -> Array:
         """(n, own·h): what the others' attributes add to this party's features, opened here."""
-        return pooled(self.opened(link, batch, graph))
+        got, kept = self._answers(link, batch, graph)
+        # Of as many as there may be parties both sums stay in int64.
+        opened = ring.reduce(got.sum(0) + ring.total(kept, 0) if len(got) > 2 else got.sum(0) + kept.sum(0))
+        return fixed_point.decode(opened, FEATURE_BITS)
 
     def opened(self, link: Link, batch: int, graph: tuple[Mask, Mask] | None = None) -> Ring:
         """(peers, n, own·h): what each peer's attributes add to this party's features.
 
         `graph` leaves only the edges of (d, own) and (own, d); every party must be given the same one.
         """
+        return ring.add(*self._answers(link, batch, graph))
+
+    def _answers(self, link: Link, batch: int, graph: tuple[Mask, Mask] | None) -> tuple[Ring, Ring]:
         masks, kept, opened = self.supply.forward(batch)
         mine = self.into.forward
         if graph is not None:
             mine = mine * graph[0][self.others, :, None]
         hidden = ring.subtract(mine.reshape(-1, self.width), masks)
         asked = self._exchange(link, {peer: {"weights": hidden[at]} for peer, at in self.at.items()})
-        parts = [elements(m, "weights", self.count, self.counts[peer] * self.h) for peer, m in asked.items()]
+        parts = all_elements(asked, "weights", [(self.count, width) for width in self.widths], 1)
         theirs = self.out.forward  # not before the exchange, which lets it grow
         if graph is not None:
             theirs = theirs * graph[1][:, self.others, None]
-        weights = np.concatenate(parts, axis=1) + theirs.reshape(self.count, -1)
+        weights = parts + theirs.reshape(self.count, -1)
         answers = ring.matmul(self.batches[batch], weights, opened)
         got = self._answer(
             link, "features", {peer: self._guarded(peer, answers[:, self._columns(peer)]) for peer in self.peers}
         )
-        parts = [elements(message, "features", *kept.shape[1:]) for message in got.values()]
-        return ring.add(np.stack(parts), kept)
+        rows = kept.shape[1]
+        parts = all_elements(got, "features", [(rows, self.width)] * len(got), 0)
+        return parts.reshape(-1, rows, self.width), kept
 
     def _guarded(self, peer: str, answer: Ring) -> Ring:
-        """The answer to a target, with the counter-measures that the settings ask for."""
-        target = self.plan.parties.index(peer)
+        """The answer to a target, with the noise that the settings ask for."""
         if (deviation := self.plan.settings.row_noise) is not None:
-            masks = self.draws.masks("row noise", self.step, target)
+            masks = self.draws.masks("row noise", self.step, self.number[peer])
             part = row_noise.part(deviation, len(self.peers))
             answer = ring.add(answer, row_noise.drawn(masks, part, FEATURE_BITS, *answer.shape))
-        return zero_sum.padded(answer, self.me, target, self.step, self.pads)
+        return answer
 
     def descend(self, batch: int, steps: Small) -> None:
         """Let all blocks into this party's attributes grow by Xᵀ·steps, (n, own·h) fixed-point numbers."""
@@ -217,12 +229,12 @@ class ShareEngine:
             if self.pending is not None:
                 sent["gradients"] = tensor(self.pending[1][at].reshape(-1))
             link.send(peer, self.masked[peer], self.step, sent)
-        messages = {peer: link.receive(peer, self.masked[peer], self.step) for peer in self.peers}
+        messages = link.gather_each(self.masked, self.step)
         if self.pending is not None:
             batch, _, half = self.pending
             rows = self.batches[batch]
-            steps = [elements(m, "gradients", len(rows), self.counts[peer] * self.h) for peer, m in messages.items()]
-            increment = ring.matmul(rows.T, np.concatenate(steps, axis=1), half)
+            steps = all_elements(messages, "gradients", [(len(rows), width) for width in self.widths], 1)
+            increment = ring.matmul(rows.T, steps, half)
             self._grow_out(increment)
             self.pending = None
         return messages
@@ -233,7 +245,7 @@ class ShareEngine:
     def _answer(self, link: Link, name: str, parts: Mapping[str, Ring]) -> dict[str, Message]:
         for peer, part in parts.items():
             link.send(peer, self.answer[peer], self.step, {name: tensor(part.reshape(-1))})
-        return {peer: link.receive(peer, self.answer[peer], self.step) for peer in self.peers}
+        return link.gather_each(self.answer, self.step)
 
     def _columns(self, peer: str) -> slice:
         at = self.at[peer]

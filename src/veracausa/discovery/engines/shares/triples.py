@@ -23,6 +23,7 @@ from veracausa import errors
 from veracausa.crypto import ring
 from veracausa.crypto.backends import make_encryption
 from veracausa.crypto.backends.base import Bytes, EncryptedRows, Encryption
+from veracausa.crypto.backends.none import NoEncryption, NoEncryptionBySeeds
 from veracausa.crypto.randomness import Toss, make_draws
 from veracausa.crypto.ring import Ring, Small
 from veracausa.crypto.triples import Needs, Parts, Shape, SourceTriples, TargetTriples, ask, open_asked, part
@@ -99,6 +100,8 @@ class TripleGenerator:
     def public_key(self, seed: bytes) -> Bytes:
         """Of a new key, by the seed that all parties tossed."""
         self.encryption = make_encryption(self.order.encryption, Toss(seed), self.order.party)
+        if isinstance(self.encryption, NoEncryption):
+            self.encryption = NoEncryptionBySeeds()
         return self.encryption.public_key()
 
     def columns(self) -> dict[str, Parts]:

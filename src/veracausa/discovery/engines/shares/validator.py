@@ -131,8 +131,7 @@ class Validator:
         squares = np.zeros((plan.d, plan.d))
         last = (plan.numbers,) if plan.validator == "M1" else ()
         opened = np.zeros((plan.d, plan.d, *last), dtype=np.int64)
-        for party in plan.parties:
-            message = link.receive(party, self.norms_kind[party], self.step)
+        for party, message in link.gather_each(self.norms_kind, self.step).items():
             own, others = self.own[party], self.others[party]
             if plan.shares == "two":
                 opened[others, own] += message.tensors["into"].numpy()
@@ -208,9 +207,8 @@ class Validator:
             tensors = {name: tensor(mask) for name, mask in masks.items()}
             link.send(party, self.candidates_kind[party], self.step, tensors)
         losses, empty = {}, 0.0
-        for party, masks in proposed.items():
-            wanted = len(next(iter(masks.values())))
-            message = link.receive(party, LOSSES, self.step)
+        for party, message in link.gather_each(dict.fromkeys(proposed, LOSSES), self.step).items():
+            wanted = len(next(iter(proposed[party].values())))
             losses[party] = scored = message.tensors["losses"].numpy()
             if len(scored) != wanted:
                 raise WireError("losses.losses", f"holds {len(scored)} numbers, {wanted} are expected (from {party!r})")

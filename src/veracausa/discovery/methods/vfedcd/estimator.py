@@ -35,7 +35,7 @@ from veracausa.discovery.party_columns import FederatedDiscovery, held_columns
 from veracausa.discovery.privacy.check import check_choice, needs_secrets
 from veracausa.discovery.result import choice_in_words
 from veracausa.errors import InputError
-from veracausa.events import Observer
+from veracausa.events import Observer, event_of
 from veracausa.seeding import derive
 
 if TYPE_CHECKING:
@@ -173,7 +173,11 @@ class VFedCD(FederatedDiscovery):
             tell({"event": "progress", "what": "graph", "share": share})
 
         folder = None if out is None else Path(out)
-        found = self._engine(settings, table, tell, watch).learn(settings, table, progress, folder, resume)
+        engine = self._engine(settings, table, tell, watch)
+        self.announced_ = engine.expected(settings, table)
+        if self.announced_ is not None:
+            tell(event_of("announced", self.announced_))
+        found = engine.learn(settings, table, progress, folder, resume)
         inside = np.ix_(kept, kept)
         d = len(names)
         self.strengths_ = np.zeros((d, d))

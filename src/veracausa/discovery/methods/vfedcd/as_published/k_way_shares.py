@@ -17,11 +17,11 @@ from veracausa.arrays import Array, Mask
 from veracausa.crypto import ring
 from veracausa.crypto.ring import Ring
 from veracausa.crypto.shares import SharedWeights
-from veracausa.crypto.triples import OneTimePool
+from veracausa.crypto.triples import OneTimePool, spans
 from veracausa.discovery.engines.shares import protocol
 from veracausa.discovery.engines.shares.plan import Plan
 from veracausa.discovery.engines.shares.protocol import elements, tensor
-from veracausa.discovery.engines.shares.share_engine import ShareEngine, first_weights
+from veracausa.discovery.engines.shares.share_engine import ShareEngine, first_weights, pooled
 from veracausa.discovery.engines.shares.triples import TripleBatch
 from veracausa.wire.link import Link
 
@@ -44,26 +44,22 @@ class KWayShareEngine(ShareEngine):
         self.first = plan.parties[0] == self.name
 
     def use(self, made: TripleBatch) -> None:
-        needs, peers = made.needs, self.peers
-        forward = []
-        for at in range(len(needs.forward)):
-            kept = {peer: made.target[peer].features[at] for peer in peers}
+        needs, peers, target, source = made.needs, self.peers, made.target, made.source
+        forward, backward = [], []
+        for at, rows in enumerate(spans([len(self.batches[batch]) for batch in needs.forward])):
+            kept = {peer: target[peer].features[rows] for peer in peers}
             for_target = {
-                target: ring.reduce(
-                    sum((kept[peer][:, self._part(peer, target)] for peer in peers if peer != target), np.array(0))
+                party: ring.reduce(
+                    sum((kept[peer][:, self._part(peer, party)] for peer in peers if peer != party), np.array(0))
                 )
-                for target in self.plan.parties
+                for party in self.plan.parties
             }
-            opened = ring.reduce(np.sum([made.source[peer].features[at] for peer in peers], axis=0))
-            forward.append(({peer: made.target[peer].weight_masks[at] for peer in peers}, for_target, opened))
-        backward = [
-            (
-                np.stack([made.target[peer].gradient_masks[at] for peer in peers]),
-                {peer: made.target[peer].increments[at] for peer in peers},
-                np.concatenate([made.source[peer].increments[at] for peer in peers], axis=1),
-            )
-            for at in range(len(needs.backward))
-        ]
+            opened = ring.reduce(np.sum([source[peer].features[rows] for peer in peers], axis=0))
+            forward.append(({peer: target[peer].weight_masks[at] for peer in peers}, for_target, opened))
+        for at, rows in enumerate(spans([len(self.batches[batch]) for batch in needs.backward])):
+            masks = np.stack([target[peer].gradient_masks[rows] for peer in peers])
+            halves = np.concatenate([source[peer].increments[at] for peer in peers], axis=1)
+            backward.append((masks, {peer: target[peer].increments[at] for peer in peers}, halves))
         self._forward = OneTimePool("forward", needs.forward, forward)
         self._backward = OneTimePool("backward", needs.backward, backward)
         squares = list(zip(made.square_masks, made.squares, strict=True))
@@ -73,7 +69,7 @@ class KWayShareEngine(ShareEngine):
         """The source draws, and all others get uniform fragments."""
         self.exchange = protocol.first_exchange(search)
         masks = self.draws.masks("shares", search)
-        own = first_weights(self.plan, self.name, allowed, masks)
+        own = ring.reduce(first_weights(self.plan, self.name, allowed, masks))
         kinds = {peer: protocol.first_share(self.plan, self.name, peer) for peer in self.peers}
         for peer, kind in kinds.items():
             given = masks.uniform(*own.shape)
@@ -94,6 +90,9 @@ class KWayShareEngine(ShareEngine):
 
     def _hold(self, shares: SharedWeights) -> None:
         self.shares = shares
+
+    def features(self, link: Link, batch: int, graph: tuple[Mask, Mask] | None = None) -> Array:
+        return pooled(self.opened(link, batch, graph))
 
     def opened(self, link: Link, batch: int, graph: tuple[Mask, Mask] | None = None) -> Ring:
         """(peers, n, own·h), of which only the sum over all peers says something."""
