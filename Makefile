@@ -4,7 +4,7 @@ READY := .venv/.ready
 # Two workers of one thread, because two cores are what the suite is planned for.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 
-.PHONY: demo docs test test-slow test-federation fuzz smoke bench lint format clean
+.PHONY: demo docs pictures test test-slow test-federation fuzz smoke bench lint format clean
 
 $(READY): pyproject.toml tools/install
 	tools/install
@@ -12,6 +12,10 @@ $(READY): pyproject.toml tools/install
 
 demo: $(READY)
 	$(BIN)/veracausa demo
+
+# The pictures of the pages in docs/images, from small real runs. Needs chromium; about eight minutes.
+pictures: $(READY)
+	$(BIN)/python tools/page_pictures.py
 
 test: $(READY)
 	$(PYTEST) -m "not slow and not gpu and not paper and not browser and not federation"

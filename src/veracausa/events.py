@@ -53,6 +53,21 @@ EventName = Literal[
     "left",
 ]
 
+DISCOVERY_PARTS = {
+    "graph": "learning the graph",
+    "resamples": "resamples",
+    "sums": "sums over rows",
+    "search": "the search",
+}
+"""What the parts of a discovery are called on a screen."""
+TRAINING_PHASES = {
+    "features": "features, at home",
+    "moments": "sums over rows",
+    "head": "the head, from sums",
+    "scores": "scores of rows to predict",
+}
+"""What the phases of a blind training are called on a screen."""
+
 
 class Event(TypedDict, total=False):
     """One thing that happened: `event` names it, the other keys say who, when and how much.

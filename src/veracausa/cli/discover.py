@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from veracausa.cli.interruption import GoOn, resumable
+from veracausa.cli.watch import Watch, WatchPort, watched
 from veracausa.discovery import DEFAULT_METHOD
 from veracausa.errors import InputError
 
@@ -70,6 +71,8 @@ def discover(
     seed: Annotated[int | None, typer.Option(help="For all that is drawn; default: 0.")] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder; default: runs/NAME, numbered if taken.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    watch: Watch = False,
+    watch_port: WatchPort = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as the last line.")] = False,
     example: Annotated[
         bool, typer.Option("--example", help="Only write a made-up table to try, patients.csv, and its true edges.")
@@ -105,8 +108,12 @@ def discover(
         job = _job(table, data, party or (), on, edges, method or DEFAULT_METHOD, chosen, settings or (), seed or 0)
         _check_settings(job, given=method is not None)
     go_on = GoOn()
-    with resumable(go_on), ProgressDisplay() as progress:
-        run = run_job(job, out, resume, go_on.heard(progress))
+    with (
+        resumable(go_on),
+        ProgressDisplay() as progress,
+        watched(progress, watch, watch_port, "veracausa discover") as observer,
+    ):
+        run = run_job(job, out, resume, go_on.heard(observer))
     assert isinstance(run, DiscoveryRun)
     if as_json:
         summary = {name: value for name, value in run.summary.items() if name != "true_edge_list"}

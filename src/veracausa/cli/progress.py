@@ -12,19 +12,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextCol
 from rich.text import Text
 
 from veracausa.cli.console import err
-from veracausa.events import Event
+from veracausa.events import DISCOVERY_PARTS, TRAINING_PHASES, Event
 
 PACE_SECONDS = 3.0
 """After this time the pace is known well enough to say how long the rest takes."""
-_PARTS = {"graph": "learning the graph", "resamples": "resamples", "sums": "sums over rows", "search": "the search"}
-"""What the parts of a discovery are called on the screen."""
-_PHASES = {
-    "features": "features, at home",
-    "moments": "sums over rows",
-    "head": "the head, from sums",
-    "scores": "scores of rows to predict",
-}
-"""What the phases of a blind training are called on the screen."""
 
 
 class ProgressDisplay:
@@ -102,7 +93,7 @@ class ProgressDisplay:
                 self._together("preparing the defense", event, quiet=False)
             case "phase":
                 what = str(event.get("what"))
-                self._together(_PHASES.get(what, what), event, quiet=False)
+                self._together(TRAINING_PHASES.get(what, what), event, quiet=False)
             case "aligning":
                 self._together("masking ids", event, quiet=True)
             case "baseline":
@@ -137,7 +128,7 @@ class ProgressDisplay:
         self._update(description=self._epoch_name(following), result=result.split("  ")[-1])
 
     def _epoch_name(self, epoch: Any) -> str:
-        if self._task in _PHASES.values():  # a blind training has phases, and is scored once
+        if self._task in TRAINING_PHASES.values():  # a blind training has phases, and is scored once
             return "trained"
         return f"epoch {epoch}/{self._epochs}" if self._epochs else f"epoch {epoch}"
 
@@ -160,7 +151,7 @@ class ProgressDisplay:
 
     def _part(self, what: str, share: float) -> None:
         """A part of a discovery: what begins, and as soon as the first seconds tell, how long it takes."""
-        words = _PARTS.get(what, what)
+        words = DISCOVERY_PARTS.get(what, what)
         if self._task != words:
             self._pace = time.monotonic(), share
             self.begin(words, 1.0, quiet=False)

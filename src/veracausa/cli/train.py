@@ -11,6 +11,7 @@ from veracausa.cli.allow_model import AllowModel
 from veracausa.cli.console import print_json_line
 from veracausa.cli.interruption import GoOn, resumable
 from veracausa.cli.progress import ProgressDisplay
+from veracausa.cli.watch import Watch, WatchPort, watched
 
 
 def train(
@@ -21,14 +22,20 @@ def train(
     out: Annotated[Path | None, typer.Option(help="The run's folder; default: runs/NAME, numbered if taken.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint all parties hold.")] = False,
     allow_model: AllowModel = None,
+    watch: Watch = False,
+    watch_port: WatchPort = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as the last line.")] = False,
 ) -> None:
     """Train one model across all parties of a job, here."""
     from veracausa.training.train import train as train_job
 
     go_on = GoOn()
-    with resumable(go_on), ProgressDisplay() as progress:
-        run = train_job(job, out, resume, settings or (), go_on.heard(progress), allow_model=allow_model)
+    with (
+        resumable(go_on),
+        ProgressDisplay() as progress,
+        watched(progress, watch, watch_port, "veracausa train") as observer,
+    ):
+        run = train_job(job, out, resume, settings or (), go_on.heard(observer), allow_model=allow_model)
     from veracausa.cli.report import report
 
     if as_json:

@@ -44,19 +44,23 @@ def write_comparison(run_dirs: Iterable[Path], out: Path, headline: str | None =
     rows = [_row(run, name) for name, run in runs.items()]
     scores = [score for score in SCORES if any(score in row["test"] for row in rows)]
     choices = ["data", "model", "cut", "defense"]
-    if mixed := any(row["protocol"] != "split" for row in rows):
-        # One more column, so what all have in common gives way, and so do scores that say little beside the others.
-        alike = [name for name in choices if len({row[name] for row in rows if row[name] not in (None, "")}) < 2]
-        choices = ["protocol", *(name for name in choices if name not in alike or name == "model")]
+    mixed = any(row["protocol"] != "split" for row in rows)
+    # What all have in common is said once, below the table.
+    alike = [name for name in choices if len({row[name] for row in rows if row[name] not in (None, "")}) < 2]
+    common = {name: next((row[name] for row in rows if row[name] not in (None, "")), None) for name in alike}
+    choices = [name for name in choices if name not in alike]
+    if mixed:
+        choices = ["protocol", *choices]
         scores = [score for score in scores if score not in ("loss", "commonest_class")] or scores
     page = render(
         "comparison.html.j2",
         opening=opening_of_comparison(headline or _headline(rows), rows),
         walls=list(_walls(runs)),
-        sent=[{"run": name, **row} for name, run in runs.items() for row in _sent(run)],
+        sent=[row for name, run in runs.items() for row in _sent(name, run)],
         rows=rows,
         protocols=mixed,
         choices=choices,
+        common=", ".join(f"{name} {value}" for name, value in common.items() if value is not None),
         scores=[(score, SCORES[score]) for score in scores],
         audited=[
             ("leakage", "leakage"),
@@ -142,11 +146,14 @@ def _points(runs: Mapping[str, RunRecord]) -> list[AuditPoint]:
     return [point for name, run in runs.items() if (point := point_of(run, name)) is not None]
 
 
-def _sent(run: RunRecord) -> Iterator[dict[str, Any]]:
-    """What each party sent, in words."""
+def _sent(name: str, run: RunRecord) -> Iterator[dict[str, Any]]:
+    """A line a party: what most of it was, in words, and how much it was in all."""
     in_words = blind_sent if run.protocol == "blind" else split_sent
     for party in run.parties:
-        yield from in_words(run, party)
+        if rows := in_words(run, party):
+            most = max(rows, key=lambda row: row["bytes"])
+            whole = sum(row["bytes"] for row in rows)
+            yield {"run": name, **most, "share": most["bytes"] / max(1, whole), "bytes": whole}
 
 
 def _walls(runs: Mapping[str, RunRecord]) -> Iterator[dict[str, Any]]:

@@ -35,6 +35,16 @@ from veracausa.report.page import format_bytes, format_seconds, render, write_pa
 from veracausa.runs.folder import read_lines
 from veracausa.runs.record import RunRecord, mapping, number, read_run
 
+IN_WORDS = {
+    "key": "public keys",
+    "moment_query": "encrypted functions of rows",
+    "moment_answer": "encrypted sums",
+    "moment_share": "shares of sums",
+    "sums_opened": "opened sums",
+    "sums_found": "what was found",
+    "first share": "first shares of weights",
+}
+"""What kinds of messages are called in the figure; all others by their own names."""
 CHARTS = {"loss": "Loss", "acyclicity": "How far from acyclic"}
 
 
@@ -212,7 +222,8 @@ def _bytes_by_kind(path: Path) -> dict[str, Counter[str]]:
     for ledger in sorted([*path.glob("federation/parties/*/ledger.jsonl"), *path.glob("parties/*/ledger.jsonl")]):
         by_kind[ledger.parent.name] = Counter()
         for line in read_lines(ledger):
-            by_kind[ledger.parent.name][str(line["kind"])] += int(line["bytes"])
+            kind = str(line["kind"])
+            by_kind[ledger.parent.name][IN_WORDS.get(kind, kind.replace("_", " "))] += int(line["bytes"])
     # There are as many colours as a reader can tell apart.
     largest = {kind for kind, _ in sum(by_kind.values(), Counter[str]()).most_common(COLOURS - 1)}
     for party, kinds in by_kind.items():

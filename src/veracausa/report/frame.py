@@ -12,24 +12,30 @@ from markupsafe import Markup
 
 SCRIPTS = ("sort.js", "graph.js")
 """All scripts that a page may run. They are part of this package, and known by their hashes."""
+LIVE = "live.js"
+"""The one script of the page of a run that runs. It asks that page's own server, and no other."""
 _HEADING = re.compile(r"<h2>(.*?)</h2>", re.DOTALL)
 _PLACE = "<!--contents-->"
 FEWEST = 3
 """A page of fewer sections has no list of them."""
 
 
-def policy() -> str:
-    """The Content-Security-Policy of a page: nothing is loaded, nothing is sent, and only our own scripts run."""
-    hashes = " ".join(f"'{_hash(name)}'" for name in SCRIPTS)
+def policy(live: bool = False) -> str:
+    """The Content-Security-Policy of a page: nothing is loaded, nothing is sent, and only our own scripts run.
+
+    live: of a page that shows a run while it runs, and asks its own server how that stands.
+    """
+    hashes = " ".join(f"'{_hash(name)}'" for name in ((LIVE,) if live else SCRIPTS))
+    asks = "connect-src 'self'; " if live else ""
     return (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; "
+        f"default-src 'none'; script-src {hashes}; {asks}style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
 
 
 def script(name: str) -> Markup:
-    """An element with one of `SCRIPTS`, letter by letter as its hash was taken."""
-    if name not in SCRIPTS:
+    """An element with one of these scripts, letter by letter as its hash was taken."""
+    if name not in (*SCRIPTS, LIVE):
         raise ValueError(f"{name}: the policy of pages does not allow this script")
     return Markup(f"<script>{_text(name)}</script>")
 

@@ -111,9 +111,18 @@ def opening_of_discovery(summary: Mapping[str, Any], headline: str, beside: str)
     steps = []
     if not summary.get("edges"):
         if not summary.get("model") and number(summary.get("threshold")) is not None:
-            steps.append(NextStep("Look at the strengths below, and set another threshold.", "--set threshold=NUMBER"))
+            steps.append(
+                NextStep(
+                    "Look at the strengths below, and run it again with another threshold.", "--set threshold=NUMBER"
+                )
+            )
     elif not summary.get("bootstrap"):
-        steps.append(NextStep("See how stable the edges are: draw the rows anew.", "--bootstrap 20"))
+        steps.append(
+            NextStep(
+                "See how stable the edges are: run it again with this option, which draws the rows anew.",
+                "--bootstrap 20",
+            )
+        )
     told = mapping(summary.get("parties"))
     if sum("columns" in mapping(party) for party in told.values()) > 1:
         steps.append(NextStep(f"See what the parties learn of each other's columns. {HERE}", "veracausa audit RUN"))
@@ -123,7 +132,8 @@ def opening_of_discovery(summary: Mapping[str, Any], headline: str, beside: str)
 def opening_of_column_audit(summary: Mapping[str, Any]) -> PageOpening:
     """Of the audit of a discovery."""
     step = NextStep(
-        "Noise on what is opened lowers what it tells, and the graph gets worse with it.", "--set epsilon=4"
+        "Run the discovery again with noise on what is opened: it tells less, and the graph gets worse.",
+        "--set epsilon=4",
     )
     headline = str(summary["headline"])
     verdict = sums_verdict(summary["cases"]) if summary.get("opened") == "sums" else ""

@@ -8,11 +8,11 @@ from typing import Any
 from veracausa.runs.record import RunRecord
 
 SENT = {
-    "representation": "what its model made of each of its rows",
-    "gradient": "how each of these should have been different, which tells of the labels",
+    "representation": "what its model made of each of its rows, the payload",
+    "gradient": "how each payload should have been different, which tells of the labels",
     "request": "which rows to send",
     "hello": "how many numbers it sends for a row, and which rows it has",
-    "ready": "that it is alive and still prepares its defense",
+    "ready": "that it is ready, or still prepares",
 }
 """Kinds of messages in words; all others are called by their names."""
 

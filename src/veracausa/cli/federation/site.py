@@ -10,6 +10,7 @@ import typer
 
 from veracausa.cli.allow_model import AllowModel
 from veracausa.cli.interruption import GoOn, resumable
+from veracausa.cli.watch import Watch, WatchPort, watched
 from veracausa.events import Event
 
 if TYPE_CHECKING:
@@ -42,16 +43,20 @@ def run(
         ),
     ] = None,
     allow_model: AllowModel = None,
+    watch: Watch = False,
+    watch_port: WatchPort = None,
 ) -> None:
     """Take part in the agreed job: wait for the others, see the terms, say yes, run.
 
     A party that is killed or cut off starts the same command again; all go on from the last checkpoint that all hold.
     """
     with resumable(GoOn(by_itself=True)):
-        _take_part(folder, yes, job_seed, listen, allow_model)
+        _take_part(folder, yes, job_seed, listen, allow_model, (watch, watch_port))
 
 
-def _take_part(folder: Path, yes: bool, job_seed: bool, listen: str | None, allow_model: str | None) -> None:
+def _take_part(
+    folder: Path, yes: bool, job_seed: bool, listen: str | None, allow_model: str | None, watch: tuple[bool, int | None]
+) -> None:
     from veracausa.cli import console
     from veracausa.cli.progress import ProgressDisplay
     from veracausa.federation.session_attempt import Site, run_site
@@ -74,13 +79,16 @@ def _take_part(folder: Path, yes: bool, job_seed: bool, listen: str | None, allo
         except typer.Abort:  # the question was closed without an answer
             return False
 
-    with ProgressDisplay() as progress:
+    with (
+        ProgressDisplay() as progress,
+        watched(progress, *watch, f"veracausa federation run, {site.me}", program.path) as observer,
+    ):
 
         def hear(event: Event) -> None:
             line = _in_words(event)
             if line:
                 console.err.print(line, markup=False, soft_wrap=True)
-            progress(event)
+            observer(event)
 
         run_site(site, program, approve, hear)
     console.out.print(f"done: {program.path}", markup=False)
