@@ -102,7 +102,7 @@ def settings_page() -> str:
             prefix = f"{section}." if section else ""
             rows = [(f"{prefix}{n}", kind, value) for n, kind, value in model_settings(options) if n != "name"]
             if rows:
-                parts.append(_settings_table(rows, said))
+                parts.append(_settings_table(rows, said if section else {}))
     return "\n".join(parts)
 
 
