@@ -1,6 +1,7 @@
 """What the strong mode finds and what it costs, one line of JSON each; 15 attributes, 60 edges, three parties.
 
 python experiments/vfedcd/strong_mode.py accuracy tanh,sines,cubic 1,2 100,101,102,103,104
+python experiments/vfedcd/strong_mode.py view 2 replicated
 python experiments/vfedcd/strong_mode.py cost 4 replicated
 """
 
@@ -24,7 +25,9 @@ from veracausa.discovery.engines.launch import StrongProgram, run_federation
 from veracausa.discovery.engines.mpc.network import WEIGHT_BITS
 from veracausa.discovery.engines.mpc.party import StrongParty
 from veracausa.discovery.engines.mpc.plaintext_twin import FloatTwin, StrongTwin
+from veracausa.discovery.engines.mpc.replicated import ReplicatedMember
 from veracausa.discovery.engines.mpc.schedule import strong_plan
+from veracausa.discovery.engines.mpc.wave_network import WaveNetwork
 from veracausa.discovery.graphs import greedy_cut
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.metrics.graphs import graph_scores
@@ -114,39 +117,82 @@ def cost(epochs: int, mode: str) -> None:
           "wall_ms": round(1000 * wall / steps, 1), "load": os.getloadavg()[0]})  # fmt: skip
 
 
-def view(epochs: int) -> None:
+def view(epochs: int, mode: str) -> None:
     """How well p0 guesses the others' attributes on 400 rows, by 400 others that it knows: R², mean of attributes."""
     data = graph(100)
-    settings = Settings(
-        strong="dealer", epochs=epochs, refit_epochs=0, threshold=0.3, structure_every="epoch", searches=[]
-    )
+    how: dict[str, Any] = {"epochs": epochs, "refit_epochs": 0, "threshold": 0.3, "structure_every": "epoch"}
+    settings = Settings(strong=mode, searches=[], **how)
     plan = strong_plan(parties(data), data.names, settings, TRAIN, SEED)
-    opened, add_up = list[np.ndarray](), StrongParty._add_up
-
-    def watched(self: StrongParty, share: np.ndarray) -> np.ndarray:
-        total = add_up(self, share)
-        if self.name == "p0" and total.size == D * settings.batch * settings.width:
-            opened.append(total.reshape(D, settings.batch, -1)[:5].swapaxes(0, 1).reshape(settings.batch, -1))
-        return total
-
-    StrongParty._add_up = watched  # type: ignore[method-assign]
+    seen = (opened_by_dealer if mode == "dealer" else received_by_server)(settings.batch, settings.width)
     run_federation(parties(data), data.names, settings, train_rows=TRAIN, seed=SEED, timeout=600)
     twin = StrongTwin(plan, parties(data), ~np.eye(D, dtype=bool), np.zeros((D, D), dtype=bool), SEED)
     twin.run()
     order = [batch for batch, _ in plan.order(epochs - 1)]
     rows = np.concatenate([plan.batches[batch] for batch in order])
-    values, kinds = data.values[rows], 12
-    # The rows kept apart come after all steps, and some of their sets are as large as a batch.
-    last = opened[kinds * len(order) * (epochs - 1) : kinds * len(order) * epochs]
+    values = data.values[rows]
     features = values @ decode(twin.network.shares["encoder"], WEIGHT_BITS)[:, :5].reshape(D, -1)
     known = {"its own attributes": values[:, :0], "and the features of the normal mode": features}
-    for kind in range(kinds):
-        known[f"and opening {kind} of each step"] = np.concatenate(last[kind::kinds]) / 2.0**63
+    # The rows kept apart come after all steps.
+    last = seen[len(order) * (epochs - 1) : len(order) * epochs]
+    for kind in range(min(map(len, last))):
+        known[f"and word {kind} of each step and unit"] = np.concatenate([step[kind] for step in last]) / 2.0**63
     for name, numbers in known.items():
-        seen = np.column_stack([values[:, :5], numbers, np.ones(TRAIN)])
-        weights = np.linalg.lstsq(seen[: TRAIN // 2], values[: TRAIN // 2, 5:], rcond=None)[0]
-        missed = np.square(values[TRAIN // 2 :, 5:] - seen[TRAIN // 2 :] @ weights).mean(0)
-        tell({"p0 knows": name, "r2": round(float((1 - missed / values[TRAIN // 2 :, 5:].var(0)).mean()), 3)})
+        design = np.column_stack([values[:, :5], numbers, np.ones(TRAIN)])
+        weights = np.linalg.lstsq(design[: TRAIN // 2], values[: TRAIN // 2, 5:], rcond=None)[0]
+        missed = np.square(values[TRAIN // 2 :, 5:] - design[TRAIN // 2 :] @ weights).mean(0)
+        tell({"strong": mode, "p0 knows": name,
+              "r2": round(float((1 - missed / values[TRAIN // 2 :, 5:].var(0)).mean()), 3)})  # fmt: skip
+
+
+def of_rows(words: np.ndarray, batch: int) -> np.ndarray:
+    """(batch, units of p0's five attributes) of words (attributes, batch, units)."""
+    return words.reshape(D, batch, -1)[:5].swapaxes(0, 1).reshape(batch, -1)
+
+
+def opened_by_dealer(batch: int, width: int) -> list[list[np.ndarray]]:
+    """What will be opened to p0 in each step, in units of every row."""
+    seen, current, add_up, learn = list[list[np.ndarray]](), list[np.ndarray](), StrongParty._add_up, StrongParty.learn
+
+    def watched(self: StrongParty, share: np.ndarray) -> np.ndarray:
+        total = add_up(self, share)
+        if self.name == "p0" and total.size == D * batch * width:
+            current.append(of_rows(total, batch))
+        return total
+
+    def learning(self: StrongParty, sums: np.ndarray) -> Any:
+        if self.name == "p0":
+            seen.append(current[-6:])  # of the way there
+        return learn(self, sums)
+
+    StrongParty._add_up, StrongParty.learn = watched, learning  # type: ignore[method-assign]
+    return seen
+
+
+def received_by_server(batch: int, width: int) -> list[list[np.ndarray]]:
+    """What p0 will receive in each step as a server, in units of every row."""
+    seen, current = list[list[np.ndarray]](), list[np.ndarray]()
+    swap, learn, forward = ReplicatedMember._swap, ReplicatedMember.learn, WaveNetwork.forward
+
+    def watched(self: ReplicatedMember, sent: Any, expected: Any) -> dict[int, np.ndarray]:
+        found = swap(self, sent, expected)
+        for words in found.values() if self.name == "p0" else ():
+            if words.size % (D * batch * width) == 0:
+                current.extend(of_rows(part, batch) for part in words.reshape(-1, D * batch * width))
+        return found
+
+    def beginning(self: WaveNetwork, *given: Any, **how: Any) -> Any:
+        if getattr(self.arithmetic, "me", None) == 0:
+            current.clear()
+        return forward(self, *given, **how)
+
+    def learning(self: ReplicatedMember, sums: np.ndarray) -> Any:
+        if self.name == "p0":
+            seen.append(list(current))
+        return learn(self, sums)
+
+    ReplicatedMember._swap, ReplicatedMember.learn = watched, learning  # type: ignore[method-assign]
+    WaveNetwork.forward = beginning  # type: ignore[method-assign, assignment]
+    return seen
 
 
 def tell(record: dict[str, Any]) -> None:
@@ -158,6 +204,6 @@ if __name__ == "__main__":
     if what == "accuracy":
         accuracy(given[0].split(","), *([int(number) for number in part.split(",")] for part in given[1:]))
     elif what == "view":
-        view(int(given[0]))
+        view(int(given[0]), given[1])
     else:
         cost(int(given[0]), given[1])

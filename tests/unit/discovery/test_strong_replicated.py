@@ -17,7 +17,7 @@ from veracausa.crypto.ring64.arithmetic import Masked
 from veracausa.crypto.ring64.fixed64 import Words, decode, encode
 from veracausa.crypto.ring64.replicated import CipherStream, ReplicatedInTheClear
 from veracausa.discovery.engines.launch import run_federation
-from veracausa.discovery.engines.mpc.network import RATE_BITS, SQUARE_BITS, WEIGHT_BITS, shapes
+from veracausa.discovery.engines.mpc.network import RATE_BITS, SQUARE_BITS, WEIGHT_BITS, Targets, shapes
 from veracausa.discovery.engines.mpc.plaintext_twin import FloatTwin, StrongTwin
 from veracausa.discovery.engines.mpc.schedule import strong_plan
 from veracausa.discovery.engines.mpc.servers import rounders, servers_of
@@ -261,6 +261,14 @@ def test_a_validator_who_announces_other_graphs_than_it_sends_is_refused(monkeyp
             patched.setattr(Link, "send", lying)
             with pytest.raises(WireError, check=Field("graphs.count")):
                 fit(2, 1, 1)
+
+
+def test_held_out_rows_count_alike_where_units_are_bounded() -> None:
+    """A set of sixteen rows and one of eight; with a cubic the set in the middle counts."""
+    sums = [(encode(np.array([total]), SQUARE_BITS, 2.0**40), rows) for total, rows in ((16.0, 16), (80.0, 8))]
+    for strong, mean in (("replicated", 96 / 24), ("dealer", (1 + 10) / 2)):
+        settings = SMALL.model_copy(update={"strong": strong})
+        assert Targets(np.zeros((4, 1)), 16, settings).held_out_loss(sums) == pytest.approx(mean / 2)
 
 
 def planned(*sizes: int, **changes: Any) -> Any:

@@ -38,7 +38,7 @@ def slope(u: Array) -> Array:
     return np.asarray(sum(a * k * _OMEGA * np.cos(k * _OMEGA * u) for a, k in zip(_AMPLITUDES, HARMONICS, strict=True)))
 
 
-def _tables() -> tuple[Words, Words, Words]:
+def exact_tables() -> list[Array]:
     """Of all phases, (2 · harmonics, phases): what is dealt of r; what c makes of it for σ; and for σ'."""
     phase = 2 * np.pi * np.arange(1 << PHASE_BITS) / (1 << PHASE_BITS)
     dealt, values, slopes = [], [], []
@@ -47,13 +47,14 @@ def _tables() -> tuple[Words, Words, Words]:
         dealt += [cosine, sine]
         values += [amplitude * sine, -amplitude * cosine]
         slopes += [amplitude * k * _OMEGA * cosine, amplitude * k * _OMEGA * sine]
-    dealt_, values_, slopes_ = (
-        np.rint(np.array(part) * 2.0**TABLE_BITS).astype(np.int64).view(np.uint64) for part in (dealt, values, slopes)
-    )
-    return dealt_, values_, slopes_
+    return [np.array(part) for part in (dealt, values, slopes)]
 
 
-DEALT, VALUES, SLOPES = _tables()
+def _rounded(table: Array) -> Words:
+    return np.rint(table * 2.0**TABLE_BITS).astype(np.int64).view(np.uint64)
+
+
+DEALT, VALUES, SLOPES = map(_rounded, exact_tables())
 TERMS = len(DEALT)
 """Numbers that are dealt for one value."""
 

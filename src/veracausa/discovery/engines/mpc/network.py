@@ -159,6 +159,8 @@ class Targets:
 
     def __init__(self, held_out: Array, rows: int, settings: Settings) -> None:
         self.rows, self.rate, self.gaussian = rows, settings.learning_rate, settings.likelihood == "gaussian"
+        self.bounded = settings.strong == "replicated"
+        """Whether units are bounded."""
         self.log_variance = np.zeros(held_out.shape[1])
         self.loss = 0.0
         """Summed over attributes and steps until it is taken."""
@@ -185,8 +187,11 @@ class Targets:
         return taken
 
     def held_out_loss(self, sums: list[tuple[Words, int]]) -> float:
-        """Of sets of other rows, summed over attributes: each by its median set, as a cubic may miss one row by far."""
-        squares = np.median([self._squares(part, rows) for part, rows in sums], axis=0)
+        """Of sets of other rows, summed over attributes. A cubic may miss one row by far: there, by the median set."""
+        each = [self._squares(part, rows) for part, rows in sums]
+        squares = np.average(each, axis=0, weights=[rows for _, rows in sums])
+        if not self.bounded:
+            squares = np.median(each, axis=0)
         return 0.5 * float((squares + self.log_variance).sum())
 
     def _squares(self, sums: Words, rows: int) -> Array:
