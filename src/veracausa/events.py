@@ -58,6 +58,7 @@ DISCOVERY_PARTS = {
     "resamples": "resamples",
     "sums": "sums over rows",
     "search": "the search",
+    "residuals": "residuals against causes",
 }
 """What the parts of a discovery are called on a screen."""
 TRAINING_PHASES = {

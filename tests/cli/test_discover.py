@@ -393,7 +393,9 @@ def test_from_python(here: Path) -> None:
     assert run.summary["empty_graph_shd"] == 4
     assert set(run.graph.edges) == {(row["cause"], row["effect"]) for row in run.edges}
     assert run.report() == Path("mine/report.html")
-    assert [event["event"] for event in events] == ["folder", *3 * ["progress"]]
+    assert [event["event"] for event in events[:4]] == ["folder", *3 * ["progress"]]
+    assert {event["what"] for event in events[1:4]} == {"graph"}
+    assert {event["what"] for event in events[4:]} == {"residuals"}
     array = veracausa.discover(DATA.values, {"a": [0, 1], "b": [2, 3]}, truth=DATA.truth, out="array", **settings)
     assert array.summary["shd"] == run.summary["shd"]
     refused("given in Python", "mine/config.toml")

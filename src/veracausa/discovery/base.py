@@ -26,6 +26,7 @@ from veracausa.data.causal.frames import as_causal
 from veracausa.discovery.export import GraphExports, with_effects
 from veracausa.discovery.graphs import constraints, cut, is_acyclic, smallest_acyclic_threshold
 from veracausa.errors import InputError
+from veracausa.events import ProgressCallback
 from veracausa.metrics.graphs import graph_scores
 from veracausa.registry import did_you_mean
 
@@ -168,7 +169,12 @@ class CausalDiscovery(BaseEstimator, GraphExports):  # type: ignore[misc]
             raise InputError(f"metric = {metric!r}: no such metric{did_you_mean(metric, row)}")
         return float(row[metric])
 
-    def residual_tests(self, X: Any, time_is_up: Callable[[], bool] = lambda: False) -> list[ResidualTest]:
+    def residual_tests(
+        self,
+        X: Any,
+        time_is_up: Callable[[], bool] = lambda: False,
+        progress: ProgressCallback = lambda share: None,
+    ) -> list[ResidualTest]:
         """Whether each column's residuals depend on its causes in the graph, on rows that lie in one place."""
         from sklearn.utils.validation import check_is_fitted
 
@@ -179,7 +185,7 @@ class CausalDiscovery(BaseEstimator, GraphExports):  # type: ignore[misc]
         nominal = [
             name for name in data.names if name in {*data.nominal, *map(str, getattr(self, "nominal", None) or ())}
         ]
-        return residual_tests(data.values, data.names, self.adjacency_matrix_, self.seed, nominal, time_is_up)
+        return residual_tests(data.values, data.names, self.adjacency_matrix_, self.seed, nominal, time_is_up, progress)
 
     def _log(self, **figures: float) -> None:
         self.history_.append({name: float(figure) for name, figure in figures.items()})

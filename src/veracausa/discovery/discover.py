@@ -23,7 +23,7 @@ from veracausa.discovery.job import GIVEN, DiscoveryJob, Edges, load_columns, re
 from veracausa.discovery.methods import build, methods
 from veracausa.discovery.result_files import Parties, write_found
 from veracausa.errors import InputError, VeracausaError
-from veracausa.events import Event, Observer
+from veracausa.events import Event, Observer, event_of
 from veracausa.registry import did_you_mean
 from veracausa.runs import folder
 from veracausa.runs.fit_status import FitStatus
@@ -219,7 +219,11 @@ def _fit(
     seconds = time.monotonic() - started
     tests = None
     if getattr(method, "engine_", None) != "federated":
-        tests = method.residual_tests(data, clock(TESTING))
+
+        def progress(share: float) -> None:
+            tell(event_of("progress", {"what": "residuals", "share": share}))
+
+        tests = method.residual_tests(data, clock(TESTING), progress)
     write_found(path, job, method, data, parties, seconds, tests)
     folder.set_status(path, state="done")
     shutil.rmtree(path / CHECKPOINTS, ignore_errors=True)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from veracausa.arrays import Array, Mask
+from veracausa.events import ProgressCallback
 from veracausa.metrics.independence import hsic
 from veracausa.seeding import derive
 
@@ -65,11 +66,14 @@ def residual_tests(
     seed: int,
     nominal: Sequence[str] = (),
     time_is_up: Callable[[], bool] = lambda: False,
+    progress: ProgressCallback = lambda share: None,
 ) -> list[ResidualTest]:
     """A test of every column that has causes in the graph; rows with a gap in it or its causes take no part in it."""
     found: list[ResidualTest] = []
     tried = 0
-    for effect in np.flatnonzero(graph.any(axis=0)).tolist():
+    effects = np.flatnonzero(graph.any(axis=0)).tolist()
+    for done, effect in enumerate(effects):
+        progress(done / len(effects))
         causes = np.flatnonzero(graph[:, effect]).tolist()
         named = names[effect], tuple(names[at] for at in causes)
         rows = values[np.isfinite(values[:, [effect, *causes]]).all(axis=1)]
@@ -84,6 +88,7 @@ def residual_tests(
         found.append(
             ResidualTest(*named, p_value=_p_value(rows, effect, causes, rng, [names.index(n) for n in nominal]))
         )
+    progress(1.0)
     tested = sum(one.p_value is not None for one in found)
     return [
         one if one.p_value is None else ResidualTest(one.column, one.causes, one.p_value, one.p_value * tested < LEVEL)
