@@ -15,6 +15,7 @@ demo: $(READY)
 
 # The pictures of the pages in docs/images, from small real runs. Needs chromium; about eight minutes.
 pictures: $(READY)
+	tools/demo_picture
 	$(BIN)/python tools/page_pictures.py
 
 test: $(READY)
