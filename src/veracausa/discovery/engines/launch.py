@@ -156,7 +156,7 @@ class Federation:
     watch: Watch | None = None
 
     def expected(self, settings: Settings, table: PreparedTable) -> dict[str, Any] | None:
-        if settings.strong:
+        if settings.strong or settings.protocol == "literal":
             return None
         columns = {party: np.broadcast_to(0.0, (len(table.train), len(own))) for party, own in self.positions.items()}
         names = [table.names[at] for own in self.positions.values() for at in own]

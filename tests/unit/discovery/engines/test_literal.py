@@ -115,6 +115,8 @@ def test_a_split_gradient_adds_up_and_moves_each_fragment_along_itself():
         ({"refit_epochs": 5}, "refit_epochs"),
         ({"threshold": "held_out"}, "threshold"),
         ({"sparsity": "l2"}, "sparsity"),
+        ({"start": "moments"}, "start"),
+        ({"noisy_rate": 3.0}, "noisy_rate"),
         ({"encryption": "bfv"}, "encryption"),
         ({"bottleneck": 1}, "bottleneck"),
         ({"epochs": 500_000, "encryption": "paillier"}, "ciphertexts"),
@@ -129,12 +131,12 @@ def test_the_estimator_runs_it_and_says_what_it_is():
     held = np.column_stack([*columns(2).values()])
     parties = {"one": ["x0", "x1"], "two": ["x2", "x3"]}
     fitted = VFedCD(**KEPT | {"key_bits": 2048}).fit(held, parties=parties)
-    assert protocol.NOTE in fitted.notes_
+    assert fitted.warnings_[0] == protocol.WARNING
     assert set(fitted.sent_) == {"one", "two", "validator"}
-    assert not any("key_bits" in note for note in fitted.notes_), "nothing was encrypted"
+    assert not any("key_bits" in said for said in fitted.warnings_), "nothing was encrypted"
     with pytest.raises(InputError, match="name the parties"):
         VFedCD(**KEPT).fit(held)
-    assert protocol.SHORT_KEY.format(bits=1024) in protocol.notes(Settings(**KEPT, encryption="paillier"))
+    assert protocol.SHORT_KEY.format(bits=1024) in protocol.published_warnings(Settings(**KEPT, encryption="paillier"))
 
 
 def test_it_keeps_no_checkpoints():

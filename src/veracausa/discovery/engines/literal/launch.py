@@ -85,6 +85,7 @@ def run_literal(
     binary: Mask | None = None,
     required: Mask | None = None,
     forbidden: Mask | None = None,
+    start_graph: Mask | None = None,
     train_rows: int | None = None,
     seed: int | None = None,
     link: Literal["threads", "processes"] = "threads",
@@ -101,6 +102,8 @@ def run_literal(
         raise InputError("resume: the protocol 'literal' keeps no checkpoints; begin it anew, in a new folder")
     plan = make_plan(columns, names, settings, train_rows, seed)
     check_literal(plan)
+    if start_graph is not None:
+        raise InputError("start_graph: the protocol 'literal' begins with no graph; leave it out")
     two_valued = np.zeros(plan.d, dtype=bool) if binary is None else np.asarray(binary, dtype=bool)
     must, never = constraints(plan.d, required, forbidden)
     allowed = ~np.eye(plan.d, dtype=bool) & ~never

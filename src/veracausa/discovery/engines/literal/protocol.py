@@ -15,7 +15,7 @@ UNSOUND = (
     "averages over the steps see through, and every target opens features of every row; leave the setting out"
 )
 """Why no organisation runs it with another."""
-NOTE = (
+WARNING = (
     "protocol literal: the published algorithms, for study only. Masks are floats of the size of the data, features "
     "of every row are opened, and the validator adds up norms of fragments: columns can be recovered, and strengths "
     "are not those of the model (results/vfedcd/literal)"
@@ -24,10 +24,10 @@ SHORT_KEY = "key_bits {bits}: such Paillier keys can be broken; they are for sim
 SAFE_KEY_BITS = 3072
 
 
-def notes(settings: Settings) -> list[str]:
+def published_warnings(settings: Settings) -> tuple[str, ...]:
     """What is said of every fit by this protocol."""
     short = settings.encryption == "paillier" and settings.key_bits < SAFE_KEY_BITS
-    return [NOTE, *([SHORT_KEY.format(bits=settings.key_bits)] if short else [])]
+    return (WARNING, *((SHORT_KEY.format(bits=settings.key_bits),) if short else ()))
 
 
 MOST_CIPHERTEXTS = 5_000_000
@@ -87,9 +87,12 @@ def check_literal(plan: Plan) -> None:
     wanted = {
         "refit_epochs": (settings.refit_epochs == 0, "it has no refit; set it to 0"),
         "searches": (not settings.searches, "it has one search; set it to []"),
-        "likelihood": (settings.likelihood != "auto", "it compares no searches; name one"),
+        "likelihood": (settings.likelihood not in ("auto", "tested"), "it compares no searches; name one"),
+        "refits": (not settings.refits, "it has no refit; set it to []"),
+        "noisy_rate": (settings.noisy_rate == 1, "all attributes learn at one rate; set it to 1"),
         "threshold": (isinstance(settings.threshold, float), "nobody scores held-out rows; give a number"),
         "sparsity": (settings.sparsity == "group_lasso", "its validator penalises ‖B‖₁; take 'group_lasso'"),
+        "start": (settings.start == "empty", "it begins with no graph; set it to 'empty'"),
         "local_steps": (plan.local_steps == 1, "it exchanges at every step; set it to 1"),
         "reveal": (settings.reveal == "all", "all parties are told the graph; set it to 'all'"),
         "encryption": (plan.encryption in ("paillier", "none"), "the paper takes Paillier; set 'paillier' or 'none'"),

@@ -123,11 +123,7 @@ def protection_in_words(
             f"strong: of rows only sums over batches were opened, if {alone} and links are encrypted; here all "
             "parties ran in one place"
         )
-    if engine == "federated" and settings.protocol == "literal":
-        from veracausa.discovery.engines.literal.protocol import notes as literal_notes
-
-        notes += literal_notes(settings)
-    elif engine == "federated" and settings.encryption == "none" and not settings.strong:
+    if engine == "federated" and settings.encryption == "none" and not settings.strong:
         notes.append(
             "encryption none: the parties exchanged the protocol's messages, but nothing in them was encrypted; "
             "this is a simulation and protects nobody"

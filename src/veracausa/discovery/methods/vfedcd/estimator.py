@@ -16,6 +16,7 @@ from veracausa.data.causal.columns import FEW_ROWS, PreparedTable, arbitrary_ord
 from veracausa.data.causal.frames import as_causal
 from veracausa.discovery.base import as_edges, clock, edge_constraints
 from veracausa.discovery.engines.centralized import RESAMPLES_STATE, Centralized, bootstrap_graphs
+from veracausa.discovery.engines.literal.protocol import published_warnings
 from veracausa.discovery.engines.mpc.servers import computing
 from veracausa.discovery.graphs import chosen_graph, is_acyclic, thresholded
 from veracausa.discovery.methods import method
@@ -214,7 +215,8 @@ class VFedCD(FederatedDiscovery):
         """Of each column on held-out rows: `diagnostics.FIGURES`; nan where nobody could say."""
         if found.figures is not None:
             self.figures_[kept] = found.figures
-        self.warnings_ = (*table.warnings, *warnings(self.figures_, self.adjacency_matrix_))
+        unsound = published_warnings(settings) if settings.protocol == "literal" else ()
+        self.warnings_ = (*unsound, *table.warnings, *warnings(self.figures_, self.adjacency_matrix_))
         """What speaks against the graph, in words."""
         apart = self._resamples_apart or not self.bootstrap
         protected = protection_in_words(settings, kind, len(held), found.noise, apart)
