@@ -13,7 +13,7 @@ $(READY): pyproject.toml tools/install
 demo: $(READY)
 	$(BIN)/veracausa demo
 
-# The pictures of the pages in docs/images, from small real runs. Needs chromium; about eight minutes.
+# The pictures of the pages in docs/images, from small real runs. Needs chromium; about twelve minutes.
 pictures: $(READY)
 	tools/demo_picture
 	$(BIN)/python tools/page_pictures.py

@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from veracausa.attacks import column_attacks
 from veracausa.audit.discovery_record import explained, figures, rows
 from veracausa.audit.sums_scores import ALONE
+from veracausa.audit.sums_verdict import sums_verdict
 from veracausa.report.figures import PAGE, bare, plain, svg_text
-from veracausa.report.opening import opening_of_column_audit
-from veracausa.report.page import render, write_page
+from veracausa.report.page import NextStep, PageOpening, render, write_page
 
 
 def write_audit_page(out: Path, summary: Mapping[str, Any]) -> Path:
@@ -24,7 +24,7 @@ def write_audit_page(out: Path, summary: Mapping[str, Any]) -> Path:
     page = render(
         "discovery_audit.html.j2",
         summary=summary,
-        opening=opening_of_column_audit(summary),
+        opening=_opening(summary),
         rows=rows(summary),
         figures=figures(summary),
         drawing=Markup(drawing(summary)),
@@ -34,6 +34,17 @@ def write_audit_page(out: Path, summary: Mapping[str, Any]) -> Path:
         name=out.name,
     )
     return write_page(out / "report.html", page)
+
+
+def _opening(summary: Mapping[str, Any]) -> PageOpening:
+    """The verdict in plain words where there are such, and the figures behind it."""
+    step = NextStep(
+        "Run the discovery again with noise on what is opened: it tells less, and the graph gets worse.",
+        "--set epsilon=4",
+    )
+    headline = str(summary["headline"])
+    verdict = sums_verdict(summary["cases"]) if summary.get("opened") == "sums" else ""
+    return PageOpening(verdict or headline, [headline] if verdict else [], [step])
 
 
 def drawing(summary: Mapping[str, Any]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from veracausa.audit.sums_verdict import sums_verdict
 from veracausa.report.blind_section import crossed_sentence
 from veracausa.report.page import SCORES, NextStep, PageOpening, format_score
 from veracausa.runs.record import RunRecord, mapping, number, numbers
@@ -127,17 +126,6 @@ def opening_of_discovery(summary: Mapping[str, Any], headline: str, beside: str)
     if sum("columns" in mapping(party) for party in told.values()) > 1:
         steps.append(NextStep(f"See what the parties learn of each other's columns. {HERE}", "veracausa audit RUN"))
     return PageOpening(headline, [beside] if beside else [], steps)
-
-
-def opening_of_column_audit(summary: Mapping[str, Any]) -> PageOpening:
-    """Of the audit of a discovery."""
-    step = NextStep(
-        "Run the discovery again with noise on what is opened: it tells less, and the graph gets worse.",
-        "--set epsilon=4",
-    )
-    headline = str(summary["headline"])
-    verdict = sums_verdict(summary["cases"]) if summary.get("opened") == "sums" else ""
-    return PageOpening(verdict or headline, [headline] if verdict else [], [step])
 
 
 def opening_of_comparison(headline: str, rows: Sequence[Mapping[str, Any]]) -> PageOpening:

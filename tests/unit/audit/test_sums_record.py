@@ -12,7 +12,7 @@ from refusals import Names
 from veracausa.audit.discovery import DiscoveryAudit, attacks_on, audit_discovery
 from veracausa.audit.settings import DiscoveryAuditSettings
 from veracausa.audit.sums import SumsAudit
-from veracausa.audit.sums_verdict import sums_learned
+from veracausa.audit.sums_verdict import sums_learned, sums_verdict
 from veracausa.discovery.job import DiscoveryJob
 from veracausa.errors import InputError
 
@@ -60,6 +60,17 @@ def test_one_sentence_a_side_says_what_was_learned(audited: tuple[Path, dict[str
         assert "sum_regression" in text
         assert "own columns and rows of other people" in text
     assert json.loads((out / "summary.json").read_text(encoding="utf-8"))["headline"] == summary["headline"]
+
+
+@pytest.mark.parametrize(("gain", "word"), [(-0.2, "little"), (0.09, "little"), (0.1, "part"), (0.5, "most")])
+def test_the_verdict_says_how_much_in_a_word(gain: float, word: str, audited: tuple[Path, dict[str, Any]]) -> None:
+    case = audited[1]["cases"][0]
+    attacks = {name: {**entry, "gain": gain} for name, entry in case["attacks"].items() if "gain" in entry}
+    said = sums_verdict([{**case, "attacks": attacks}])
+    assert f"learns {word} of a partner's rows from the sums" in said
+    assert f"{max(0.0, gain):.3f} in R²" in said
+    assert sums_verdict([{**case, "attacks": {}}]) == ""
+    assert sums_verdict([]) == ""
 
 
 def test_a_finished_case_is_kept(audited: tuple[Path, dict[str, Any]]) -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import veracausa
 from veracausa.report.frame import SCRIPTS, policy, script, with_contents
 from veracausa.report.run_page import write_report
 
@@ -54,3 +58,24 @@ def test_plots_for_developers_come_last_and_folded(tmp_path: Path) -> None:
     assert text.index("For method developers</h2>") < text.index("<h3>Environment</h3>")
     assert "what its model made of each of its rows" in text
     assert "veracausa audit RUN" in text
+
+
+def test_pages_are_written_without_torch(tmp_path: Path) -> None:
+    run = shutil.copytree(EXAMPLE, tmp_path / "run")
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from pathlib import Path\n"
+        "import veracausa.report.compare, veracausa.report.discovery_page, veracausa.report.live_page\n"
+        "from veracausa.report.run_page import write_report\n"
+        "write_report(Path(sys.argv[1]))"
+    )
+    source = str(Path(veracausa.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(run)],
+        env={**os.environ, "PYTHONPATH": source},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run" / "report.html").is_file()
