@@ -40,9 +40,15 @@ class Run:
 
     @property
     def job(self) -> Job:
+        import tomllib
+
         from veracausa.config import load_job
 
-        return load_job(self.path / "config.toml", allow_model=self.allow_model)
+        config = self.path / "config.toml"
+        with suppress(OSError, ValueError):  # what is broken is said below
+            if tomllib.loads(config.read_text(encoding="utf-8")).get("kind") == "discovery":
+                raise InputError(f"{self.path}: is the folder of a discovery; name that of a training")
+        return load_job(config, allow_model=self.allow_model)
 
     @property
     def summary(self) -> dict[str, Any]:

@@ -69,6 +69,12 @@ def test_a_folder_without_a_config_is_no_run(tmp_path):
         Run(tmp_path)
 
 
+def test_a_discovery_is_no_training(tmp_path):
+    (tmp_path / "config.toml").write_text('kind = "discovery"\n[parties]\nlab = ["crp"]\n')
+    with pytest.raises(InputError, match="is the folder of a discovery"):
+        _ = Run(tmp_path).job
+
+
 def test_status_is_laid_over_what_was_there(run):
     folder.set_status(run.path, state="running", epoch=1)
     started = run.status["started"]
