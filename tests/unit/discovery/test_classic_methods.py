@@ -7,10 +7,10 @@ import pytest
 
 from veracausa.data.causal import CausalData, load_causal
 from veracausa.discovery.graphs import is_acyclic
+from veracausa.discovery.line_evidence import least_dependent
 from veracausa.discovery.methods import build
 from veracausa.discovery.methods.boss import GrowShrinkTree
 from veracausa.discovery.methods.cam import AdditiveFits, spline
-from veracausa.discovery.methods.direct_lingam import least_dependent
 from veracausa.discovery.methods.pc import fisher_z
 from veracausa.metrics.cpdag import cpdag
 

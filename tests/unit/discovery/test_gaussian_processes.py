@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from veracausa.arrays import Array, Mask
-from veracausa.discovery.gaussian_processes import RowEvidence, climbed, near_columns, turned_margins
+from veracausa.discovery.evidence import climbed, near_columns, turned_margins
+from veracausa.discovery.gaussian_processes import RowEvidence
 
 
 @pytest.fixture(scope="module")

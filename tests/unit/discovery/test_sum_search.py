@@ -242,3 +242,26 @@ def test_curves_without_squares_and_cubes_are_doubted() -> None:
         found = search_sums(table, SumsSettings(starts=2))
         assert found.model == "additive"
         assert any("squares and cubes of 5 of 5" in one for one in doubts(found, data.names)) == doubted
+
+
+def test_rows_mend_a_graph_of_lines() -> None:
+    """Where noise is not normal, its whole shape tells directions that third and fourth moments of pairs do not."""
+    data = load_causal("suite", generator="linear", noise="exponential", explained=0.95, seed=5)
+    sums, rows = (build(name, starts=1).fit(data) for name in ("moments", "auto"))
+    before, after = (graph_scores(np.asarray(data.truth), one.adjacency_matrix_)["f1"] for one in (sums, rows))
+    assert after > before
+    compared = {one["method"]: one for one in rows.compared_}  # type: ignore[attr-defined]
+    assert list(compared) == ["moments", "lines"]
+    assert compared["lines"]["kept"]
+    assert compared["lines"]["evidence"] > compared["moments"]["evidence"]
+    assert rows.model_ == "lingam"  # type: ignore[attr-defined]
+
+
+def test_rows_keep_to_what_is_known_of_lines() -> None:
+    data = load_causal("suite", generator="linear", noise="exponential", attributes=6, rows=400, seed=3)
+    cause, effect = np.argwhere(data.truth)[0].tolist()
+    fit = build("auto", starts=1, forbidden=[(data.names[cause], data.names[effect])]).fit(data)
+    assert not fit.adjacency_matrix_[cause, effect]
+    tiers = [list(data.names[3:]), list(data.names[:3])]
+    fit = build("auto", starts=1, tiers=tiers).fit(data)
+    assert not fit.adjacency_matrix_[:3, 3:].any()

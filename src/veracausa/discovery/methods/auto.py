@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -15,15 +15,17 @@ from veracausa.data.causal import CausalData
 from veracausa.data.causal.columns import without_missing
 from veracausa.data.causal.frames import as_causal
 from veracausa.discovery.base import clock
-from veracausa.discovery.gaussian_processes import ROWS, SURE, RowEvidence, climbed, near_columns, turned_margins
+from veracausa.discovery.evidence import SURE, GraphEvidence, climbed, near_columns, turned_margins
+from veracausa.discovery.gaussian_processes import ROWS, RowEvidence
+from veracausa.discovery.line_evidence import LineEvidence, likeliest_lines
 from veracausa.discovery.methods import method
 from veracausa.discovery.methods.moments.diagnostics import doubts
 from veracausa.discovery.methods.moments.estimator import ROWS_A_COLUMN, MomentSearch
 from veracausa.discovery.methods.moments.expansion import column_kinds, expand, functions_for
 from veracausa.discovery.methods.moments.held_out import SHARE, RowFit, held_out_rows
 from veracausa.discovery.methods.moments.known import among, known_of, with_required
-from veracausa.discovery.methods.moments.search import described
-from veracausa.discovery.methods.moments.sums import sum_table
+from veracausa.discovery.methods.moments.search import described, lines_hold
+from veracausa.discovery.methods.moments.sums import SumTable, sum_table
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.errors import InputError
 from veracausa.events import Observer, event_of
@@ -85,6 +87,8 @@ class AutoDiscovery(MomentSearch):
         self.compared_: list[dict[str, Any]] = [self._candidate("moments", None, seconds, self)]
         """What was compared, and which of them was kept."""
         self.compared_[0]["kept"] = True
+        if not self.networks and self._by_lines(data):
+            return self
         reason = self._reason(data) if self.networks is None else "it was asked for" if self.networks else ""
         if reason:
             self._with_networks(data, parties, reason, tell, None if folder is None else folder / "networks", resume)
@@ -108,6 +112,39 @@ class AutoDiscovery(MomentSearch):
         if self.found_.scores.get("products", 0.0) > TOGETHER * columns:
             return "causes act together"
         return ""
+
+    def _by_lines(self, data: CausalData) -> bool:
+        """Whether rows in one place speak for straight lines with noise that is not normal; that graph is kept then.
+
+        Sums of pairs see third and fourth moments of the noise, and rows have its whole shape. Where the sums chose
+        curves, they have to bear out the lines that rows lead to.
+        """
+        rows, columns = data.values.shape
+        if self.engine_ == "federated" or self.model not in ("auto", "lingam") or self.nominal_of(data):
+            return False
+        if self.model_ not in ("lingam", "additive") or columns > MOST_COLUMNS or rows > MOST_ROWS:
+            return False
+        started, whole = time.monotonic(), self._row_fit(data)
+        if any(node.kind != "number" for node in whole.made.nodes) or np.isnan(data.values).any():
+            return False
+        kept = [data.names.index(node.name) for node in whole.made.nodes]
+        known = among(known_of(self.required, self.forbidden, self.tiers, data.names), kept)
+        evidence = LineEvidence(whole.values, np.random.default_rng(derive(self.seed, "discovery", "lines")))
+        mine, is_up = self.adjacency_matrix_[np.ix_(kept, kept)], clock(self.time_limit, self.timer)
+        best = likeliest_lines(evidence, mine, known.may, known.required, is_up)
+        lines, before_it = evidence.of(best), evidence.of(mine)
+        if self.model_ == "additive" and not lines_hold(_sums_of(whole), self.settings(), best):
+            return False
+        if lines <= before_it:
+            return False
+        before = self._candidate("moments", before_it, self.compared_[0]["seconds"], self)
+        mine_doubts = doubts(self.found_, data.names)
+        self._take_graph(data, whole, kept, best, evidence, "lingam")
+        others = [one for one in self.warnings_ if one not in mine_doubts]
+        self.warnings_ = (*others, *doubts(self.found_, data.names))
+        refined = self._candidate("lines", lines, time.monotonic() - started, self)
+        self.compared_ = [before | {"kept": False}, refined | {"kept": True}]
+        return True
 
     def _row_fit(self, data: CausalData) -> RowFit:
         """The graph with regressions on rows."""
@@ -219,24 +256,31 @@ class AutoDiscovery(MomentSearch):
         best = climbed(evidence, start, may, known.required, near, clock(self.time_limit, self.timer), progress)
         progress(1.0)
         mine_doubts = doubts(self.found_, data.names)
-        self._take_processes(data, whole, kept, best, evidence)
+        self._take_graph(data, whole, kept, best, evidence, "additive")
+        self.model_, self.assumes_ = "processes", PROCESSES
         others = [one for one in self.warnings_ if one not in mine_doubts]
         self.warnings_ = (*others, *doubts(self.found_, data.names))
         refined = self._candidate("processes", evidence.of(best), time.monotonic() - started, self)
         self.compared_ = [mine | {"kept": False}, theirs | {"kept": False}, refined | {"kept": True}]
 
-    def _take_processes(
-        self, data: CausalData, whole: RowFit, kept: Sequence[int], graph: Mask, evidence: RowEvidence
+    def _take_graph(
+        self,
+        data: CausalData,
+        whole: RowFit,
+        kept: Sequence[int],
+        graph: Mask,
+        evidence: GraphEvidence,
+        model: Literal["lingam", "additive"],
     ) -> None:
         """This graph over the kept columns in place of that of the sums, with effects and margins."""
         names, made = data.names, whole.made
         known = known_of(self.required, self.forbidden, self.tiers, names)
         inside = among(known, kept)
-        sums = sum_table(made.features.T @ made.features, made.nodes, len(whole.values), None, made.pairs)
+        sums = _sums_of(whole)
         margins = turned_margins(evidence, graph, inside.may, inside.required)
         open_ = graph & (margins < SURE)
         found = replace(
-            described(sums, self.settings(), graph),
+            described(sums, self.settings(), graph, model),
             undirected=open_ | open_.T,
             margins=margins,
             explained=evidence.explained(graph),
@@ -246,7 +290,6 @@ class AutoDiscovery(MomentSearch):
         held = self.parties_
         spread = with_required(found.spread_out(kept, len(names)), known)
         self.take_found(spread, names, held, None, known.required, scales)
-        self.model_, self.assumes_ = "processes", PROCESSES
         if self.bootstrap:
             self.notes_ = (*self.notes_, "confidence: the resamples were of the graph from sums, which was not kept")
 
@@ -298,6 +341,11 @@ class AutoDiscovery(MomentSearch):
         self.warnings_ = tuple(dict.fromkeys([*fit.warnings_]))
         self.explained_ = np.where(np.isfinite(fit.figures_[:, 0]), fit.figures_[:, 0], np.nan)
         self.notes_ = tuple(dict.fromkeys([*self.notes_, *fit.notes_, "the graph is that of vfedcd"]))
+
+
+def _sums_of(whole: RowFit) -> SumTable:
+    made = whole.made
+    return sum_table(made.features.T @ made.features, made.nodes, len(whole.values), None, made.pairs)
 
 
 NETWORKS = (

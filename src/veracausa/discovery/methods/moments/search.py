@@ -34,6 +34,9 @@ TOLD = 0.1
 """Beyond chance they may miss this share of what they miss those of normal columns by."""
 CURVED = 5.0
 """Nats a column that curves may gain along the order of a linear model by chance."""
+FEW_BENT = 0.2
+"""The share of columns that curves may help by more than that along lines which rows led to. Where causes explain
+nearly everything, one line that is missing looks like a curve."""
 LITTLE = 1.0
 """Nats a column that curves may gain in an order of their own before the cumulants have to speak for lines.
 
@@ -185,6 +188,28 @@ def _fits(missed: float, without: float) -> bool:
     return missed <= max(MISFIT, TAILED * without) and missed - CHANCE <= TOLD * (without - CHANCE)
 
 
+def lines_hold(sums: SumTable, settings: SumsSettings, graph: Mask) -> bool:
+    """Whether the sums bear out straight lines with noise that is not normal along a DAG that was found elsewhere.
+
+    Curves may help few columns along its order, and independent noise behind the lines has to explain the cumulants.
+    """
+    ancestors = reaches(graph)
+    order = sorted(range(len(graph)), key=lambda one: int(ancestors[:, one].sum()))
+    none = np.zeros_like(graph)
+    lines, curves = (
+        OrderSearch(Regressions(sums, penalty=settings.penalty, most=most), ~np.eye(len(graph), dtype=bool), none)
+        for most in (1, None)
+    )
+    cumulants, line = PairCumulants.of(sums), lines.evaluated(order)
+    size = max(cumulants.size, 1)
+    without = cumulants.misfit(None) / size
+    earlier = [sum(1 << one for one in order[:place]) for place in range(len(order))]
+    helped = [curves.local(one, before) - lines.local(one, before) for one, before in zip(order, earlier, strict=True)]
+    few = sum(gain > CURVED for gain in helped) <= FEW_BENT * sums.d
+    fit = _fits(cumulants.misfit(_mixing(sums, line, cumulants)) / size, without)
+    return without > NOT_NORMAL and few and fit
+
+
 def _score(ordering: Ordering) -> float:
     return ordering.score
 
@@ -277,12 +302,13 @@ def _found(
     )
 
 
-def described(sums: SumTable, settings: SumsSettings, graph: Mask) -> SumsFound:
-    """A given DAG with what the sums say of it, as if curves that add up had been looked for."""
+def described(sums: SumTable, settings: SumsSettings, graph: Mask, model: Model = "additive") -> SumsFound:
+    """A given DAG with what the sums say of it, as if this model had been looked for."""
     ancestors = reaches(graph)
     order = sorted(range(len(graph)), key=lambda one: int(ancestors[:, one].sum()))
-    search = OrderSearch(Regressions(sums, penalty=settings.penalty, required=graph), graph, ancestors)
-    return _found(sums, search, search.evaluated(order), "additive", _score, {})
+    most = None if model == "additive" else 1
+    search = OrderSearch(Regressions(sums, penalty=settings.penalty, most=most, required=graph), graph, ancestors)
+    return _found(sums, search, search.evaluated(order), model, _score, {})
 
 
 def _contributions(regressions: Regressions, effect: int, parents: Sequence[tuple[int, int]]) -> tuple[Array, Array]:
