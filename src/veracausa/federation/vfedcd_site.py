@@ -18,6 +18,7 @@ from veracausa.data.causal.columns import PreparedTable
 from veracausa.discovery.base import edge_constraints
 from veracausa.discovery.engines.launch import Program, ShareProgram, StrongProgram
 from veracausa.discovery.engines.mpc.schedule import NO_BERNOULLI, strong_plan
+from veracausa.discovery.engines.shares.cost import expected_cost
 from veracausa.discovery.engines.shares.plan import VALIDATOR, Plan, make_plan
 from veracausa.discovery.engines.shares.protocol import counter
 from veracausa.discovery.job import DiscoveryJob
@@ -27,7 +28,7 @@ from veracausa.discovery.privacy import options as output
 from veracausa.discovery.privacy.check import check_choice, needs_secrets, stated
 from veracausa.discovery.result import DiscoveryResult
 from veracausa.errors import InputError, WireError
-from veracausa.events import Event, Observer
+from veracausa.events import Event, Observer, event_of
 from veracausa.federation.columns import Attributes, all_names
 from veracausa.federation.consent import UNENCRYPTED, Row
 from veracausa.federation.discovery_job import drops_rows
@@ -35,6 +36,7 @@ from veracausa.federation.discovery_site import DiscoverySite
 from veracausa.federation.discovery_terms import ASKED_OF_VFEDCD, SOLVABLE, described_vfedcd
 from veracausa.federation.vfedcd_messages import declared_vfedcd
 from veracausa.federation.vfedcd_result import write_vfedcd
+from veracausa.runs import folder as folders
 from veracausa.wire.link import Link
 from veracausa.wire.message import Declared, Kind
 
@@ -163,6 +165,10 @@ class VFedCDSite(DiscoverySite):
         if start_step is None:
             self.store.ledger.resume(0, 0)
         restart_index = self._next_start(link)
+        if not self.method.strong:
+            self.method.announced_ = expected_cost(self.plan).state()
+            folders.set_status(self.path, announced=self.method.announced_)
+            hear(event_of("announced", self.method.announced_))
         result, started = DiscoveryResult(self.plan.names), time.monotonic()
 
         def also_here(event: Event) -> None:

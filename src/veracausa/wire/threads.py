@@ -183,6 +183,7 @@ class ThreadLink(Link):
             if self._turns is not None and not inbox.heard(sender):
                 inbox.awaited = sender
                 self._turns.wait(self.me, lambda: inbox.heard(sender), self.timeout)
+                inbox.awaited = None
             return inbox.get(sender, self.timeout)
         except TimeoutError:
             raise self._silent(sender) from None

@@ -129,11 +129,14 @@ def test_the_same_graph_as_in_one_place(tmp_path, parties, settings):
     assert len(parties) < 3 or whole.summary["edges"] > 3
     sites = discovery.run()
     check_same(discovery, whole)
+    everything = whole.summary["bytes_sent"]
     for name, site in sites.items():
         assert (site.path / "report.html").is_file()
         status = discovery.found(name).status
         assert (status["state"], status["share"], status["seconds_left"]) == ("done", 1.0, 0.0)
         assert status["epoch"] == status["epochs"] == site._epochs
+        assert discovery.found(name).summary["announced"] == status["announced"]
+        assert status["announced"]["bytes"] == pytest.approx(everything, rel=0.6)  # of few epochs, set-up is much
         declared = {line.kind: line.to for line in site.declared}
         for ledger in (site.path / "parties" / name).glob("*.jsonl"):
             for line in map(json.loads, ledger.read_text().splitlines()):

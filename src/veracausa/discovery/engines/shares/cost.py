@@ -20,7 +20,7 @@ class SharesCost:
     """Of one fit, all parties and the validator together."""
 
     seconds: float | None
-    """None: what encryption takes ahead of the steps is not known beforehand."""
+    """Without the lines between parties. None: what encryption takes ahead of the steps is not known beforehand."""
     messages: int
     bytes: int
     """Of the steps; what is encrypted ahead of them comes on top."""
