@@ -202,13 +202,13 @@ def take(name: str, address: str, scratch: Path, everything: Path | None) -> Non
 
 def take_live(work: Path, scratch: Path, everything: Path | None) -> None:
     """The page of a run that runs, and the end of that run."""
-    words = ("train", "clinic.toml", "--watch", "--set", "training.epochs=100000", "--out", "runs/watched")
+    words = ("train", "clinic.toml", "--watch", "--set", "training.epochs=600", "--out", "runs/watched")
     shutil.rmtree(work / "runs" / "watched", ignore_errors=True)
     run = subprocess.Popen(command(*words), cwd=work, stderr=subprocess.PIPE, text=True)
     try:
         assert run.stderr is not None
         address = next(found[0] for line in run.stderr if (found := re.search(r"http://\S+", line)))
-        time.sleep(12)
+        time.sleep(20)
         take(LIVE, address, scratch, everything)
     finally:
         run.send_signal(signal.SIGINT)

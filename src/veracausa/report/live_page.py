@@ -85,7 +85,10 @@ def shown(now: Mapping[str, Any]) -> dict[str, Any]:
     """What the template shows of a snapshot."""
     last = now["epochs"][-1] if now["epochs"] else {}
     scores = [
-        (f"{split} {SCORES[name]}", format_score(name, last[split][name]))
+        (
+            f"{split} {SCORES[name]}",
+            f"{last[split][name]:.3g}" if name == "loss" else format_score(name, last[split][name]),
+        )
         for split in SPLITS
         for name in ("loss", "accuracy", "auc", "balanced_accuracy", "rmse")
         if name in mapping(last.get(split)) and (split != "test" or name != "loss")
