@@ -2,6 +2,7 @@
 
 python experiments/vfedcd/beyond.py why 0-1        # the order or the refit? with the true order, and faster refits
 python experiments/vfedcd/beyond.py test 4-4       # the profile general side by side: orders, refits, uneven effects
+python experiments/vfedcd/beyond.py test 4-5 "gp joint" mlp    # the same, of these kinds
 """
 
 from __future__ import annotations
@@ -95,8 +96,9 @@ def why(graphs: range) -> None:
         told(names, truths, fit)
 
 
-def test(graphs: range) -> None:
-    names, train, apart, truths = tables(KINDS | MORE, graphs)
+def test(graphs: range, *kinds: str) -> None:
+    chosen = {kind: options for kind, options in (KINDS | MORE).items() if kind in kinds or not kinds}
+    names, train, apart, truths = tables(chosen, graphs)
     start = np.stack([moments_graph(rows, [f"x{at}" for at in range(rows.shape[1])], seed=0) for rows in train])
     rng = np.random.default_rng(0)
 
@@ -121,4 +123,7 @@ def _order(truth: Any) -> Any:
 
 if __name__ == "__main__":
     first, last = (int(part) for part in sys.argv[2].split("-"))
-    {"why": why, "test": test}[sys.argv[1]](range(first, last + 1))
+    if sys.argv[1] == "why":
+        why(range(first, last + 1))
+    else:
+        test(range(first, last + 1), *sys.argv[3:])
