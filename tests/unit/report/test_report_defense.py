@@ -177,8 +177,8 @@ def test_what_an_audit_found_leads(page: Path) -> None:
 def test_a_run_without_any_of_it_has_no_such_section(tmp_path: Path) -> None:
     run = Path(shutil.copytree(EXAMPLE, tmp_path / "plain"))
     text = write_report(run).read_text()
-    assert "<h2>Defense</h2>" not in text
-    assert "<h2>Leakage</h2>" not in text
+    assert ">Defense</h3>" not in text
+    assert ">Leakage</h2>" not in text
     assert read_run(run).leakage is None
 
 
