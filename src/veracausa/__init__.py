@@ -8,10 +8,12 @@ causal graph over their columns, and measures what a curious partner could recon
     run = veracausa.train("job.toml")              # one model across all parties of a job
     run.summary["test"]["accuracy"]
     run = veracausa.audit("job.toml")              # train it, attack it, say what leaked
+    run.predict("new.csv").labels                  # joint predictions for new rows
     found = veracausa.discover(frame, {"lab": ["crp", "ldl"], "clinic": ["age", "dose"]})
     found.edges                                    # one causal graph over both parties' columns
 
-Functions: `train`, `audit` (also called `audit_job`), `discover`, `load_job`.
+Functions: `align` (tables in one order), `train`, `predict`, `audit` (also called `audit_job`), `frontier` (which
+defense to take), `discover`, `report` (pages), `load_job`.
 Classes: `Job` (what to train), `Run` and `DiscoveryRun` (the folders of what was done), `CausShield` (the defense, for
 a training loop of one's own), `VFedCD` (the causal discovery, as an estimator with `fit`).
 Errors: `VeracausaError`, and below it `InputError` (what was given cannot be used) and `RunError` (a run failed).
@@ -30,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
+    from veracausa.alignment.align import align as align
     from veracausa.audit.job import audit_job as audit
     from veracausa.audit.job import audit_job as audit_job
     from veracausa.config import Job as Job
@@ -41,7 +44,10 @@ if TYPE_CHECKING:
     from veracausa.errors import InputError as InputError
     from veracausa.errors import RunError as RunError
     from veracausa.errors import VeracausaError as VeracausaError
+    from veracausa.experiments.find_frontier import frontier as frontier
+    from veracausa.report.report import report as report
     from veracausa.runs.folder import Run as Run
+    from veracausa.training.predict import predict as predict
     from veracausa.training.train import train as train
 
 _HOMES = {
@@ -53,12 +59,19 @@ _HOMES = {
     "RunError": "veracausa.errors",
     "VFedCD": "veracausa.discovery.methods.vfedcd.estimator",
     "VeracausaError": "veracausa.errors",
+    "align": "veracausa.alignment.align",
+    "audit": "veracausa.audit.job",
     "audit_job": "veracausa.audit.job",
     "discover": "veracausa.discovery.discover",
+    "frontier": "veracausa.experiments.find_frontier",
     "load_job": "veracausa.config",
+    "predict": "veracausa.training.predict",
+    "report": "veracausa.report.report",
     "train": "veracausa.training.train",
 }
 """Where each public name is defined."""
+_BOTH = {"audit": "audit_job", "report": "report"}
+"""Functions with a package of the same name, and what they are called where they are defined."""
 
 __all__ = [
     "CausShield",
@@ -70,23 +83,25 @@ __all__ = [
     "VFedCD",
     "VeracausaError",
     "__version__",
+    "align",
     "audit",
     "audit_job",
     "discover",
+    "frontier",
     "load_job",
+    "predict",
+    "report",
     "train",
 ]
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: `veracausa --help` must not wait for torch."""
-    if name == "audit":
-        found = import_module("veracausa.audit.job").audit_job
-        found.__dict__ = vars(import_module("veracausa.audit"))  # see _Package
-    elif name in _HOMES:
-        found = getattr(import_module(_HOMES[name]), name)
-    else:
+    if name not in _HOMES:
         raise AttributeError(f"module 'veracausa' has no attribute {name!r}")
+    found = getattr(import_module(_HOMES[name]), _BOTH.get(name, name))
+    if name in _BOTH:
+        found.__dict__ = vars(import_module(f"veracausa.{name}"))  # see _Package
     globals()[name] = found
     return found
 
@@ -96,15 +111,15 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """Keeps `veracausa.audit` the function, although a package has the same name.
+    """Keeps `veracausa.audit` and `veracausa.report` the functions, although packages have the same names.
 
-    Whenever somebody imports from the package, the import system sets it as an attribute here. That one assignment is
+    Whenever somebody imports from such a package, the import system sets it as an attribute here. That assignment is
     passed over. The function shares the package's namespace, so that `veracausa.audit.job` is found by either way of
     import. The package itself stays in `sys.modules`, where `from veracausa.audit.job import …` looks for it.
     """
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if not (name == "audit" and isinstance(value, ModuleType)):
+        if not (name in _BOTH and isinstance(value, ModuleType)):
             super().__setattr__(name, value)
 
 

@@ -1,4 +1,4 @@
-"""The public face: every name is there and documented, and `veracausa.audit` is a function whatever is imported."""
+"""The public face: every name is there and documented, and functions stay functions whatever is imported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,17 @@ from forking import Forks
 
 import veracausa
 
-FUNCTIONS = ("audit", "audit_job", "discover", "load_job", "train")
+FUNCTIONS = (
+    "align",
+    "audit",
+    "audit_job",
+    "discover",
+    "frontier",
+    "load_job",
+    "predict",
+    "report",
+    "train",
+)
 
 
 def test_dir_and_help_name_what_is_public() -> None:
@@ -43,6 +53,8 @@ def test_heavy_libraries_wait_until_they_are_needed() -> None:
 IMPORTS = (
     "import veracausa.audit.job",
     "import veracausa.audit",
+    "import veracausa.report.page as page; page.render",
+    "import veracausa.report",
     "from veracausa.audit import job",
     "import veracausa.audit.job as job",
     "veracausa.audit; import veracausa.audit.settings",
@@ -58,11 +70,14 @@ import inspect, sys, types
 assert not [name for name in sys.modules if name.startswith("veracausa")]
 import veracausa
 {imports}
-assert inspect.isfunction(veracausa.audit), veracausa.audit
+for package in ("audit", "report"):
+    assert inspect.isfunction(getattr(veracausa, package)), package
+    assert isinstance(sys.modules["veracausa." + package], types.ModuleType)
 assert veracausa.audit is veracausa.audit_job
 from veracausa.audit.job import audit_job
 assert audit_job is veracausa.audit
-assert isinstance(sys.modules["veracausa.audit"], types.ModuleType)
+assert veracausa.report.report is not None
+assert veracausa.report.page is sys.modules["veracausa.report.page"]
 assert veracausa.audit.job is sys.modules["veracausa.audit.job"]
 """
             assert forks.run(code, tmp_path) == (0, ""), imports

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from veracausa.cli.console import err, out, print_json_line
 from veracausa.errors import InputError
-
-if TYPE_CHECKING:
-    from veracausa.alignment.program import Aligned
 
 
 class Mode(StrEnum):
@@ -75,37 +71,27 @@ def align(
     """Find the rows that tables of several parties share, by private set intersection, and write them in one order."""
     paths = _named(files)
     columns = _columns(ids, list(paths))
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"--out {folder}: is there already; name a new folder")
 
-    from veracausa.alignment.embedded import align_embedded, read_id_table, write_aligned
-    from veracausa.alignment.settings import AlignmentSettings, OwnOptions
+    from veracausa.alignment.align import align as align_files
     from veracausa.cli.progress import ProgressDisplay
-    from veracausa.wire.launch import Launch
 
-    tables = {party: read_id_table(path, columns[party], separator) for party, path in paths.items()}
-    settings = AlignmentSettings(
-        parties=tuple(paths), mode=mode.value, case_fold=case_fold, whole_numbers=whole_numbers
-    )
-    own = OwnOptions(pad_to=pad_to, max_ids=max_ids, min_share=min_share, workers=workers)
     with ProgressDisplay() as progress:
-        found = align_embedded(
-            {party: table.ids for party, table in tables.items()},
-            settings,
-            own,
-            Launch(link.value),
-            progress,
-            {party: str(path) for party, path in paths.items()},
+        summary = align_files(
+            paths,
+            columns,
+            folder,
+            mode=mode.value,
+            case_fold=case_fold,
+            whole_numbers=whole_numbers,
+            pad_to=pad_to,
+            max_ids=max_ids,
+            min_share=min_share,
+            rows_only=rows_only,
+            separator=separator,
+            link=link.value,
+            workers=workers,
+            observer=progress,
         )
-    if not any(found[party].held for party in settings.parties[1:]):
-        raise InputError(
-            f"{' and '.join(map(str, paths.values()))} have no id in common; "
-            "check that the id columns name the same people in the same way"
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    written = {p: write_aligned(tables[p], found[p], folder, p, rows_only) for p in settings.parties}
-    summary = _summary(mode.value, paths, found, written)
-    (folder / "report.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     _show(summary)
     if as_json:
         print_json_line(summary)
@@ -140,28 +126,6 @@ def _columns(ids: Sequence[str], parties: Sequence[str]) -> dict[str, str]:
         if party not in of_one and of_all is None:
             raise InputError(f"--id: party {party!r} has none; add --id {party}=COLUMN")
     return {party: of_one.get(party, of_all or "") for party in parties}
-
-
-def _summary(
-    mode: str, paths: Mapping[str, Path], found: Mapping[str, Aligned], written: Mapping[str, Sequence[Path]]
-) -> dict[str, Any]:
-    first = next(iter(found.values()))
-    return {
-        "mode": mode,
-        "length": len(first.rows),
-        "parties": {
-            party: {
-                "file": str(paths[party]),
-                "rows": one.own,
-                "announced": first.announced[party],
-                "held": one.held,
-                "share": one.held / one.own,
-                "written": [str(path) for path in written[party]],
-            }
-            for party, one in found.items()
-        },
-        "warnings": sorted({warning for one in found.values() for warning in one.warnings}),
-    }
 
 
 def _show(summary: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ from veracausa.cli.interruption import GoOn, resumable
 from veracausa.errors import InputError
 
 if TYPE_CHECKING:
+    from veracausa.events import Event
     from veracausa.experiments.advice import Frontier
 
 
@@ -62,87 +63,48 @@ def frontier(
     """
     from veracausa.cli import console
     from veracausa.cli.progress import ProgressDisplay
-    from veracausa.config import load_job
-    from veracausa.defenses import defenses as registered
-    from veracausa.experiments.advice import SCORES, Constraint, Frontier
-    from veracausa.experiments.schedule import Budget
-    from veracausa.models import require_allowed
-
-    if sum(wanted is not None for wanted in (accuracy, leakage, at_least)) > 1:
-        raise InputError("--accuracy, --at-least and --leakage: ask for one of them, the other is what is found out")
-    if score is not None and score not in SCORES:
-        raise InputError(f"--score {score}: no such score (there are: {', '.join(SCORES)})")
-    if accuracy is not None and score not in (None, "accuracy"):
-        raise InputError(f"--accuracy asks for an accuracy, and --score for {score}: use --at-least")
-    if accuracy is not None:
-        score = "accuracy"
-    names = list(dict.fromkeys(_words(defenses)))
-    if not names:
-        raise InputError(f"--defenses: name at least one (there are: {', '.join(registered.names())})")
-    for name in names:
-        registered.get(name)
-    chosen = _cuts(cuts)
-    clock = Budget(_budget(budget))
-    wanted = load_job(job, settings or (), allow_model)
-    require_allowed(wanted.model)
-    if wanted.training.protocol == "blind":
-        raise InputError(f'{job}: blind training sends no payload to defend; set training.protocol = "split" for this')
-    own = _words(parties or "")
-    for party in own:
-        if party not in wanted.parties.passive:
-            raise InputError(f"--parties: {party!r} is no passive party (they are: {_listed(wanted.parties.passive)})")
-    folder = out or Path("frontiers") / wanted.name
-    if not resume and (folder / "trials").is_dir():
-        raise InputError(f"{folder}: has trials already; go on with --resume, or name another folder with --out")
-
+    from veracausa.experiments.find_frontier import frontier as find_frontier
     from veracausa.experiments.frontier_page import as_json as for_machines
-    from veracausa.experiments.frontier_page import write_frontier
-    from veracausa.experiments.sweep import sweep
-    from veracausa.experiments.trial import QUICK, QUICK_SNAPSHOTS, Attackers
 
-    attackers = Attackers(auxiliary, victims, tuple(own))
-    if quick:
-        attackers = Attackers(auxiliary, victims, tuple(own), QUICK, QUICK_SNAPSHOTS)
-    with resumable(GoOn(folder, names_folder=False)), ProgressDisplay() as progress:
-        swept = sweep(
-            wanted,
-            names,
-            folder,
-            clock,
-            cuts=chosen,
-            seeds=seeds,
-            attackers=attackers,
+    folder: list[Path] = []
+    go_on = GoOn(names_folder=False)
+    with resumable(go_on), ProgressDisplay() as progress:
+
+        def hear(event: Event) -> None:
+            if event["event"] == "folder" and not folder:
+                folder.append(Path(event["path"]))
+            progress(event)
+
+        found = find_frontier(
+            job,
+            _words(defenses),
+            budget,
+            accuracy=accuracy,
+            leakage=leakage,
+            at_least=at_least,
             score=score,
-            observer=progress,
+            cuts=_cuts(cuts),
+            seeds=seeds,
+            auxiliary=auxiliary,
+            victims=victims,
+            parties=_words(parties or ""),
+            overrides=settings or (),
+            out=out,
+            resume=resume,
+            quick=quick,
+            observer=go_on.heard(hear),
+            allow_model=allow_model,
         )
-    least = accuracy if accuracy is not None else at_least
-    asked = least is not None or leakage is not None
-    found = Frontier(swept, Constraint(least, leakage, score=swept.score) if asked else None, quick)
-    page = write_frontier(found, folder)
+    page = folder[0] / "frontier.html"
     if as_json:
-        console.print_json_line({"frontier": str(folder), "page": str(page), **for_machines(found)})
+        console.print_json_line({"frontier": str(folder[0]), "page": str(page), **for_machines(found)})
         return
     print_frontier(found)
     console.out.print(f"Page: {page}, tables beside it", markup=False, soft_wrap=True)
 
 
-def _budget(text: str) -> float:
-    from veracausa.experiments.schedule import read_seconds
-
-    seconds = read_seconds(text)
-    if seconds is None:
-        raise InputError(f"--budget {text}: write it as 20m, 90s or 1h30m")
-    if seconds <= 0:
-        raise InputError(f"--budget {text}: must be more than nothing")
-    return seconds
-
-
 def _words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    return ", ".join(names)
 
 
 def _cuts(text: str | None) -> tuple[int, ...]:

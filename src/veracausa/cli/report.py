@@ -7,8 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from veracausa.errors import InputError
-
 
 def report(
     runs: Annotated[
@@ -21,15 +19,10 @@ def report(
 ) -> None:
     """Write the report of a run, or one page that compares several."""
     from veracausa.cli import console
-    from veracausa.report.compare import compare, write_comparison
-    from veracausa.report.run_page import write_report
+    from veracausa.report.compare import compare
+    from veracausa.report.report import report as write
 
-    if len(runs) == 1:
-        if out is not None:
-            raise InputError("--out is for a comparison of several runs; one run's report goes into its own folder")
-        page = write_report(runs[0])
-    else:
-        page = write_comparison(runs, out or Path("comparison.html"))
+    page = write(*runs, out=out)
     rows = compare(runs)
     if as_json:
         console.print_json_line({"report": str(page), "runs": rows})

@@ -85,12 +85,25 @@ class Serving:
 
 
 def predict(
-    run: Run, data: str | Path | Mapping[str, str | Path] | None = None, out: Path | None = None, raw: bool = False
+    run: Run | str | Path,
+    data: str | Path | Mapping[str, str | Path] | None = None,
+    out: str | Path | None = None,
+    raw: bool = False,
+    allow_model: str | None = None,
 ) -> Predictions:
-    """Predictions for the rows in `data` (one file, or one a party), or for the run's own test rows.
+    """Joint predictions of a trained run: every party runs its own saved model on its own columns.
 
-    `out` is a CSV file to write them into, `raw` as for `Predictions.to_csv`.
+    run: a run, or the path of its folder.
+    data: new rows, as one file for all parties or party -> its file. Default: the run's own test rows.
+    out: a CSV file to write them into.
+    raw: write ids as they are, also where a spreadsheet would run one as a formula.
+    allow_model: the `package.module:factory` that may run, where `run` is a path.
+
+    >>> found = veracausa.predict("runs/mine", {"bank": "bank_new.csv", "clinic": "clinic_new.csv"})
+    >>> found.ids, found.labels
     """
+    run = run if isinstance(run, Run) else Run(run, allow_model)
+    out = None if out is None else Path(out)
     if out is not None and not out.parent.is_dir():
         raise InputError(f"{out.parent}: no such folder to write the predictions into")
     job = run.job
