@@ -10,6 +10,7 @@ All of it needs rows in one place.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,7 +53,7 @@ class RowEvidence(GraphEvidence):
         column = self.table[:, effect]
         if not causes:
             self.noise[effect, causes] = 1.0
-            return float(-0.5 * self.rows * np.log(2 * np.pi * np.e * float(column.var(unbiased=False))))
+            return float(-0.5 * self.rows * np.log(2 * math.pi * math.e * float(column.var(unbiased=False))))
         p = len(causes)
         logarithms, value = fitted_scales(self.table[:, list(causes)], column, self.inducing, STEPS)
         self.noise[effect, causes] = min(1.0, float(np.exp(2 * logarithms[-1])))
