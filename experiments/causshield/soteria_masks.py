@@ -1,4 +1,4 @@
-"""What Soteria's mask costs the task: one a row, as our default has it, or one a batch, as its authors have it.
+"""What Soteria's mask costs the task: one a batch, as its authors have it, or one a row.
 
 python experiments/causshield/soteria_masks.py results/causshield/soteria-masks/accuracy.json
 """
@@ -23,8 +23,8 @@ JOB = {
 SOTERIA = {"name": "soteria", "fraction": 0.8}
 DEFENSES = {
     "undefended": {"name": "none"},
-    "a mask a row": SOTERIA,
-    "a mask a row, offset 0.1": {**SOTERIA, "offset": 0.1},
+    "a mask a row": {**SOTERIA, "mask_scope": "sample", "offset": 0.0},
+    "a mask a row, offset 0.1": {**SOTERIA, "mask_scope": "sample", "offset": 0.1},
     "a mask a batch, offset 0.1 (the authors')": {**SOTERIA, "mask_scope": "batch", "offset": 0.1},
 }
 SEEDS = (0, 1, 2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from pydantic import Field
@@ -12,8 +12,10 @@ from torch.optim import Optimizer
 
 from veracausa.defenses import defenses
 from veracausa.defenses.mask import MaskDefense, largest
+from veracausa.defenses.protocols import BatchDependent
+from veracausa.defenses.risk_map import Transmit
 from veracausa.defenses.sensitivity import SensitivityOptions, row_norms
-from veracausa.models.runner import Runner
+from veracausa.models.runner import Runner, eval_mode
 
 
 class SoteriaOptions(SensitivityOptions):
@@ -22,15 +24,15 @@ class SoteriaOptions(SensitivityOptions):
 
     fraction: float = Field(0.95, ge=0, lt=1)
     """The share of values that are zeroed, those with the highest |r_j| / ‖∂r_j/∂x‖; one value at least is sent."""
-    mask_scope: Literal["sample", "batch"] = "sample"
-    """A mask for each row, or one for the batch, as the authors have it: from the means of |r_j| and of the norms."""
-    offset: float = Field(0.0, ge=0)
-    """Added to |r_j|; the authors' code has 0.1."""
+    mask_scope: Literal["batch", "sample"] = "batch"
+    """One mask for the batch, as the authors have it, from the means of |r_j| and of the norms; or one for each row."""
+    offset: float = Field(0.1, ge=0)
+    """Added to |r_j|, as in the authors' code."""
 
 
 @defenses.register("soteria", SoteriaOptions)
-class Soteria(MaskDefense):
-    """Zeroes the values with the highest |r_j| / ‖∂r_j/∂x‖, 95 % of them by default.
+class Soteria(MaskDefense, BatchDependent):
+    """Zeroes the values with the highest |r_j| / ‖∂r_j/∂x‖, 95 % of them by default, the same for a whole batch.
 
     The authors protect the gradient of one layer in federated learning; here the same score prunes what is sent. Values
     that do not depend on the row at all, as behind a ReLU that is off, go first.
@@ -47,6 +49,19 @@ class Soteria(MaskDefense):
         if self.options.mask_scope == "batch":
             size, norms = size.mean(0, keepdim=True), norms.mean(0, keepdim=True)
         return largest(inverse_score(size, norms, self.options.offset), self.options.fraction)
+
+    def frozen_map(self, x: Tensor, ids: Tensor) -> Transmit:
+        """The payload with the mask of these rows, which all rows then share where the batch has one."""
+        if self.options.mask_scope == "sample":
+            return self.deterministic_payload
+        with eval_mode(self.bottom), torch.no_grad():
+            mask = self._held_mask(self.bottom(x), x)
+
+        def transmit(rows: Tensor, ids: Tensor) -> Tensor:
+            with eval_mode(self.bottom):
+                return cast(Tensor, self.bottom(rows) * mask)
+
+        return transmit
 
     def state(self) -> dict[str, Any]:
         return {"seed": self.seed}
