@@ -26,6 +26,8 @@ class _Screen(Console):
 
 out: Console = _Screen(highlight=False)
 err: Console = _Screen(stderr=True, highlight=False)
+news: Console = _Screen(stderr=True, highlight=False)
+"""What a command says on its way; `--quiet` silences it. What somebody must see goes to `err`."""
 
 
 def print_json_line(value: Any) -> None:

@@ -13,7 +13,7 @@ import typer
 
 
 def data(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]…", help="Data sets; default: all.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME…", help="Data sets; default: all.")] = None,
     fetch: Annotated[bool, typer.Option("--fetch", help="Get what is missing from its official source.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as one line of JSON.")] = False,
 ) -> None:
@@ -34,7 +34,7 @@ def data(
     if fetch:
         for i, row in enumerate(rows):
             if row["state"] == "missing":
-                console.err.print(f"fetching {row['name']} …", markup=False)
+                console.news.print(f"fetching {row['name']} …", markup=False)
                 try:
                     _load(row["name"])
                     rows[i] = _look(row["name"])

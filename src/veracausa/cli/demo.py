@@ -49,7 +49,7 @@ def demo(
     folder = _free(out)
 
     def say(sentence: str) -> None:
-        console.err.print(sentence, soft_wrap=True, markup=False)
+        console.news.print(sentence, soft_wrap=True, markup=False)
 
     say("Three parties: one holds the labels, two hold one half each of 2,500 pictures of clothes.")
     import torch

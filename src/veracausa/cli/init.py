@@ -164,7 +164,7 @@ class Protocol(StrEnum):
 
 
 def init(
-    path: Annotated[Path, typer.Argument(metavar="[PATH]", help="The job file to write.")] = Path("job.toml"),
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="The job file to write.")] = Path("job.toml"),
     data: Annotated[str, typer.Option("--data", help="The data set; `csv` for tables of your own.")] = "digits",
     protocol: Annotated[
         Protocol,

@@ -30,30 +30,32 @@ from veracausa.cli import (
     train,
 )
 from veracausa.cli import list as listing
+from veracausa.cli.output_options import PlainGroup, add_command
 from veracausa.errors import FULL, VeracausaError, of_system
 from veracausa.escaping import escaped
 
 app = typer.Typer(
     name="veracausa",
+    cls=PlainGroup,
     help="Vertical federated learning: train one model across parties that hold different columns of the same people.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("demo")(demo.demo)
-app.command("init")(init.init)
-app.command("align")(align.align)
-app.command("train")(train.train)
-app.command("predict")(predict.predict)
-app.command("audit")(audit.audit)
-app.command("discover")(discover.discover)
-app.command("frontier")(frontier.frontier)
-app.command("report")(report.report)
-app.command("export")(export.export)
-app.command("reproduce")(reproduce.reproduce)
-app.command("list")(listing.list_)
-app.command("data")(data.data)
-app.command("doctor")(doctor.doctor)
+add_command(app, "demo", demo.demo)
+add_command(app, "init", init.init)
+add_command(app, "align", align.align)
+add_command(app, "train", train.train)
+add_command(app, "predict", predict.predict)
+add_command(app, "audit", audit.audit)
+add_command(app, "discover", discover.discover)
+add_command(app, "frontier", frontier.frontier)
+add_command(app, "report", report.report)
+add_command(app, "export", export.export)
+add_command(app, "reproduce", reproduce.reproduce)
+add_command(app, "list", listing.list_)
+add_command(app, "data", data.data)
+add_command(app, "doctor", doctor.doctor)
 app.command("bench", context_settings=bench.PASS_ON)(bench.bench)
 app.add_typer(federation.app, name="federation")
 

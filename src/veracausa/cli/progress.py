@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from veracausa.cli.console import err
+from veracausa.cli.console import news
 from veracausa.events import DISCOVERY_PARTS, TRAINING_PHASES, Event
+from veracausa.logs import log_event
 
 PACE_SECONDS = 3.0
 """After this time the pace is known well enough to say how long the rest takes."""
@@ -25,9 +26,9 @@ class ProgressDisplay:
     discovery. A new task takes the place of the one before. Events that it does not know change nothing.
     """
 
-    def __init__(self, console: Console = err) -> None:
+    def __init__(self, console: Console = news) -> None:
         self.console = console
-        self._bar = _bar(console) if console.is_terminal else None
+        self._bar = _bar(console) if console.is_terminal and not console.quiet else None
         self._epochs: int | None = None
         self._baseline = False
         self._task = ""
@@ -44,6 +45,7 @@ class ProgressDisplay:
         self.close()
 
     def __call__(self, event: Event) -> None:
+        log_event(event)
         match event.get("event"):
             case "attack":
                 self._attack(event)

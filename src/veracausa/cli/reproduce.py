@@ -22,7 +22,7 @@ NOT_FINISHED = 3
 
 def reproduce(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="An experiment or its file; `all`; without one, a list.")
+        str | None, typer.Argument(metavar="NAME", help="An experiment or its file; `all`; without one, a list.")
     ] = None,
     scale: Annotated[
         str, typer.Option("--scale", help="smoke: CPU, bundled data; small: a GPU for minutes; paper: as published.")
@@ -167,7 +167,7 @@ def _tell(cell: Cell, seconds: float, progress: CellProgress) -> None:
     about = cell.about
     problem = progress.reasons.get(cell.key)
     ended = f"not done: {problem}" if problem else f"{seconds:.1f} s"
-    console.err.print(f"[{progress.finished}/{progress.total}] {about}: {ended}", markup=False, soft_wrap=True)
+    console.news.print(f"[{progress.finished}/{progress.total}] {about}: {ended}", markup=False, soft_wrap=True)
 
 
 def _seconds(text: str) -> float:

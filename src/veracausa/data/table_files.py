@@ -6,6 +6,7 @@ import codecs
 import csv
 import gzip
 import io
+import logging
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
@@ -18,6 +19,8 @@ from veracausa.errors import InputError
 if TYPE_CHECKING:
     import polars as pl
 
+
+_log = logging.getLogger(__name__)
 
 GZIP = b"\x1f\x8b"
 PARQUET = b"PAR1"
@@ -137,6 +140,7 @@ def read_table(
         ) from None
     if frame.height == 0:
         raise InputError(f"{path}: has a header but no rows; add rows")
+    _log.info("read %s: %s rows, %s columns", path, frame.height, frame.width)
     declared = [name for name in categorical if name in frame.columns]
     return frame.with_columns(pl.col(declared).cast(pl.String).cast(pl.Categorical)) if declared else frame
 

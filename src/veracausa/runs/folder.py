@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,6 +18,8 @@ from veracausa.runs.machine import describe_machine
 
 if TYPE_CHECKING:
     from veracausa.config import Job
+
+_log = logging.getLogger(__name__)
 
 
 class Run:
@@ -110,6 +113,7 @@ def create(path: Path, job: Job, parties: Mapping[str, str]) -> Run:
         party = {"name": name, "role": role, "data": dict(own.data) if own else {}, "defense": defense}
         atomic_write(folder / "party.toml", tomli_w.dumps(party).encode())
     write_json(path / "environment.json", environment(job))
+    _log.info("run folder %s: job %s, parties %s", path, job.name, ", ".join(parties))
     return Run(path, job.model.allowed)
 
 

@@ -19,6 +19,7 @@ import torch
 from veracausa import errors as our_errors
 from veracausa.errors import PeerLost, RunError, VeracausaError, WireError
 from veracausa.events import Event, Observer, event_of
+from veracausa.logs import configure_child
 from veracausa.wire.codec import DEFAULT_MAX_BODY
 from veracausa.wire.link import Link
 from veracausa.wire.processes import ProcessLink, Wires, make_wires
@@ -147,6 +148,7 @@ def _child(launch: Launch, wires: Wires, program: Program, report: Connection, t
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who started it decides what an interrupt means
     threading.Thread(target=_die_with_parent, args=(report,), daemon=True).start()
     share_one_heap()
+    configure_child()
     if threads:
         torch.set_num_threads(threads)
 

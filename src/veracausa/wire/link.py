@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 
@@ -11,6 +12,8 @@ from veracausa.errors import FULL, PeerLost, VeracausaError, WireError
 from veracausa.wire.codec import DEFAULT_MAX_BODY, Layout, layout
 from veracausa.wire.ledger import Ledger
 from veracausa.wire.message import Kind, Message, Scalar
+
+_log = logging.getLogger(__name__)
 
 
 class Link(ABC):
@@ -57,6 +60,7 @@ class Link(ABC):
         plan = layout(message, self.max_body)
         self._deliver(message, plan)
         self.ledger.record(message, plan.nbytes)
+        _log.debug("%s sends %s to %s, step %s: %s bytes", self.me, kind.name, to, step, plan.nbytes)
 
     def receive(self, sender: str, kind: Kind, step: int) -> Message:
         """The next message of `sender`, which must be of this kind and step. Raises `PeerLost` after the time-out."""

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from veracausa.cli.allow_model import AllowModel
-from veracausa.cli.federation.site import waiting_words
+from veracausa.cli.federation.site import ON_THE_WAY, waiting_words
 from veracausa.cli.interruption import GoOn, resumable
 from veracausa.errors import InputError
 from veracausa.events import Event
@@ -37,7 +37,7 @@ def predict(
 def _predict(
     folder: Path, data: Path | None, out: Path | None, raw: bool, allow_model: str | None, as_json: bool
 ) -> None:
-    from veracausa.cli.console import err, print_json_line
+    from veracausa.cli.console import err, news, print_json_line
     from veracausa.federation.inference import SitePrediction
     from veracausa.federation.session_attempt import Site, connected
 
@@ -51,7 +51,8 @@ def _predict(
 
     def tell(event: Event) -> None:
         if line := waiting_words(event):
-            err.print(line, markup=False, soft_wrap=True)
+            heard = news if event["event"] in ON_THE_WAY else err
+            heard.print(line, markup=False, soft_wrap=True)
 
     with connected(site, party.peers, "predict", tell) as link:
         predictions = party(link, _warn)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from veracausa.federation.consent import Agreement
     from veracausa.federation.site_program import SiteProgram
 
+ON_THE_WAY = frozenset({"waiting", "reached", "agreed", "starts"})
+"""Events that `--quiet` leaves out; all others are trouble."""
+
 
 def run(
     folder: Annotated[Path, typer.Argument(help="This party's folder of the federation.")],
@@ -87,7 +90,8 @@ def _take_part(
         def hear(event: Event) -> None:
             line = _in_words(event)
             if line:
-                console.err.print(line, markup=False, soft_wrap=True)
+                heard = console.news if event["event"] in ON_THE_WAY else console.err
+                heard.print(line, markup=False, soft_wrap=True)
             observer(event)
 
         run_site(site, program, approve, hear)
