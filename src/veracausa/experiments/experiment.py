@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from veracausa.errors import InputError
-from veracausa.experiments.table import AUDIT_SCORES, SECONDS, TRAFFIC
+from veracausa.experiments.table import AUDIT_SCORES, DIAGNOSTICS, SECONDS, TRAFFIC, TRAINING_SECONDS
 from veracausa.metrics.cpdag import cpdag_scores
 from veracausa.metrics.graphs import graph_scores
 from veracausa.registry import did_you_mean
@@ -31,6 +31,7 @@ DISCOVERY_COLUMNS = (
     *TRAFFIC,
     *AUDIT_SCORES,
 )
+TRAINING_COLUMNS = ("accuracy", "loss", "invre", TRAINING_SECONDS, *DIAGNOSTICS)
 OF_SCALE = {
     "smoke": "Scale smoke: a minute on a CPU with bundled data, to see that everything runs. Its numbers mean nothing.",
     "small": "Scale small: the paper's comparison with less data and a shorter training; see the settings.",
@@ -200,7 +201,9 @@ class TrainingExperiment(Experiment):
     paper = "CausShield (Jiang, Gao, Chen, Fu, 2026)"
 
     columns: tuple[str, ...] = ()
-    """`accuracy`, `loss`, `invre`, or `ATTACK.SCORE`."""
+    """`ATTACK.SCORE`, or what a training says of itself."""
+    own: bool = False
+    """Whether no paper has it: it is a measurement of ours."""
     seeds: int = Field(1, ge=1)
     seeds_of: dict[str, int] = {}
     """More seeds for some rows."""
@@ -220,8 +223,8 @@ class TrainingExperiment(Experiment):
         for column in self.columns:
             if "." in column:
                 _known(column.partition(".")[0], [*self.attacks, COSINE], "columns", "attack")
-            elif column not in ("accuracy", "loss", "invre"):
-                raise ValueError(f"columns: {column!r} is neither accuracy, loss, invre nor ATTACK.SCORE")
+            else:
+                _known(column, TRAINING_COLUMNS, "columns", "score")
         return self
 
     @property

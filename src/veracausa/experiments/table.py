@@ -12,6 +12,18 @@ from veracausa.atomic import safe
 from veracausa.attacks import attack_title
 
 SECONDS = "seconds"
+TRAINING_SECONDS = "training_seconds"
+DIAGNOSTICS = {
+    "drift": "drift",
+    "causal_error": "Ψ",
+    "correlation_diagonal": "agreement",
+    "correlation_off_diagonal": "off-diagonal",
+    "chroma_sensitivity": "colour",
+    "luminance_sensitivity": "lightness",
+    "mask_variance": "masker variance",
+    "generator_loss": "generator's loss",
+}
+"""What a defense says of itself after the last epoch: the mean of the passive parties."""
 SHARES = ("accuracy", "leakage", "success", "identified")
 """What a score begins with that is shown in percent."""
 DIGITS = {"psnr": 2, "mse": 4, "loss": 3}
@@ -65,6 +77,8 @@ NAMES = {
     "intra_party_f1": "F1 inside a party",
     "inter_party_f1": "F1 between parties",
     SECONDS: "processor seconds a fit",
+    TRAINING_SECONDS: "seconds of training",
+    **DIAGNOSTICS,
     **TRAFFIC,
     **AUDIT_SCORES,
 }
@@ -175,7 +189,7 @@ def column_name(column: str) -> str:
 def number_text(column: str, number: float) -> str:
     """A number as a reader wants it: shares in percent."""
     _, score = parted(column)
-    if score == SECONDS:
+    if score in (SECONDS, TRAINING_SECONDS):
         return f"{number:.3g}" if number < 100 else f"{number:.0f}"
     if score.startswith(SHARES) or score.endswith("leakage"):
         return f"{100 * number:.1f} %"

@@ -7,15 +7,18 @@ import json
 import shutil
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from veracausa.audit.settings import SNAPSHOTS
-from veracausa.config import Job
+from veracausa.config import Job, TranscriptOptions
 from veracausa.errors import InputError
 from veracausa.events import Observer
 from veracausa.experiments.cell import Cell, CellStore
+from veracausa.experiments.table import DIAGNOSTICS, TRAINING_SECONDS
 from veracausa.runs.folder import Run
-from veracausa.runs.record import invre, number
+from veracausa.runs.record import invre, mapping, number
 
 TRAINING = "training"
 """The name of a place's training among its cells; every other cell is an attack by its own name."""
@@ -46,7 +49,8 @@ class TrainingCell(Cell):
         free_memory(self.job)
         path = store.work(self)
         begun = (path / "config.toml").is_file()
-        if not begun:
+        if not begun or self._unrecorded(path):
+            begun = False
             shutil.rmtree(path, ignore_errors=True)
         # The snapshots change nothing that a training finds, so they are no part of what it is known by.
         moments = tuple(sorted({*self.job.checkpoints.moments, *SNAPSHOTS}))
@@ -64,7 +68,11 @@ class TrainingCell(Cell):
         run = Run(path)
         models = [path / "parties" / name / "model.safetensors" for name in run.job.parties.passive]
         there = run.status.get("state") == "done" and run.summary and all(model.is_file() for model in models)
-        return run if there else None
+        return run if there and not self._unrecorded(path) else None
+
+    def _unrecorded(self, path: Path) -> bool:
+        """Whether what crossed is wanted, and the training there did not keep it."""
+        return self.job.transcript.record and not any(path.glob("parties/*/transcript"))
 
 
 def job_settings(job: Job, without: Any = frozenset({"name"})) -> dict[str, Any]:
@@ -77,6 +85,8 @@ def job_settings(job: Job, without: Any = frozenset({"name"})) -> dict[str, Any]
         for section in (settings, settings["training"]):
             for name in ("blind", "features", "protocol"):
                 section.pop(name, None)
+    if settings.get("transcript", {}).get("record"):  # what is kept changes nothing that a training finds
+        settings["transcript"] = TranscriptOptions().model_dump(mode="json")
     for name in ("engine", "scheduler", "workers"):
         if getattr(job.runtime, name) == type(job.runtime).model_fields[name].default:
             settings["runtime"].pop(name)
@@ -116,6 +126,12 @@ def training_result(run: Run) -> dict[str, Any]:
     risks = [party.get("risk") or {} for party in summary.get("parties", {}).values()]
     if known := [value for risk in risks if (value := invre(risk)) is not None]:
         found["invre"] = {"mean": max(known), "exact": 1.0}
+    told = [mapping(party.get("diagnostics")) for party in summary.get("parties", {}).values()]
+    for name in DIAGNOSTICS:
+        if values := [value for own in told if (value := number(own.get(name))) is not None]:
+            found[name] = {"mean": fmean(values)}
+    if (seconds := number(summary.get("seconds"))) is not None:
+        found[TRAINING_SECONDS] = {"mean": seconds}
     reasons = [str(risk["unavailable"]).rstrip(".") for risk in risks if "unavailable" in risk]
     epochs = [record for record in run.metrics if record.get("event") == "epoch"]
     curves = [{"epoch": record.get("epoch"), **(record.get("test") or {})} for record in epochs if record.get("test")]

@@ -305,11 +305,14 @@ def training_places(
     experiment: TrainingExperiment, panels: Sequence[str], overrides: Sequence[str] = ()
 ) -> Iterator[Place]:
     """All places of these panels; `overrides` (`a.b=c`) are laid over every job."""
+    remembers = any(name != COSINE and attacks.get(name).uses_transcript for name in experiment.attacks_used)
     for panel in panels:
         for row in experiment.rows_of(panel):
             for at in experiment.axis.values if experiment.axis else (None,):
                 for seed in range(experiment.seeds_of.get(row, experiment.seeds)):
                     tree = job_tree(experiment, panel, row, at, seed)
+                    if remembers:
+                        tree = deep_merge(tree, {"transcript": {"record": True}})
                     where = f"{experiment.name}, {experiment.defenses[row].label}"
                     cells: dict[str, Cell] = {TRAINING: TrainingCell(checked_job(tree, overrides, where))}
                     for name in experiment.attacks_used:

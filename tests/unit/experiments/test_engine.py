@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,7 @@ from veracausa.errors import InputError, RunError
 from veracausa.experiments import schedule
 from veracausa.experiments.cell import Cell, CellStore, run_cell
 from veracausa.experiments.discovery_grid import row_cells
-from veracausa.experiments.experiment import TrainingExperiment, load_experiment
+from veracausa.experiments.experiment import AttackSpec, TrainingExperiment, load_experiment
 from veracausa.experiments.schedule import CellProgress, CellWorkers, run_cells, until
 from veracausa.experiments.sweep import settings_of
 from veracausa.experiments.times import TimesCell
@@ -32,6 +33,27 @@ def test_a_cell_is_known_by_its_settings_and_nothing_else(toy: TrainingExperimen
     assert reading.needs == first
     more = replace(reading, attack=replace(reading.attack, victims=3))
     assert more.key != reading.key
+
+
+def test_an_attack_that_remembers_has_a_transcript_and_the_training_is_known_as_before(
+    toy: TrainingExperiment, tmp_path: Path
+) -> None:
+    columns = {"columns": ("known_rows.leakage",), "attacks": {"known_rows": AttackSpec(auxiliary=16, victims=16)}}
+    place = next(training_places(toy.model_copy(update=columns), toy.show))
+    training, reading = place.cells[TRAINING], place.cells["known_rows"]
+    forgetful = next(training_places(toy, toy.show)).cells[TRAINING]
+    assert isinstance(training, TrainingCell)
+    assert isinstance(forgetful, TrainingCell)
+    assert (training.job.transcript.record, forgetful.job.transcript.record) == (True, False)
+    assert training.key == forgetful.key
+    store = CellStore(tmp_path)
+    run_cell(forgetful, store)
+    assert training.trained(store) is None, "what crossed was not kept"
+    run_cell(reading, store)
+    assert training.trained(store) is not None
+    found = reading.result(store)
+    assert found is not None
+    assert found["notes"]["known_rows"] > 0
 
 
 BLIND = {"protocol": "blind"}

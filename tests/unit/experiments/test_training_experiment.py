@@ -214,6 +214,14 @@ def result(tmp_path: Path, risk: dict) -> dict:
     return training_result(SimpleNamespace(summary=summary, metrics=[], path=tmp_path))
 
 
+def test_what_a_defense_says_of_itself_is_a_mean_of_parties(tmp_path: Path) -> None:
+    (tmp_path / "environment.json").write_text("{}")
+    parties = {"a": {"diagnostics": {"drift": 0.2}}, "b": {"diagnostics": {"drift": 0.6, "cka": 1.0}}, "active": {}}
+    run = SimpleNamespace(summary={"test": {}, "seconds": 3.0, "parties": parties}, metrics=[], path=tmp_path)
+    scores = training_result(run)["scores"]
+    assert scores == {"drift": {"mean": 0.4}, "training_seconds": {"mean": 3.0}}
+
+
 @pytest.mark.parametrize(
     ("risk", "value"),
     [
