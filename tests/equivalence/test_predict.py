@@ -241,7 +241,8 @@ DIGITS = {
 def test_pictures_score_as_in_the_last_epoch(tmp_path):
     run = veracausa.train(DIGITS, tmp_path / "run")
     scores = run.predict().scores
-    assert scores["accuracy"] == run.metrics[-1]["test"]["accuracy"]
+    last = [event for event in run.metrics if event["event"] == "epoch"][-1]
+    assert scores["accuracy"] == last["test"]["accuracy"]
     assert scores == pytest.approx(run.summary["test"], rel=1e-6)
     whole = load(load_job(DIGITS))
     strips = [whole.parties[name].test.features for name in ("passive_1", "passive_2")]

@@ -13,6 +13,7 @@ import pytest
 from told_graph import EDGES, NAMES, between_parties, fitted, written
 from veracausa.discovery.edge_table import EDGE_FIELDS, finite, found_edges, read_rows
 from veracausa.discovery.job import read_edges
+from veracausa.discovery.residual_tests import NOT_HERE
 from veracausa.errors import InputError
 
 
@@ -67,7 +68,7 @@ def test_the_summary_has_what_the_fit_tells(tmp_path: Path) -> None:
     assert summary["skeleton_f1"] == 1.0
     assert summary["partial_f1"] == pytest.approx(2.5 / 3)
     assert summary["warnings"]
-    assert summary["notes"] == ["bmi: 3 values are missing"]
+    assert summary["notes"] == ["bmi: 3 values are missing", NOT_HERE]
     json.dumps(summary, allow_nan=False)
 
 

@@ -25,7 +25,8 @@ def fitted(**more: Any) -> VFedCD:
 def test_a_budget_is_told_before_the_fit_and_written_down() -> None:
     heard: list[Any] = []
     made = VFedCD(**SMALL, epsilon=30.0).fit(X, parties=PARTIES, observer=heard.append)
-    assert heard[0]["event"] == "noise"
+    events = [event["event"] for event in heard]
+    assert events.index("noise") < events.index("progress")
     assert made.noise_ is not None
     assert made.noise_["epsilon"] == pytest.approx(30.0, rel=1e-6)
     assert made.noise_["guarantee"] == "differential privacy"

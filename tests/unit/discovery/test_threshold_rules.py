@@ -109,14 +109,14 @@ SMALL = Settings(width=3, batch=8, epochs=2, refit_epochs=1, structure_every=2, 
 def opened(monkeypatch: pytest.MonkeyPatch, **change: Any) -> dict[tuple[str, int], int]:
     """How often each party opened every set of held-out rows."""
     counted: dict[tuple[str, int], int] = {}
-    really = ShareEngine.opened
+    really = ShareEngine._answers  # whatever opens rows, in one sum or by peer, asks here
 
-    def watched(self: ShareEngine, link: Any, batch: int, graph: Any = None) -> Any:
+    def watched(self: ShareEngine, link: Any, batch: int, graph: Any) -> Any:
         if batch >= len(self.plan.batches):
             counted[self.name, batch] = counted.get((self.name, batch), 0) + 1
         return really(self, link, batch, graph)
 
-    monkeypatch.setattr(ShareEngine, "opened", watched)
+    monkeypatch.setattr(ShareEngine, "_answers", watched)
     values = np.random.default_rng(0).standard_normal((60, 5))
     columns = {"a": values[:, :2], "b": values[:, 2:4], "c": values[:, 4:]}
     run_federation(columns, tuple("vwxyz"), SMALL.model_copy(update=change), seed=1, timeout=30.0)

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import pytest
 from pydantic import Field
 
-from veracausa.cli.frontier import _budget
 from veracausa.config import load_job
 from veracausa.defenses import defenses
 from veracausa.defenses.base import Defense
@@ -19,6 +18,7 @@ from veracausa.defenses.protocols import Stochastic
 from veracausa.errors import InputError, RunError
 from veracausa.experiments import sweep as sweeping
 from veracausa.experiments.advice import Frontier
+from veracausa.experiments.find_frontier import frontier
 from veracausa.experiments.frontier_page import frontier_rows, markdown
 from veracausa.experiments.schedule import Budget, OutOfTime, read_seconds, written_seconds
 from veracausa.experiments.sweep import fitting_score as fitting
@@ -104,10 +104,14 @@ def tried(done: list[TrialCell]) -> list[str]:
 
 
 def test_times_are_read_as_people_write_them() -> None:
-    assert [_budget(text) for text in ("20m", "1h30m", "90s")] == [1200, 5400, 90]
-    for wrong in ("20", "m", "20 minutes", "0s", "-5m", ""):
-        with pytest.raises(InputError, match="--budget"):
-            _budget(wrong)
+    assert [read_seconds(text) for text in ("20m", "1h30m", "90s")] == [1200, 5400, 90]
+
+
+@pytest.mark.parametrize("wrong", ["20", "m", "20 minutes", "0s", "-5m", ""])
+def test_a_time_that_is_none_is_refused_before_anything_is_written(wrong: str, job: Any, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--budget"):
+        frontier(job, ["strong"], wrong, out=tmp_path / "sweep")
+    assert not (tmp_path / "sweep").exists()
 
 
 def test_values_begin_in_the_middle_and_the_jobs_own_settings_stay(job: Any) -> None:

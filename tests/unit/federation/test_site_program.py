@@ -60,7 +60,7 @@ def test_the_same_weights_as_in_one_place(tmp_path, organisations, table_job, pa
         others = {
             c["name"] for other in sites.names if other != name for c in whole.summary["parties"][other]["columns"]
         }
-        shown = set(re.findall(r'<tr><th scope="row">([^<]+)</th><td data-label="type">', page))
+        shown = set(re.findall(r'<tr><th scope="row">([^<]+)</th><td data-label="type"[^>]*>', page))
         own = {column["name"] for column in parties[name]["columns"]}
         assert shown == own
         assert not (others - own) & shown
