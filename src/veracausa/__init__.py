@@ -6,6 +6,7 @@ causal graph over their columns, and measures what a curious partner could recon
     import veracausa
 
     run = veracausa.train("job.toml")              # one model across all parties of a job
+    run = veracausa.train(job, data={"bank": frame, "shop": other}, label="default", id="customer")
     run.summary["test"]["accuracy"]
     run = veracausa.audit("job.toml")              # train it, attack it, say what leaked
     run.predict("new.csv").labels                  # joint predictions for new rows

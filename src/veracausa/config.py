@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import reprlib
 import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
+from veracausa.data.kept_rows import find_rows
 from veracausa.data.options import DataOptions, Overlap, Partition
 from veracausa.data.sources import datasets
 from veracausa.defenses import defenses
@@ -298,13 +300,9 @@ def load_job(
     >>> job.training.epochs
     5
     """
+    tree, where = job_tree(source)
     if isinstance(source, Job):
-        tree, where = source.model_dump(mode="json", exclude_none=True), source.model.named_in
         allow_model = allow_model or source.model.allowed
-    elif isinstance(source, dict):
-        tree, where = json.loads(json.dumps(source, default=_plain)), "job"
-    else:
-        tree, where = _read_toml(Path(source)), str(source)
     given = [(parse_setting(text), text) for text in overrides]
     # A choice comes first: the settings beside it are meant for what is chosen.
     for (path, value), text in sorted(given, key=lambda setting: not _chooses(setting[0][0])):
@@ -321,13 +319,30 @@ def load_job(
     return job
 
 
+def job_tree(source: str | Path | dict[str, Any] | Job) -> tuple[dict[str, Any], str]:
+    """The settings of a job as a tree that is the caller's own, not yet checked; and what messages call it."""
+    if isinstance(source, Job):
+        return source.model_dump(mode="json", exclude_none=True), source.model.named_in
+    if isinstance(source, dict):
+        return json.loads(json.dumps(source, default=_plain)), "job"
+    if not isinstance(source, str | os.PathLike):
+        raise InputError(f"job: a {type(source).__name__} is no job; give a file, a mapping of settings, or a Job")
+    tree = _read_toml(Path(source))
+    find_rows(tree, Path(source).parent)
+    return tree, str(source)
+
+
 def _plain(value: Any) -> Any:
     """What a mapping from Python may hold beside what TOML can say."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", exclude_none=True)
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    raise InputError(f"job: a {type(value).__name__} ({value!r}) is no setting")
+    if hasattr(value, "columns") or hasattr(value, "__array__"):
+        raise InputError(
+            f"job: a {type(value).__name__} is no setting; give rows beside the job, as data={{party: rows}}"
+        )
+    raise InputError(f"job: a {type(value).__name__} ({reprlib.repr(value)}) is no setting")
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

@@ -24,6 +24,7 @@ EXAMPLES = {
     "graph_networkx.py": r"(\w+ [→—] \w+: \w+, [+-]\d\.\d\d deviations\n){5,}what reaches ldl: .*hba1c",
     "graph_pgmpy.py": r"\d directed and \d undirected edges\nfitted: age, bmi, crp, dose, hba1c, ldl",
     "moments.py": r"the bank opened: None\nlargest error of a sum: 0\.0\d",
+    "train_frames.py": r"AUC 0\.9\d+, bank alone 0\.8\d+\nkept: bank, shop\nq1: yes, q2: no",
     "train_digits.py": r"test accuracy: 0\.\d{3}",
     "own_model.py": r"test accuracy: 0\.\d{3}",
     "tutorial_tables.py": r"bank/people\.csv: 2080 people, bank/new\.csv: 20\nshop/people\.csv: 2080 people",

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from veracausa.data.kept_rows import without_place
 from veracausa.errors import InputError
 from veracausa.registry import Options
 from veracausa.runs.folder import Run, write_json
@@ -74,6 +75,7 @@ def _what_counts(job: Job) -> dict[str, Any]:
     tree: dict[str, Any] = job.model_dump(mode="json", exclude=_FREE)
     # A party with nothing of its own is as good as one that is not named.
     tree["party"] = {name: own for name, own in tree["party"].items() if any(own.values())}
+    without_place(tree)
     return tree
 
 

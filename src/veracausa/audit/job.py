@@ -35,9 +35,10 @@ from veracausa.models.runner import choose_device
 from veracausa.registry import Options, Registry
 from veracausa.runs.folder import Run, how_it_ended, locked, set_status
 from veracausa.runs.store import Store
+from veracausa.training.given_rows import GivenRows
 from veracausa.training.recorders import GradientsReturned
 from veracausa.training.split.program import Schema
-from veracausa.training.train import train
+from veracausa.training.train import train_given
 
 _WIDTH = 256
 """Of what is kept of a gradient: half the usual, which tells directions apart as well and lies on disk by default."""
@@ -53,6 +54,10 @@ def audit_job(
     baseline: str | Path | Run | None = None,
     observer: Observer = lambda event: None,
     allow_model: str | None = None,
+    data: Any = None,
+    label: Any = None,
+    id: str | Mapping[str, str] | None = None,
+    columns: Mapping[str, Sequence[Any]] | None = None,
     **settings: Any,
 ) -> Run:
     """Train a job and its undefended baseline, attack both, measure what leaked; gives the run, its report written.
@@ -75,6 +80,8 @@ def audit_job(
         Is told every event of the trainings and attacks.
     allow_model
         A model of one's own runs only if this names the same `package.module:factory`.
+    data, label, id, columns
+        Rows from Python, as `veracausa.train` takes them.
     settings
         Fields of `AuditSettings`: `auxiliary`, `victims`, `parties`, `until_converged`, `quick`, `labels`.
 
@@ -87,11 +94,13 @@ def audit_job(
     baseline = settings.pop("baseline", baseline)
     of_attacks = [override for override in overrides if _of_attack(override)]
     of_attacks += [override for override in overrides if _of_attack(override, blind_attacks)]
-    trained = load_job(job, [override for override in overrides if override not in of_attacks], allow_model)
+    given = GivenRows.if_any(data, label, id, columns)
+    of_job = [override for override in overrides if override not in of_attacks]
+    trained = (load_job if given is None else given.job)(job, of_job, allow_model)
     require_allowed(trained.model)
     if is_blind(trained):
         return _audit_blind_job(
-            trained, blind_settings(attacks or (), of_attacks, baseline, settings), out, resume, observer
+            trained, given, blind_settings(attacks or (), of_attacks, baseline, settings), out, resume, observer
         )
     quick = bool(settings.get("quick"))
     names = list(attacks) if attacks else default_attacks(quick or on_gpu(trained), of_attacks)
@@ -106,10 +115,12 @@ def audit_job(
         check_baseline(trained, shared)
     trained = _recorded(trained, names)
     gradients = GradientsReturned(asked.parties, _WIDTH, epochs=trained.training.epochs) if asked.labels else None
-    run = _trained(trained, out, resume, observer, gradients, baseline=False)
+    run = _trained(trained, given, out, resume, observer, gradients, baseline=False)
+    if given is not None:
+        trained = run.job  # its rows are where the run keeps them
     run.report()  # an audit may take long, and the training has its page whatever becomes of it
     if defended_by(trained) and shared is None:
-        _trained(undefended(trained), run.path / FOLDER, True, observer, gradients, baseline=True)
+        _trained(undefended(trained), None, run.path / FOLDER, True, observer, gradients, baseline=True)
     audit_run(run, asked, baseline=shared, resume=resume, observer=observer)
     run.report()
     return run
@@ -155,11 +166,16 @@ def audit_run(
 
 
 def _audit_blind_job(
-    job: Job, asked: BlindAuditSettings, out: str | Path | None, resume: bool, observer: Observer
+    job: Job,
+    given: GivenRows | None,
+    asked: BlindAuditSettings,
+    out: str | Path | None,
+    resume: bool,
+    observer: Observer,
 ) -> Run:
     """Train blindly, then attack; protections are switched off by the audit itself, so there is no baseline."""
     asked.options()
-    run = _trained(job, out, resume, observer, None, baseline=False)
+    run = _trained(job, given, out, resume, observer, None, baseline=False)
     run.report()
     audit_blind_run(run, asked, resume=resume, observer=lambda event: observer({**event, "baseline": False}))
     run.report()
@@ -270,6 +286,7 @@ def _recorded(job: Job, names: Sequence[str]) -> Job:
 
 def _trained(
     job: Job,
+    given: GivenRows | None,
     out: str | Path | None,
     resume: bool,
     observer: Observer,
@@ -284,7 +301,7 @@ def _trained(
     if begun and any(_in(out, "parties/*/checkpoints/*")) and not any(_in(out, "parties/*/gradients")):
         gradients = None  # nobody recorded before, and the rest alone is no record
     watchers = (gradients,) if gradients is not None else ()
-    return train(job, out, resume and (begun or out is None), observer=heard, watchers=watchers)
+    return train_given(job, given, out, resume and (begun or out is None), heard, watchers)
 
 
 def _in(folder: str | Path | None, pattern: str) -> Iterator[Path]:

@@ -15,13 +15,15 @@ from torch import Tensor
 
 from veracausa.data import preprocessing
 from veracausa.data.blocks import StreamedTable, open_rows
+from veracausa.data.frames import is_array, is_rows, table_of
 from veracausa.data.ids import TableFile, held_by_all
 from veracausa.data.images import ImageOptions, Images, split_images, split_new_images
 from veracausa.data.picture_files import class_folders, in_turn, pictures_below, read_pictures
 from veracausa.data.sources import datasets
 from veracausa.data.split_tables import Task, encode, split_tables
 from veracausa.data.streamed import stream_new, stream_tables
-from veracausa.data.tables import TableFileOptions, TableOptions, own_table
+from veracausa.data.table_files import as_declared
+from veracausa.data.tables import Frames, TableFileOptions, TableOptions, Tables, open_tables, own_table
 from veracausa.data.vertical import SPLITS, Part, PartyData, VerticalDataset
 from veracausa.errors import InputError
 from veracausa.registry import did_you_mean
@@ -29,13 +31,21 @@ from veracausa.registry import did_you_mean
 if TYPE_CHECKING:
     from veracausa.config import Job
 
-Sources = Mapping[str, Path] | Path
-"""A party's own file each, or one file for all."""
+Sources = Mapping[str, Any] | Any
+"""A party's own file, frame or array each, or one for all."""
 
 
-def load(job: Job) -> VerticalDataset:
-    """The job's data, split between its parties: the active party first, then the passive ones in the job's order."""
-    whole = datasets.get(job.data.name)(job.data, job)
+def load(job: Job, frames: Frames | None = None) -> VerticalDataset:
+    """The job's data, split between its parties: the active party first, then the passive ones in the job's order.
+
+    `frames` are rows given in Python, by the files that the job names for them.
+    """
+    whole: Images | Tables[Any]
+    if frames is not None:
+        assert isinstance(job.data, TableFileOptions)
+        whole = open_tables(job.data, job, frames)
+    else:
+        whole = datasets.get(job.data.name)(job.data, job)
     if isinstance(whole, Images):
         data = split_images(whole, job)
     else:
@@ -130,28 +140,48 @@ def _open(job: Job, sources: Sources, names: Sequence[str], fitted: Mapping[str,
     options = job.data
     if not isinstance(options, TableOptions):
         raise InputError(f"data set {options.name!r} is no table, yet the run has preprocessing; use the run's own job")
-    paths = {name: Path(sources) for name in names} if isinstance(sources, str | Path) else dict(sources)
-    for name in paths:
+    each: dict[str, Any] = dict(sources) if isinstance(sources, Mapping) else dict.fromkeys(names, sources)
+    shown = {name: f"data[{name!r}]" if isinstance(sources, Mapping) else "data" for name in each}
+    shown |= {name: str(source) for name, source in each.items() if not is_rows(source)}
+    for name in each:
         if name not in names:
-            raise InputError(f"{paths[name]}: no party is named {name!r}{did_you_mean(name, names)}")
+            raise InputError(f"{shown[name]}: no party is named {name!r}{did_you_mean(name, names)}")
     for name in fitted:
-        if name not in paths:
+        if name not in each:
             raise InputError(f"party {name!r} holds features, but no file was given for it; give one as {name}=FILE")
-    several = len(set(paths.values())) > 1
-    opened: dict[tuple[Path, str | None], TableFile | StreamedTable] = {}
+    several = len({id(source) if is_rows(source) else str(Path(source)) for source in each.values()}) > 1
+    opened: dict[tuple[str, str | None], TableFile | StreamedTable] = {}
     streams = isinstance(options, TableFileOptions) and options.stream
     files = {}
-    for name in (name for name in names if name in paths):
+    for name in (name for name in names if name in each):
         own = own_table(job, name)
-        path, id = Path(paths[name]), own.id or options.id
-        if (path, id) not in opened:
-            if several and id is None and not streams:
+        place, key = Path(shown[name]), own.id or options.id
+        if (source := (shown[name] if several else "", key)) not in opened:
+            if several and key is None and not streams:
                 raise InputError(f"party.{name}.data.id: is missing; rows of several files are matched by an id column")
-            found: Any = open_rows(path, **options.writing(id, own)) if streams else options.read(path, id, own)
-            known = id if several or (id is not None and id in found.columns) else None
-            opened[path, id] = StreamedTable(found, known) if streams else TableFile(path, found, known)
-        files[name] = opened[path, id]
+            if is_rows(each[name]):
+                if streams:
+                    raise InputError(
+                        f"{place}: this run streams its rows; save them as Parquet or CSV, and name the file"
+                    )
+                found: Any = as_declared(
+                    table_of(each[name], str(place), key), options.writing(key, own)["categorical"]
+                )
+            else:
+                found = open_rows(place, **options.writing(key, own)) if streams else options.read(place, key, own)
+            known = key if several or (key is not None and key in found.columns) else None
+            opened[source] = StreamedTable(found, known) if streams else TableFile(place, found, known)
+        files[name] = opened[source]
+    _check_arrays(each, files)
     return files
+
+
+def _check_arrays(each: Mapping[str, Any], files: Mapping[str, Any]) -> None:
+    """Arrays are matched row by row: as many rows each."""
+    sizes = {name: files[name].rows for name, source in each.items() if is_array(source)}
+    if len(set(sizes.values())) > 1:
+        said = ", ".join(f"{name} {rows}" for name, rows in sizes.items())
+        raise InputError(f"data: arrays are matched row by row, and their rows differ ({said}); give as many")
 
 
 def new_labels(job: Job, file: TableFile, rows: Tensor, classes: Sequence[str]) -> Tensor | None:
@@ -168,17 +198,24 @@ def new_labels(job: Job, file: TableFile, rows: Tensor, classes: Sequence[str]) 
 
 def new_images(job: Job, sources: Sources, classes: Sequence[str]) -> VerticalDataset:
     """The pictures of a folder, or of a .npy array; labels where class folders say them."""
-    if not isinstance(sources, str | Path):
-        if len(set(sources.values())) != 1:
+    if isinstance(sources, Mapping):
+        if len({id(source) if is_rows(source) else str(source) for source in sources.values()}) != 1:
             raise InputError("pictures are split here: give one folder or one .npy file for all parties")
         sources = next(iter(sources.values()))
-    path = Path(sources)
     channels, side = job.data.picture() if isinstance(job.data, ImageOptions) else (3, None)
+    if is_rows(sources):
+        if not is_array(sources):
+            raise InputError(
+                f"data: a {type(sources).__name__} holds no pictures, which this run predicts; give an array"
+            )
+        pictures, labels = _pictures(np.asarray(sources), "data", channels, side), None
+        return split_new_images(pictures, labels, _numbered(pictures), tuple(classes), job)
+    path = Path(sources)
     if path.is_dir():
         pictures, labels, ids = _folder(path, channels, side, classes)
     elif path.suffix.lower() == ".npy" and path.is_file():
         pictures, labels = _array(path, channels, side), None
-        ids = tuple(str(row) for row in range(1, len(pictures) + 1))
+        ids = _numbered(pictures)
     else:
         raise InputError(f"{path}: is neither a folder of pictures nor a .npy file; correct the path")
     return split_new_images(pictures, labels, ids, tuple(classes), job)
@@ -202,9 +239,18 @@ def _array(path: Path, channels: int, side: int | None) -> Tensor:
         array = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise InputError(f"{path}: cannot be read as a NumPy array ({error}); save it with numpy.save") from None
+    return _pictures(array, str(path), channels, side)
+
+
+def _numbered(pictures: Tensor) -> tuple[str, ...]:
+    return tuple(str(row) for row in range(1, len(pictures) + 1))
+
+
+def _pictures(array: np.ndarray[Any, Any], where: str, channels: int, side: int | None) -> Tensor:
+    shape = array.shape
     if array.dtype != np.uint8 or array.ndim not in (3, 4) or not len(array):
         raise InputError(
-            f"{path}: holds {array.dtype} of shape {array.shape}; "
+            f"{where}: holds {array.dtype} of shape {array.shape}; "
             "pictures are uint8 (N, H, W), (N, H, W, C) or (N, C, H, W)"
         )
     if array.ndim == 3:
@@ -213,5 +259,5 @@ def _array(path: Path, channels: int, side: int | None) -> Tensor:
         array = array.transpose(0, 3, 1, 2)
     if array.shape[1] != channels or (side is not None and array.shape[2:] != (side, side)):
         expected = f"{channels} channels" + (f" of {side}x{side} pixels" if side else "")
-        raise InputError(f"{path}: shape {np.load(path, mmap_mode='r').shape} does not fit; the model wants {expected}")
+        raise InputError(f"{where}: shape {shape} does not fit; the model wants {expected}")
     return torch.from_numpy(np.ascontiguousarray(array))

@@ -126,8 +126,6 @@ def read_table(
     The `text` columns stay as they are written, and so do the `categorical` ones, which become `pl.Categorical`: so
     that nobody takes them for numbers later. Names that the file does not have are passed over.
     """
-    import polars as pl
-
     head = check_file(path)
     try:
         if is_parquet(path):
@@ -141,8 +139,7 @@ def read_table(
     if frame.height == 0:
         raise InputError(f"{path}: has a header but no rows; add rows")
     _log.info("read %s: %s rows, %s columns", path, frame.height, frame.width)
-    declared = [name for name in categorical if name in frame.columns]
-    return frame.with_columns(pl.col(declared).cast(pl.String).cast(pl.Categorical)) if declared else frame
+    return as_declared(frame, categorical)
 
 
 def header_of(path: Path, separator: str = ",", encoding: str = "utf-8") -> list[str]:
@@ -164,10 +161,24 @@ def _parquet(path: Path, head: bytes) -> pl.DataFrame:
     except pl.exceptions.PolarsError as error:
         reason = str(error).split("\n")[0]
         raise InputError(f"{path}: cannot be read as a table: {reason}; repair the file") from None
-    # Its types were chosen: a column of text that holds only numbers, such as codes, is meant as text.
+    return as_meant(frame)
+
+
+def as_meant(frame: pl.DataFrame) -> pl.DataFrame:
+    """A table whose types were chosen: a column of text that holds only numbers, such as codes, is meant as text."""
+    import polars as pl
+
     words = [name for name, kind in frame.schema.items() if kind == pl.String]
     chosen = [name for name in words if numbers_of(frame[name]).null_count() == frame[name].null_count()]
     return frame.with_columns(pl.col(chosen).cast(pl.Categorical)) if chosen else frame
+
+
+def as_declared(frame: pl.DataFrame, categorical: Sequence[str]) -> pl.DataFrame:
+    """The frame with these columns as categories; names that it does not have are passed over."""
+    import polars as pl
+
+    declared = [name for name in categorical if name in frame.columns]
+    return frame.with_columns(pl.col(declared).cast(pl.String).cast(pl.Categorical)) if declared else frame
 
 
 def _csv(

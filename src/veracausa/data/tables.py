@@ -14,8 +14,9 @@ from veracausa.data import partition
 from veracausa.data.blocks import StreamedTable, open_rows
 from veracausa.data.files import given_path
 from veracausa.data.ids import TableFile
+from veracausa.data.kept_rows import is_kept
 from veracausa.data.options import DataOptions
-from veracausa.data.table_files import MISSING, read_table
+from veracausa.data.table_files import MISSING, as_declared, read_table
 from veracausa.errors import InputError
 from veracausa.registry import did_you_mean
 
@@ -112,6 +113,10 @@ class Holding(Generic[TableKind]):
     """Whether the file is this party's alone."""
 
 
+Frames = Mapping[Path, tuple[str, "pl.DataFrame"]]
+"""Of rows given in Python: the file that will keep them -> what messages call them, and the rows."""
+
+
 @dataclass(frozen=True)
 class Tables(Generic[TableKind]):
     """A whole data set of tables, before its rows are aligned."""
@@ -135,8 +140,8 @@ def own_table(job: Job, party: str) -> OwnTable:
         raise InputError(f"party.{party}.data.{place}: {problem['msg']}") from None
 
 
-def open_tables(options: TableFileOptions, job: Job) -> Tables[Any]:
-    """Every party's files, each read once, or opened to be streamed."""
+def open_tables(options: TableFileOptions, job: Job, frames: Frames | None = None) -> Tables[Any]:
+    """Every party's files, each read once, or opened to be streamed; `frames` are there before their files are."""
     names = (job.parties.active, *job.parties.passive)
     owned = {name: own_table(job, name) for name in names}
     for name, own in owned.items():
@@ -148,9 +153,17 @@ def open_tables(options: TableFileOptions, job: Job) -> Tables[Any]:
     opened: dict[tuple[Path, str | None], TableFile | StreamedTable] = {}
 
     def open_file(path: str, setting: str, own: OwnTable) -> TableFile | StreamedTable:
-        place, id = given_path(path, setting), own.id or options.id
+        id = own.id or options.id
+        shown, frame = (frames or {}).get(Path(path), (None, None))
+        if shown is None and is_kept(path) and not Path(path).is_file():
+            raise InputError(f"{path}: the run's rows are no longer there; put the file back, or train again with them")
+        place = given_path(path, setting) if shown is None else Path(shown)
         if (place, id) not in opened:
-            opened[place, id] = options.open(place, id, own)
+            if frame is None:
+                opened[place, id] = options.open(place, id, own)
+            else:
+                declared = options.writing(id, own)["categorical"]
+                opened[place, id] = TableFile(place, as_declared(frame, declared), id)
         return opened[place, id]
 
     holdings: dict[str, Holding[Any]] = {}

@@ -75,7 +75,10 @@ class Run:
         return list(read_lines(self.path / "metrics.jsonl"))
 
     def predict(self, data: Any = None, out: Path | None = None, raw: bool = False) -> Any:
-        """Joint predictions for new rows, or for the run's own test rows."""
+        """Joint predictions for new rows, or for the run's own test rows, as `veracausa.predict` makes them.
+
+        data: new rows, as one file or frame for all parties, or party -> its file, frame or array.
+        """
         from veracausa.training.predict import predict
 
         return predict(self, data, out, raw)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from veracausa.config import Job
+from veracausa.data.kept_rows import without_place
 from veracausa.data.vertical import PartyData
 from veracausa.errors import InputError
 from veracausa.runs import folder
@@ -89,6 +90,7 @@ def other_settings(path: Path, job: Job) -> str | None:
         tree["checkpoints"] = None
         for own in tree["party"].values():
             own.pop("second_head", None)  # a party may agree later
+        without_place(tree)
     return first_difference(before, now)
 
 

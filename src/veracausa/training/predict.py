@@ -86,7 +86,7 @@ class Serving:
 
 def predict(
     run: Run | str | Path,
-    data: str | Path | Mapping[str, str | Path] | None = None,
+    data: Any = None,
     out: str | Path | None = None,
     raw: bool = False,
     allow_model: str | None = None,
@@ -94,7 +94,8 @@ def predict(
     """Joint predictions of a trained run: every party runs its own saved model on its own columns.
 
     run: a run, or the path of its folder.
-    data: new rows, as one file for all parties or party -> its file. Default: the run's own test rows.
+    data: new rows, as one file or frame for all parties, or party -> its file, frame or array. Default: the run's own
+    test rows.
     out: a CSV file to write them into.
     raw: write ids as they are, also where a spreadsheet would run one as a formula.
     allow_model: the `package.module:factory` that may run, where `run` is a path.
@@ -129,9 +130,8 @@ def predict(
 
 
 def _new_rows(job: Job, data: Any, models: Mapping[str, Mapping[str, Any]]) -> VerticalDataset:
-    sources = {name: Path(path) for name, path in data.items()} if isinstance(data, Mapping) else Path(data)
     preprocessing = {name: model["preprocessing"] for name, model in models.items() if model["preprocessing"]}
-    return load_new(job, sources, preprocessing, tuple(models[job.parties.active]["classes"]))
+    return load_new(job, data, preprocessing, tuple(models[job.parties.active]["classes"]))
 
 
 def _known(part: Part) -> tuple[tuple[str, ...] | None, Tensor | None]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from veracausa.config import Job, load_job
+from veracausa.data.kept_rows import kept_note
 from veracausa.data.load import load
 from veracausa.data.vertical import PartyData, VerticalDataset
 from veracausa.errors import InputError, RunError, of_system
@@ -17,6 +18,7 @@ from veracausa.models.runner import choose_device
 from veracausa.runs import folder
 from veracausa.runs.folder import Run
 from veracausa.training.checkpoints import other_settings, rewind
+from veracausa.training.given_rows import GivenRows
 from veracausa.training.protocols import protocol_of
 from veracausa.training.split.program import MakeWatcher, PartyProgram, Schema, share, unshare
 from veracausa.wire.launch import Launch
@@ -30,6 +32,11 @@ def train(
     observer: Observer = lambda event: None,
     watchers: Sequence[MakeWatcher] = (),
     allow_model: str | None = None,
+    *,
+    data: Any = None,
+    label: Any = None,
+    id: str | Mapping[str, str] | None = None,
+    columns: Mapping[str, Sequence[Any]] | None = None,
 ) -> Run:
     """Train one federation with all parties here, and return its run.
 
@@ -40,15 +47,38 @@ def train(
     observer: hears every `veracausa.events.Event` of the run.
     watchers: hooks that sit with the active party.
     allow_model: the `package.module:factory` that may run. A job that names another model of one's own is refused.
+    data: the rows, where the job names no files: party -> its pandas or polars frame or its array, or one frame of all.
+    The run keeps them as Parquet in `rows/` of its folder.
+    label: the column to predict, or its values. Whoever holds it is the active party, unless the job names another.
+    id: the column that says whose row it is, of all frames, or party -> its column. Arrays are matched row by row.
+    columns: party -> its columns. Needed for one frame of all, and else all columns of a party's frame are its own.
 
     >>> run = veracausa.train("job.toml", out="runs/mine", overrides=["training.epochs=5"])
     >>> run.summary["test"]["accuracy"]
+    >>> blind = {"training": {"protocol": "blind"}}
+    >>> run = veracausa.train(blind, data={"bank": accounts, "shop": baskets}, label="default", id="customer")
     """
-    settings = load_job(job, overrides, allow_model)
+    given = GivenRows.if_any(data, label, id, columns)
+    settings = (load_job if given is None else given.job)(job, overrides, allow_model)
+    return train_given(settings, given, out, resume, observer, watchers)
+
+
+def train_given(
+    settings: Job,
+    given: GivenRows | None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    observer: Observer = lambda event: None,
+    watchers: Sequence[MakeWatcher] = (),
+) -> Run:
+    """Train a job that was checked, on the rows `given` where they came from Python."""
     require_allowed(settings.model)
     path = Path(out) if out is not None else _default_folder(settings, resume)
+    settings = settings if given is None else given.placed(settings, path)
     if resume:
         if difference := other_settings(path, settings):
+            if given is not None and given.are_others(Run(path)):
+                raise InputError(f"{path}: this run was started with other rows; give the same, or use a new --out")
             raise InputError(f"{path}: this run was started with another job: {difference}; use a new --out")
         if Run(path).status.get("state") == "done" and Run(path).summary:
             observer({"event": "done"})  # nothing is left to do
@@ -56,7 +86,8 @@ def train(
     else:
         folder.check_free(path)
     choose_device(settings.runtime.device)  # refused before anything is written
-    dataset = load(settings)
+    frames = None if given is None else given.by_path(path)
+    dataset = load(settings, frames)
     threads = check_models(settings, dataset)
     parties = dict(dataset.parties)
     if settings.runtime.link == "processes":
@@ -68,6 +99,8 @@ def train(
         run = Run(path, settings.model.allowed) if resume else folder.create(path, settings, roles)
         observer({"event": "folder", "path": str(path)})
         with folder.locked(path):
+            if given is not None:
+                given.keep(path)
             _train(run, settings, dataset, parties, threads, observer, [*recorders(settings, dataset), *watchers])
     except OSError as error:
         said = of_system(error, path)
@@ -141,6 +174,7 @@ def summarise(run: Run, job: Job, dataset: VerticalDataset, parties: Mapping[str
     """The numbers that other programs may rely on."""
     epochs = [record for record in run.metrics if record.get("event") == "epoch"]
     last = epochs[-1] if epochs else {}
+    own_notes = [note for one in parties.values() for note in one.get("notes", ())]
     scores = last.get("test") or last.get("validation") or {}
     return {
         "name": job.name,
@@ -157,7 +191,7 @@ def summarise(run: Run, job: Job, dataset: VerticalDataset, parties: Mapping[str
         "test": last.get("test", {}),
         **({"classes": len(dataset.classes), "class_names": list(dataset.classes)} if dataset.classes else {}),
         "parties": {name: parties[name] for name in dataset.parties},
-        "notes": [*dataset.notes, *job.notes(), *(note for one in parties.values() for note in one.get("notes", ()))],
+        "notes": [*dataset.notes, *kept_note(run.path), *job.notes(), *own_notes],
     }
 
 
