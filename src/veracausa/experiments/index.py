@@ -28,11 +28,13 @@ from veracausa.experiments.experiment import (
     load_experiment,
     roots,
 )
+from veracausa.experiments.properties import properties_page, read_claims
 from veracausa.experiments.table import markdown_table
 
 REGISTER = "_index.toml"
 HEAD = ("in the paper", "shows", "experiment", "scale", "graphs, seeds", "done of asked", "date", "machine", "state")
 NOT_RUN = "not run"
+PROPERTIES = "table1.md"
 
 Place = tuple[str, str, float | None]
 """Panel, row, value on the axis."""
@@ -51,6 +53,8 @@ class PaperItem(ContentsSection):
     experiments: tuple[str, ...] = ()
     missing: str = ""
     """What is missing, and why. Nothing else may be."""
+    page: str = ""
+    """The page beside the index that holds it, where it is no measurement: a table of properties."""
     measured: bool = True
     """False: the paper measures nothing there, so there is nothing to run."""
 
@@ -128,7 +132,7 @@ class PaperIndex:
 
     def state(self, item: PaperItem) -> str:
         if not item.measured:
-            return "nothing to measure"
+            return "whole" if item.page else "nothing to measure"
         if not any(self.runs[name] for name in item.experiments):
             return NOT_RUN
         return "whole" if self.whole(item) and not item.missing else "in part"
@@ -151,7 +155,8 @@ class PaperIndex:
     def _rows(self, item: PaperItem) -> Iterator[list[str]]:
         state = self.state(item)
         if not item.experiments:
-            yield [item.item, item.shows, *[""] * (len(HEAD) - 3), state]
+            page = f"[page]({item.page})" if item.page else ""
+            yield [item.item, item.shows, "", page, *[""] * (len(HEAD) - 5), state]
         for name in item.experiments:
             title = load_experiment(f"{self.paper}/{name}", "small").title
             link = f"[{name}](../../experiments/{self.paper}/{name}.toml)"
@@ -180,13 +185,17 @@ def papers() -> list[str]:
 
 
 def write_indexes(results: Path = Path("results")) -> list[Path]:
-    """Write the index of every paper into its folder of results."""
+    """Write the index of every paper into its folder of results, and its table of properties where it has one."""
     written = []
     for paper in papers():
-        path = results / paper / "index.md"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(path, PaperIndex.read(paper, results).markdown.encode())
-        written.append(path)
+        folder = results / paper
+        folder.mkdir(parents=True, exist_ok=True)
+        pages = {"index.md": PaperIndex.read(paper, results).markdown}
+        if claims := read_claims(paper):
+            pages[PROPERTIES] = properties_page(claims)
+        for name, page in pages.items():
+            atomic_write(folder / name, page.encode())
+            written.append(folder / name)
     return written
 
 
