@@ -21,7 +21,7 @@ from veracausa.data.kept_rows import find_rows
 from veracausa.data.options import DataOptions, Overlap, Partition
 from veracausa.data.sources import datasets
 from veracausa.defenses import defenses
-from veracausa.errors import InputError
+from veracausa.errors import InputError, wrong_value
 from veracausa.features import feature_maps
 from veracausa.models import ModelOptions, models
 from veracausa.registry import Options, Registry, did_you_mean
@@ -352,7 +352,9 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: no such file; `veracausa init {path}` writes one to start from") from None
     except IsADirectoryError:
         raise InputError(f"{path}: is a folder, not a job file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path}: not valid TOML: {error}") from None
 
 
@@ -398,7 +400,7 @@ def _first_problem(error: ValidationError, tree: dict[str, Any]) -> str:
         return f"{'.'.join(place)}: no such setting{did_you_mean(word, _fields_at(section, tree))}"
     if problem["type"] == "missing":
         return f"{'.'.join(place)}: is missing"
-    message = problem["msg"].removeprefix("Value error, ")
+    message = wrong_value(problem)
     given = problem.get("input")
     shown = f" (got {given!r})" if isinstance(given, str | int | float | bool) else ""
     return f"{'.'.join(place)}: {message}{shown}" if place else f"{message}{shown}"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 
 class VeracausaError(Exception):
@@ -73,3 +75,40 @@ def of_system(error: OSError, path: Path | str | None = None) -> VeracausaError:
     if said is not None and where:
         return InputError(f"{where}: {said}")
     return RunError(f"{where or 'a file'}: {error.strerror or error}; check the disk and start the same command again")
+
+
+_WANTED = {
+    "int_parsing": "a whole number",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "string_type": "text, in quotes",
+    "tuple_type": 'a list, as ["a", "b"]',
+    "list_type": 'a list, as ["a", "b"]',
+    "dict_type": "a section with settings of its own",
+    "model_type": "a section with settings of its own",
+    "model_attributes_type": "a section with settings of its own",
+    "finite_number": "a finite number",
+}
+"""What a setting has to be, by the type of the problem that pydantic found."""
+_LIMITS = {
+    "greater_than_equal": ("at least", "ge"),
+    "greater_than": ("more than", "gt"),
+    "less_than_equal": ("at most", "le"),
+    "less_than": ("less than", "lt"),
+}
+
+
+def wrong_value(problem: Mapping[str, Any]) -> str:
+    """What is wrong with a setting, as a person says it; `problem` is one of pydantic's."""
+    kind, more = problem["type"], problem.get("ctx") or {}
+    if kind in _WANTED:
+        return f"must be {_WANTED[kind]}"
+    if kind in _LIMITS:
+        words, bound = _LIMITS[kind]
+        limit = more[bound]
+        return f"must be {words} {int(limit) if isinstance(limit, float) and limit.is_integer() else limit}"
+    return str(problem["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")

@@ -11,12 +11,11 @@ from pydantic import Field, ValidationError
 
 from veracausa.attacks import attacks
 from veracausa.attacks.base import Grant
-from veracausa.config import parse_setting
-from veracausa.errors import InputError
+from veracausa.config import Job, parse_setting
+from veracausa.errors import InputError, wrong_value
 from veracausa.registry import Options, Registry, did_you_mean
 
 if TYPE_CHECKING:
-    from veracausa.config import Job
     from veracausa.discovery.methods.vfedcd.settings import Settings
 
 SNAPSHOTS = (0.0, 0.1, 0.5)
@@ -80,6 +79,11 @@ def attack_options(
         setting = ".".join(path)
         if not setting:
             raise InputError(f"--set {override}: write it as ATTACK.SETTING=VALUE")
+        if attack in Job.model_fields and attack not in registry.names():
+            raise InputError(
+                f"--set {override}: a finished run keeps its job as it is; audit the job file instead, or name a "
+                f"setting of an attack, as {next(iter(chosen))}.SETTING=VALUE"
+            )
         if attack not in chosen:
             raise InputError(f"--set {override}: attack {attack!r} is not run{did_you_mean(attack, chosen)}")
         known = set(registry.options(attack).model_fields) - {"name"}
@@ -96,7 +100,7 @@ def checked_options(name: str, settings: Mapping[str, Any], registry: Registry[A
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         where = ".".join(map(str, (name, *problem["loc"])))
-        raise InputError(f"--set {where}={settings.get(str(problem['loc'][0]))}: {problem['msg']}") from None
+        raise InputError(f"--set {where}={settings.get(str(problem['loc'][0]))}: {wrong_value(problem)}") from None
 
 
 def check_grants(options: Mapping[str, Options]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from veracausa.cli.interruption import GoOn, resumable
-from veracausa.errors import InputError
+from veracausa.errors import InputError, wrong_value
 from veracausa.registry import did_you_mean
 
 
@@ -84,7 +84,7 @@ def _options(given: Mapping[str, Any]) -> Any:
         return DiscoveryAuditSettings.model_validate(given)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
-        raise InputError(f"--set audit.{'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
+        raise InputError(f"--set audit.{'.'.join(map(str, problem['loc']))}: {wrong_value(problem)}") from None
 
 
 def print_audit(found: Mapping[str, Any]) -> None:

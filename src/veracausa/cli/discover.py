@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -219,8 +220,12 @@ def _check_settings(job: DiscoveryJob, given: bool) -> None:
         return
     own, theirs = (methods.options(name).model_fields for name in (job.method, "vfedcd"))
     for name in job.settings:
-        if name not in own and name in theirs:
+        if name in own or get_close_matches(name, own):
+            continue
+        if name in theirs:
             raise InputError(f"--set {name}: a setting of vfedcd, and the default is {job.method}; add --method vfedcd")
+        if near := get_close_matches(name, theirs, 1):
+            raise InputError(f"--set {name}: no such setting; {near[0]!r} is one of vfedcd, so add --method vfedcd")
 
 
 def _tiers(given: Sequence[str]) -> list[list[str]] | None:

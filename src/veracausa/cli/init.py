@@ -173,6 +173,10 @@ def init(
             help="blind: only sums over rows cross. split: payloads of every row cross. auto: asks, or recommends one.",
         ),
     ] = Protocol.AUTO,
+    schema: Annotated[
+        bool,
+        typer.Option("--schema", help="Also write the JSON schema of jobs beside it, and name it in the first line."),
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:
     """Write a commented job to start from."""
@@ -192,6 +196,8 @@ def init(
         console.out.print(f"It takes {WHY[chosen]}.", markup=False, soft_wrap=True)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        if schema:
+            text = f"{_with_schema(path.parent)}\n{text}"
         path.write_text(text, encoding="utf-8")
     except PermissionError:
         raise InputError(f"{path}: may not be written; name another place") from None
@@ -199,6 +205,15 @@ def init(
     console.out.print(f"Wrote {path}. Next: veracausa train {where}", markup=False, soft_wrap=True)
     if "your-file" in text or "your-pictures" in text:
         console.out.print("Put the path of your own data into its [data] section first.", markup=False)
+
+
+def _with_schema(folder: Path) -> str:
+    """The line that names the schema, which is written into the job's folder: so it works without a network."""
+    from veracausa.cli.job_schema import FILE
+    from veracausa.cli.schema import LINE, write_schema
+
+    write_schema(folder / FILE)
+    return f"{LINE} ./{FILE}"
 
 
 def _chosen() -> str:

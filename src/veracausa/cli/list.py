@@ -56,7 +56,7 @@ _REGISTRIES = {
 
 
 def list_(
-    what: Annotated[What, typer.Argument(help="What to list.")] = What.all,
+    what: Annotated[str, typer.Argument(metavar="KIND", help="What to list, such as defenses; default: all.")] = "all",
     folder: Annotated[Path, typer.Option("--in", help="The folder that holds the runs.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print it as one line of JSON.")] = False,
 ) -> None:
@@ -65,11 +65,15 @@ def list_(
     `matrix` says what runs with what. It is found out by tiny trials, which take some seconds.
     """
     from veracausa.cli import console
+    from veracausa.registry import did_you_mean
 
-    if what is What.matrix:
+    if what not in tuple(What):
+        raise InputError(f"list {what}: there is no such kind{did_you_mean(what, [kind.value for kind in What])}")
+    kind = What(what)
+    if kind is What.matrix:
         _show_matrix(as_json)
         return
-    kinds = [*_REGISTRIES, What.encryptions, What.runs] if what is What.all else [what]
+    kinds = [*_REGISTRIES, What.encryptions, What.runs] if kind is What.all else [kind]
     found = {kind.value: _runs(folder) if kind is What.runs else _entries(kind) for kind in kinds}
     if as_json:
         console.print_json_line(found)
@@ -81,7 +85,7 @@ def list_(
         if kind_name == What.runs.value:
             _print_runs(rows, folder)
         else:
-            _print_entries(rows, with_settings=what is not What.all)
+            _print_entries(rows, with_settings=kind is not What.all)
 
 
 def _entries(kind: What) -> list[dict[str, Any]]:

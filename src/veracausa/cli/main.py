@@ -27,6 +27,7 @@ from veracausa.cli import (
     predict,
     report,
     reproduce,
+    schema,
     train,
 )
 from veracausa.cli import list as listing
@@ -54,6 +55,7 @@ add_command(app, "report", report.report)
 add_command(app, "export", export.export)
 add_command(app, "reproduce", reproduce.reproduce)
 add_command(app, "list", listing.list_)
+add_command(app, "schema", schema.schema)
 add_command(app, "data", data.data)
 add_command(app, "doctor", doctor.doctor)
 app.command("bench", context_settings=bench.PASS_ON)(bench.bench)

@@ -17,7 +17,7 @@ from veracausa.data.ids import TableFile
 from veracausa.data.kept_rows import is_kept
 from veracausa.data.options import DataOptions
 from veracausa.data.table_files import MISSING, as_declared, read_table
-from veracausa.errors import InputError
+from veracausa.errors import InputError, wrong_value
 from veracausa.registry import did_you_mean
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def own_table(job: Job, party: str) -> OwnTable:
         if problem["type"] == "extra_forbidden":
             known = did_you_mean(place, OwnTable.model_fields)
             raise InputError(f"party.{party}.data.{place}: no such setting{known}") from None
-        raise InputError(f"party.{party}.data.{place}: {problem['msg']}") from None
+        raise InputError(f"party.{party}.data.{place}: {wrong_value(problem)}") from None
 
 
 def open_tables(options: TableFileOptions, job: Job, frames: Frames | None = None) -> Tables[Any]:

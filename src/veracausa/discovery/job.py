@@ -19,7 +19,7 @@ from veracausa.data.files import given_path
 from veracausa.data.ids import TableFile, held_by_all
 from veracausa.data.table_files import read_table
 from veracausa.discovery import DEFAULT_METHOD
-from veracausa.errors import InputError
+from veracausa.errors import InputError, wrong_value
 
 if TYPE_CHECKING:
     import polars as pl
@@ -61,12 +61,14 @@ def read_job(path: Path) -> DiscoveryJob:
         return DiscoveryJob.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; correct the path") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path}: is not valid TOML: {error}") from None
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in problem["loc"])
-        raise InputError(f"{path}: {place}: {problem['msg']}; is this the config of a discovery?") from None
+        raise InputError(f"{path}: {place}: {wrong_value(problem)}; is this the config of a discovery?") from None
 
 
 def load_columns(job: DiscoveryJob) -> tuple[CausalData, dict[str, tuple[str, ...]]]:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from veracausa.errors import InputError
+from veracausa.errors import InputError, wrong_value
 from veracausa.experiments.table import AUDIT_SCORES, DIAGNOSTICS, SECONDS, TRAFFIC, TRAINING_SECONDS
 from veracausa.metrics.cpdag import cpdag_scores
 from veracausa.metrics.graphs import graph_scores
@@ -400,7 +400,7 @@ def resolve(
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in problem["loc"])
-        message = problem["msg"].removeprefix("Value error, ")
+        message = wrong_value(problem)
         raise InputError(f"{where}: {f'{place}: ' if place else ''}{message}") from None
 
 

@@ -15,7 +15,7 @@ from veracausa.config import Job
 from veracausa.data.load import load
 from veracausa.data.vertical import VerticalDataset
 from veracausa.defenses import defenses
-from veracausa.errors import InputError, RunError
+from veracausa.errors import InputError, RunError, wrong_value
 from veracausa.events import Event, Observer
 from veracausa.experiments.cell import Cell
 from veracausa.experiments.frontier import Trial
@@ -44,7 +44,7 @@ def settings_of(defense: str, base: Job, cuts: Sequence[int]) -> list[Setting]:
             problem = error.errors(include_url=False)[0]
             where = ".".join(map(str, problem["loc"]))
             raise InputError(
-                f"--defenses {defense}: {where}: {problem['msg'].removeprefix('Value error, ')}; set it in the job, "
+                f"--defenses {defense}: {where}: {wrong_value(problem)}; set it in the job, "
                 "under a [defense] of this name"
             ) from None
         if options not in made:

@@ -14,7 +14,7 @@ from veracausa.attacks import attack_title, attacks
 from veracausa.audit.snapshots import LAST, SOME, WHOLE
 from veracausa.audit.verdict import WORKS_FROM
 from veracausa.config import Job, load_job
-from veracausa.errors import InputError
+from veracausa.errors import InputError, wrong_value
 from veracausa.experiments.attack_cell import AttackCell, ResolvedAttack
 from veracausa.experiments.cell import Cell, CellStore
 from veracausa.experiments.experiment import COSINE, AttackSpec, TrainingExperiment, deep_merge
@@ -342,7 +342,7 @@ def _resolved(name: str, spec: AttackSpec, where: str) -> ResolvedAttack:
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         place = ".".join(("attacks", name, "settings", *map(str, problem["loc"])))
-        raise InputError(f"{where}: {place}: {problem['msg']}") from None
+        raise InputError(f"{where}: {place}: {wrong_value(problem)}") from None
     return ResolvedAttack(
         name,
         options.model_dump(mode="json"),

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from veracausa.config import parse_setting
-from veracausa.errors import InputError
+from veracausa.errors import InputError, wrong_value
 from veracausa.wire.network import NetworkOptions, WireLimits
 
 
@@ -50,5 +50,5 @@ def first_problem(error: ValidationError) -> str:
     """The first problem of a description, as a sentence."""
     problem = error.errors(include_url=False)[0]
     place = ".".join(str(part) for part in problem["loc"])
-    message = problem["msg"].removeprefix("Value error, ")
+    message = wrong_value(problem)
     return f"{place}: {message}" if place else message

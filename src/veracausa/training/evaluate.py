@@ -30,9 +30,14 @@ def class_weights(wanted: str | tuple[float, ...], labels: Tensor, classes: int)
     """The weight of each class that a job's `training.class_weights` means; None: all alike."""
     if isinstance(wanted, str):
         return balanced_weights(labels, classes) if wanted == "balanced" else None
-    if len(wanted) != classes:
-        raise InputError(f"training.class_weights: {len(wanted)} weights for {classes} classes")
+    check_weights(wanted, classes)
     return torch.tensor(wanted)
+
+
+def check_weights(wanted: tuple[float, ...], classes: int) -> None:
+    """Refuse another number of weights than there are classes."""
+    if len(wanted) != classes:
+        raise InputError(f"training.class_weights: {len(wanted)} weights for {classes} classes; give one a class")
 
 
 def balanced_weights(labels: Tensor, classes: int) -> Tensor:

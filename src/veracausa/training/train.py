@@ -18,6 +18,7 @@ from veracausa.models.runner import choose_device
 from veracausa.runs import folder
 from veracausa.runs.folder import Run
 from veracausa.training.checkpoints import other_settings, rewind
+from veracausa.training.evaluate import check_weights
 from veracausa.training.given_rows import GivenRows
 from veracausa.training.protocols import protocol_of
 from veracausa.training.split.program import MakeWatcher, PartyProgram, Schema, share, unshare
@@ -198,6 +199,8 @@ def summarise(run: Run, job: Job, dataset: VerticalDataset, parties: Mapping[str
 def check_models(job: Job, dataset: VerticalDataset) -> dict[str, int]:
     """How many cores each party computes with. What does not fit is refused here, before anything is written."""
     protocol = protocol_of(job)
+    if (weights := job.training.class_weights) and dataset.classes and not isinstance(weights, str):
+        check_weights(weights, len(dataset.classes))
     if job.training.baselines:
         protocol.check_baselines(job, dataset)
     return protocol.check(job, dataset)

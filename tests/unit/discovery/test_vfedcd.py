@@ -216,7 +216,7 @@ def test_a_time_limit_ends_a_fit() -> None:
 @pytest.mark.parametrize(
     ("settings", "parties", "said"),
     [
-        ({"width": 0}, None, "vfedcd: width: Input should be greater than or equal to 1"),
+        ({"width": 0}, None, "vfedcd: width: must be at least 1"),
         ({"profile": "literl"}, None, "did you mean 'literal'"),
         ({"threshold": "best"}, None, "vfedcd: threshold"),
         ({"required": [("x0", "x1")], "forbidden": [("x0", "x1")]}, None, "x0 -> x1 is required and forbidden"),

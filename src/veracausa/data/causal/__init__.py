@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from veracausa.arrays import Mask
 from veracausa.data.files import data_folder
-from veracausa.errors import InputError
+from veracausa.errors import InputError, wrong_value
 from veracausa.registry import Options, Registry, did_you_mean
 
 
@@ -78,7 +78,7 @@ def checked(options: type[Options], name: str, settings: dict[str, Any]) -> Opti
         place = ".".join(str(part) for part in problem["loc"])
         if problem["type"] == "extra_forbidden":
             raise InputError(f"{name}: {place}: no such setting{did_you_mean(place, options.model_fields)}") from None
-        message = problem["msg"].removeprefix("Value error, ")
+        message = wrong_value(problem)
         raise InputError(f"{name}: {place}: {message} (got {problem.get('input')!r})") from None
 
 

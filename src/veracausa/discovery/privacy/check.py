@@ -12,7 +12,7 @@ from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.discovery.methods.vfedcd.structure import BY_LIKELIHOOD
 from veracausa.discovery.privacy.mechanism import mechanism_of, statement
 from veracausa.discovery.privacy.options import OUTPUTS, Privacy
-from veracausa.errors import InputError
+from veracausa.errors import InputError, wrong_value
 
 if TYPE_CHECKING:
     from veracausa.discovery.engines.shares.plan import Plan
@@ -108,7 +108,7 @@ def noise_of(settings: Settings) -> dict[str, Any]:
             heuristic = LaplaceHeuristic(epsilon=scale, rule=settings.laplace_rule)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
-        raise InputError(f"vfedcd: {problem['loc'][0]}: {problem['msg']}") from None
+        raise InputError(f"vfedcd: {problem['loc'][0]}: {wrong_value(problem)}") from None
     return {"privacy": privacy, "laplace": heuristic}
 
 

@@ -25,7 +25,7 @@ from veracausa.discovery.methods.moments.search import Known, search_sums
 from veracausa.discovery.methods.moments.settings import SumsSettings
 from veracausa.discovery.methods.moments.sums import SumTable, sum_table
 from veracausa.discovery.party_columns import FederatedDiscovery, held_columns
-from veracausa.errors import InputError
+from veracausa.errors import InputError, wrong_value
 from veracausa.events import Observer, event_of
 from veracausa.seeding import derive
 
@@ -88,7 +88,7 @@ class MomentSearch(FederatedDiscovery):
         except ValidationError as error:
             problem = error.errors(include_url=False)[0]
             place = ".".join(map(str, problem["loc"]))
-            raise InputError(f"moments: {place}: {problem['msg']} (got {problem.get('input')!r})") from None
+            raise InputError(f"moments: {place}: {wrong_value(problem)} (got {problem.get('input')!r})") from None
 
     def job_settings(self) -> dict[str, Any]:
         self.settings()

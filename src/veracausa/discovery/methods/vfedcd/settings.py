@@ -23,7 +23,7 @@ from pydantic_core import to_json
 
 from veracausa.discovery.methods.vfedcd.decoders import Likelihood
 from veracausa.discovery.methods.vfedcd.structure import BY_LIKELIHOOD
-from veracausa.errors import InputError
+from veracausa.errors import InputError, wrong_value
 from veracausa.registry import did_you_mean, over_profile
 
 FOLDER = Path(__file__).parent / "profiles"
@@ -351,7 +351,7 @@ def resolve(groups: Mapping[str, Mapping[str, Any] | None], **more: Any) -> Sett
         problem = error.errors(include_url=False)[0]
         parts = problem["loc"] if problem["loc"][:1] == ("searches",) else problem["loc"][:1]
         place = ".".join(str(part) for part in parts)
-        message = problem["msg"].removeprefix("Value error, ")
+        message = wrong_value(problem)
         raise InputError(f"vfedcd: {place}{': ' if place else ''}{message}") from None
 
 
