@@ -151,11 +151,14 @@ def floor_of(adaptation: Adaptation, x: torch.Tensor, surrogate: torch.Tensor, p
 
 
 def _eagerly(adaptation: Adaptation, x: torch.Tensor, surrogate: torch.Tensor) -> None:
-    compiled, adaptation.objective = adaptation.objective, adaptation.plain_objective
+    compiled = [turn.objective for turn in adaptation.turns]
     try:
+        for turn in adaptation.turns:
+            turn.objective = turn.plain
         adaptation.iteration(x, surrogate)
     finally:
-        adaptation.objective = compiled
+        for turn, objective in zip(adaptation.turns, compiled, strict=True):
+            turn.objective = objective
 
 
 def with_defense(job: Job, settings: Mapping[str, Any]) -> Job:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -19,16 +18,11 @@ from veracausa.defenses.causshield.batch_norm import SplitBatchNorm, held_batch
 from veracausa.defenses.causshield.captured import Captured
 from veracausa.defenses.causshield.masker import build_masker, gumbel, iterative_softmax, top_k, upper_count
 from veracausa.defenses.causshield.options import CausShieldOptions
+from veracausa.defenses.causshield.turns import Turn
 from veracausa.models.layers import bind_dropout
 from veracausa.models.runner import Precision, device_of
 
-log = logging.getLogger(__name__)
-
-Objective = Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
-
 PLATEAU = 3
-CAREFUL: dict[str, str | int | bool | Callable[..., Any]] = {"triton.mix_order_reduction": False}
-"""Tried where the compiler fails: fusing reductions over different axes ends it at deep cuts (torch 2.11)."""
 SIZES = 64
 """So many sizes of a batch are captured; a party that lacks some ids has another size in every batch."""
 
@@ -87,11 +81,10 @@ class Adaptation:
         self._statistics = _has_batch_statistics(self.generator)
         self._views: SplitBatchNorm | None = None
         self._views_split = False
-        self.objective: Objective = self.plain_objective
-        self._simpler: list[Objective] = []
-        # Compiled, the products of a reading with more dimensions than samples end at a misaligned address (H200).
-        narrow = self.reading == "channel" or self.count <= rows
-        if compiled and narrow and options.sampler == "gumbel_topk_st":
+        self.turns = [Turn(self._of_both, self.trained)]
+        if options.players == "alternating" and self.masker is not None:
+            self.turns = [Turn(self._of_the_generator, self.parameters), Turn(self._of_the_masker, scoring)]
+        if compiled and options.sampler == "gumbel_topk_st":
             self._compile()
         self.loss = torch.zeros((), device=self.device)
         self._graphs = graphs and self.device.type == "cuda"
@@ -102,9 +95,8 @@ class Adaptation:
         if self.options.batch_norm == "train_separate" and self._statistics:
             views = SplitBatchNorm(self.generator)
             self._views = views if views.possible else None
-        self.objective = torch.compile(self.plain_objective, dynamic=False)
-        careful = torch.compile(self.plain_objective, dynamic=False, options=CAREFUL)
-        self._simpler = [careful, self.plain_objective]
+        for turn in self.turns:
+            turn.compile()
 
     def _momentum(self, parameter: nn.Parameter) -> Tensor:
         momentum: Tensor = self.optimizer.state[parameter]["momentum_buffer"]
@@ -164,29 +156,17 @@ class Adaptation:
             self.loss.copy_(self.iteration(x, surrogate))
 
     def iteration(self, x: Tensor, surrogate: Tensor) -> Tensor:
-        if self.options.players == "alternating" and self.masker is not None:
-            return self._in_turn(x, surrogate)
-        with torch.enable_grad():
-            loss, gradients = self._slopes(x, surrogate, self._noise(len(x)))
-        self._step(self.trained, gradients)
-        return loss.detach()
+        """Every turn's step; the generator's loss before it."""
+        noise = self._noise(len(x))
+        losses_before = []
+        for turn in self.turns:
+            with torch.enable_grad():
+                loss, gradients = self._slopes(turn, x, surrogate, noise)
+            self._step(turn.moved, gradients)
+            losses_before.append(loss.detach())
+        return losses_before[0]
 
-    def _in_turn(self, x: Tensor, surrogate: Tensor) -> Tensor:
-        """The generator's step, then the masker's on what the generator gives after it."""
-        with torch.enable_grad():
-            loss = self._generator_loss(*self._views_of_both(x, surrogate))
-            gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
-        self._step(self.parameters, gradients)
-        scoring = self.trained[len(self.parameters) :]
-        with torch.no_grad():
-            views = self._views_of_both(x, surrogate)
-        with torch.enable_grad():
-            told = self._masker_loss(views, self._noise(len(x)))
-            gradients = torch.autograd.grad(told, scoring, allow_unused=True)
-        self._step(scoring, gradients)
-        return loss.detach()
-
-    def _step(self, moved: list[nn.Parameter], gradients: tuple[Tensor | None, ...]) -> None:
+    def _step(self, moved: Sequence[nn.Parameter], gradients: tuple[Tensor | None, ...]) -> None:
         """One step of the optimiser for these weights; the others stay, and so does their momentum."""
         for parameter in self.trained:
             parameter.grad = None
@@ -194,27 +174,24 @@ class Adaptation:
             parameter.grad = _laid_like(gradient, parameter)
         self.optimizer.step()
 
-    def _slopes(self, x: Tensor, surrogate: Tensor, noise: Tensor | None) -> tuple[Tensor, tuple[Tensor | None, ...]]:
-        """The generator's loss and the gradients of both players, compiled where there is such a size."""
-        objective = self.objective if len(x) == self.rows else self.plain_objective  # compiled for one size
+    def _slopes(
+        self, turn: Turn, x: Tensor, surrogate: Tensor, noise: Tensor | None
+    ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
+        """The turn's loss and its weights' gradients, compiled where there is such a size."""
+        objective = turn.objective if len(x) == self.rows else turn.plain  # compiled for one size
         try:
-            with self._views_of(objective):
-                loss, both = objective(x, surrogate, noise)
-                return loss, torch.autograd.grad(both, self.trained, allow_unused=True)
+            with self._views_of(objective != turn.plain):
+                loss, lowered = objective(x, surrogate, noise)
+                return loss, torch.autograd.grad(lowered, turn.moved, allow_unused=True)
         except RuntimeError as error:
-            if objective == self.plain_objective or not _of_the_compiler(error):
+            if not turn.ask_for_less(error):
                 raise
-            self.objective = self._simpler.pop(0)
-            if not self._simpler:
-                log.warning(
-                    "causshield: this bottom runs uncompiled, the compiler fails at it (%s)", _first_line(error)
-                )
-            return self._slopes(x, surrogate, noise)
+            return self._slopes(turn, x, surrogate, noise)
 
     @contextmanager
-    def _views_of(self, objective: Objective) -> Iterator[None]:
+    def _views_of(self, compiled: bool) -> Iterator[None]:
         """Both views in one pass while what is compiled runs; as separate operations that costs more than it saves."""
-        if self._views is None or objective == self.plain_objective:
+        if self._views is None or not compiled:
             yield
             return
         self._views.set_views(2)
@@ -225,7 +202,7 @@ class Adaptation:
             self._views.set_views(1)
             self._views_split = False
 
-    def plain_objective(self, x: Tensor, surrogate: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _of_both(self, x: Tensor, surrogate: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
         """The generator's loss (Eq. 19), and its sum with the masker's (Eqs. 17-18).
 
         One backward pass serves both players: where the generator is meant the masker's weights are held, where the
@@ -234,6 +211,18 @@ class Adaptation:
         views = self._views_of_both(x, surrogate)
         loss = self._generator_loss(*views)
         return (loss, loss) if self.masker is None else (loss, loss + self._masker_loss(views, noise))
+
+    def _of_the_generator(self, x: Tensor, surrogate: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Eq. 19 alone, where players step in turn."""
+        loss = self._generator_loss(*self._views_of_both(x, surrogate))
+        return loss, loss
+
+    def _of_the_masker(self, x: Tensor, surrogate: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Eqs. 17-18 alone, on what the generator gives after its step."""
+        with torch.no_grad():
+            views = self._views_of_both(x, surrogate)
+        loss = self._masker_loss(views, noise)
+        return loss, loss
 
     def _views_of_both(self, x: Tensor, surrogate: Tensor) -> tuple[Tensor, Tensor]:
         with self.precision():
@@ -386,15 +375,6 @@ class Adaptation:
         training = training and self.options.batch_norm != "eval"
         if self.generator.training != training:
             self.generator.train(training)
-
-
-def _of_the_compiler(error: Exception) -> bool:
-    """Whether compiling failed, not what was compiled."""
-    return any(kind.__module__.startswith(("torch._dynamo", "torch._inductor")) for kind in type(error).__mro__)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
 def _laid_like(gradient: Tensor | None, parameter: Tensor) -> Tensor | None:

@@ -43,8 +43,13 @@ def correlation_sums(r: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
     a = a * (_inverse_std(a) * samples**-0.5)
     b = b * (_inverse_std(b) * samples**-0.5)
     diagonal = (a * b).sum(0)
-    squares = ((a @ a.T).double() * (b @ b.T).double()).sum().to(diagonal.dtype)
-    return diagonal, squares - diagonal.square().sum()
+    return diagonal, _squares_by_samples(a, b).to(diagonal.dtype) - diagonal.square().sum()
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _squares_by_samples(a: Tensor, b: Tensor) -> Tensor:
+    """‖AᵀB‖² from products of samples. The compiler leaves it alone: what it makes of them ends a GPU's context."""
+    return ((a @ a.T).double() * (b @ b.T).double()).sum()
 
 
 def decomposition(r: Tensor, other: Tensor, beta: float) -> Tensor:

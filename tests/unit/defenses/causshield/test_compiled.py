@@ -9,7 +9,8 @@ from torch import nn
 from veracausa import seeding
 from veracausa.data.vertical import Part
 from veracausa.defenses.causshield import CausShield, CausShieldOptions
-from veracausa.defenses.causshield.adaptation import CAREFUL, Adaptation
+from veracausa.defenses.causshield.adaptation import Adaptation
+from veracausa.defenses.causshield.turns import CAREFUL
 from veracausa.models.runner import Runner
 
 
@@ -44,7 +45,7 @@ def failing(*_):
     raise InductorError(AssertionError("512 v.s. 1024"), None)
 
 
-def adapted(compiled: bool, **settings: bool) -> tuple[Adaptation, torch.Tensor]:
+def adapted(compiled: bool, **settings: bool | str) -> tuple[Adaptation, torch.Tensor]:
     made = Adaptation(bottom(), (8, 8, 6), 24, CausShieldOptions(**settings), seed=3, compiled=compiled)
     made.draws.manual_seed(1)
     made.reset_to_bottom()
@@ -66,9 +67,19 @@ def test_where_the_compiler_fails_it_is_asked_for_less(monkeypatch, caplog):
     monkeypatch.setattr(torch, "compile", compiled)
     made, payload = adapted(True)
     assert calls == [24, 24]
-    assert made.objective != made.plain_objective
+    assert made.turns[0].compiled
     assert not caplog.records
     torch.testing.assert_close(payload, adapted(False)[1], rtol=1e-4, atol=1e-5)
+
+
+def test_each_player_in_turn_is_compiled_with_dimensions_of_any_number(monkeypatch):
+    noted: list[object] = []
+    monkeypatch.setattr(torch, "compile", lambda function, **_: noted.append(function) or (lambda *a: function(*a)))
+    settings = {"players": "alternating", "dimensions": "flat"}
+    made, payload = adapted(True, **settings)
+    assert made.count > made.rows
+    assert [turn.compiled for turn in made.turns] == [True, True]
+    torch.testing.assert_close(payload, adapted(False, **settings)[1], rtol=1e-4, atol=1e-5)
 
 
 def test_the_compiler_knows_what_it_is_asked_to_leave():
@@ -83,7 +94,7 @@ def test_a_bottom_that_the_compiler_fails_at_runs_uncompiled(monkeypatch, caplog
     monkeypatch.setattr(nn.BatchNorm2d, "forward", _counted(nn.BatchNorm2d.forward, passes))
     made, payload = adapted(True, masker=False)
     assert "runs uncompiled" in "".join(record.message for record in caplog.records)
-    assert made.objective == made.plain_objective
+    assert not made.turns[0].compiled
     assert passes == [24] * 5, "two views in two iterations and the payload, each in a pass of its own"
     assert torch.equal(payload, adapted(False, masker=False)[1])
 
