@@ -154,7 +154,7 @@ def see(name: str) -> SeenProperties:
     with torch.no_grad():
         learning, at_rest = deepcopy(defense.bottom).train()(x), deepcopy(defense.bottom).eval()(x)
     sent = defense.infer(x, ids)
-    parts = zip(x.split(ROWS // 2), ids.split(ROWS // 2), strict=True)
+    parts = zip(x.chunk(2), ids.chunk(2), strict=True)
     alone = torch.cat([defense.infer(rows, own) for rows, own in parts])
     before = [weight.detach().clone() for weight in defense.bottom.parameters()]
     payload, context = defense.forward(x, ids, 0)
