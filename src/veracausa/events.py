@@ -89,8 +89,10 @@ class Event(TypedDict, total=False):
     step: int
     steps: int
     """Training steps done, and how many there are in all."""
+    number: int
     of: int
-    """How many epochs of a discovery there are in all; `step` says how many are done."""
+    """How many there are in all: epochs of a discovery, of which `step` are done; attacks of an audit, of which this is
+    `number`."""
     epoch: float
     epochs: int
     seconds: float

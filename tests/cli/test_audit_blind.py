@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,16 @@ def test_the_first_lines_say_what_each_side_could_learn(audited: tuple[Path, Any
     assert told["training rows"] in printed.output.replace("\n", " ").replace("  ", " ")
     assert "9 numbers" in told["predicted rows"]
     assert "no label" in told["labels"]
+
+
+def test_each_attack_says_how_many_there_are(audited: tuple[Path, Any]) -> None:
+    _, printed = audited
+    told = re.findall(r"^attack (\d+) of (\d+): ", printed.output, flags=re.MULTILINE)
+    numbers, counts = list(dict.fromkeys(int(number) for number, _ in told)), {int(of) for _, of in told}
+    assert numbers == list(range(1, len(numbers) + 1))
+    # A class that this job cannot make is planned and passed over.
+    assert len(counts) == 1
+    assert counts.pop() - 2 <= len(numbers)
 
 
 def test_the_record_reads_like_that_of_a_split_audit(audited: tuple[Path, Any]) -> None:

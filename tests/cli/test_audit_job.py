@@ -201,6 +201,10 @@ def test_a_broken_audit_keeps_what_was_finished_and_goes_on(tmp_path: Path, monk
     assert ("inverse", True) not in done
     assert {("mute", True), ("inverse", False), ("mute", False)} == set(done)
     assert not [event for event in events if event["event"] == "step"]
+    # Each said which one it is of those that were left.
+    numbers = [event["number"] for event in events if event["event"] == "attack" and not event["share"]]
+    assert numbers == list(range(1, len(done) + 1))
+    assert {event["of"] for event in events if event["event"] == "attack"} == {len(done)}
     assert set(run.summary["attacks"]) == {"inverse", "mute"}
     assert "fell over" not in (out / "report.html").read_text(encoding="utf-8")
 

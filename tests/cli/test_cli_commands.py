@@ -20,11 +20,13 @@ from veracausa.audit.baseline import defended_by
 from veracausa.audit.settings import attack_options, check_grants, quick_overrides
 from veracausa.cli import console as console_module
 from veracausa.cli import demo, doctor, init
+from veracausa.cli import progress as progress_module
 from veracausa.cli.main import app
 from veracausa.cli.progress import ProgressDisplay
 from veracausa.config import load_job
 from veracausa.data.sources import datasets
 from veracausa.errors import InputError
+from veracausa.events import event_of
 from veracausa.runs.folder import Run, write_json
 
 EXAMPLE = Path(__file__).parent / "example_run"
@@ -262,6 +264,7 @@ def test_progress_on_a_terminal_survives_every_event() -> None:
     assert "baseline joint" in text.getvalue()
 
 
+ATTACK = {"attack": "inverse", "party": "a", "moment": 1.0}
 AUDITED = [
     {"event": "trial", "defense": "prune", "setting": "share=0.5", "cut": 3, "seed": 1, "kept": False, "left": 90.0},
     {"event": "epoch", "epoch": 1, "train": {"loss": 0.5}, "baseline": False},
@@ -286,6 +289,29 @@ def test_one_display_shows_the_events_of_every_command() -> None:
     assert text.getvalue().splitlines() == lines
     assert "masking ids" in drawn.getvalue()
     assert "50%" in drawn.getvalue()
+
+
+def test_an_audit_says_which_attack_of_how_many_and_how_long_all_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    text, drawn, now = io.StringIO(), io.StringIO(), [100.0]
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now[0])
+    consoles = Console(file=text, width=200), Console(file=drawn, width=80, force_terminal=True)
+    for console in consoles:
+        with ProgressDisplay(console) as progress:
+            for number in (1, 2, 3):
+                for share in (0.0, 0.5, 1.0):
+                    progress(event_of("attack", {**ATTACK, "number": number, "of": 3, "share": share}))
+                    now[0] += 30 if share < 1 else 0
+            progress(event_of("progress", {"what": "validator M1", "number": 2, "of": 7, "share": 0.0}))
+            progress(event_of("attack", {**ATTACK, "number": 1, "of": 1, "share": 0.0}))
+    assert text.getvalue().splitlines() == [
+        "attack 1 of 3: inverse on a",
+        "attack 1 of 3: about 2 min left for all",
+        "attack 2 of 3: inverse on a, about 2 min left",
+        "attack 3 of 3: inverse on a, about 60 s left",
+        "case 2 of 7: validator M1",
+        "inverse on a",
+    ]
+    assert "attack 2 of 3: inverse on a" in drawn.getvalue()
 
 
 def test_job_text_names_the_file() -> None:

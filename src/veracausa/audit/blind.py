@@ -110,37 +110,35 @@ class BlindAudit:
                 raise InputError(f"{name!r} is no passive party of this run (they are: {', '.join(system.passive)})")
         self.parties = list(settings.parties or system.passive)
         self.sample: BlindSample = system.choose(settings.auxiliary, settings.victims)
+        self._rows_of = {party: RowSituations(system, self.sample, party) for party in self.parties}
+        labelled = system.dataset.task == "classification"
+        self._labels = {party: LabelSituations(system, party) for party in self.parties} if labelled else {}
 
     def outcomes(self, names: Sequence[str] | None = None) -> Iterator[BlindOutcome]:
         """What the attacks read, attack by attack; situations that the job does not have are passed over."""
-        rows = {party: RowSituations(self.system, self.sample, party) for party in self.parties}
-        labelled = self.system.dataset.task == "classification"
-        labels = {party: LabelSituations(self.system, party) for party in self.parties} if labelled else {}
         for name in names or self.options:
-            attack = blind_attacks.get(name)
-            for number, party in enumerate(self.parties):
-                if attack.surface == "labels" and party not in labels:
-                    continue
-                place = labels[party] if attack.surface == "labels" else rows[party]
-                for situation in self._wanted(attack, place, first=number == 0):
-                    yield self._outcome(name, situation, party, labels.get(party))
+            for party, wanted in self.planned(name).items():
+                place, labels = self._place(name, party), self._labels.get(party)
+                for situation in _made(place, wanted):
+                    yield self._outcome(name, situation, party, labels)
 
-    def _wanted(
-        self, attack: type[BlindAttack], place: RowSituations | LabelSituations, first: bool
-    ) -> Iterator[Situation]:
-        """As the job ran, of every party; what would be read otherwise, of the first one."""
-        names = attack.situations
-        if not names:
-            names = place.names(attack.surface) if isinstance(place, RowSituations) else ("labels as told",)
-        for name in names:
-            if self.settings.situations and name not in self.settings.situations:
+    def planned(self, name: str) -> dict[str, list[str]]:
+        """In which situations an attack is tried: as the job ran, of every party; otherwise, of the first one."""
+        attack, chosen = blind_attacks.get(name), self.settings.situations
+        found: dict[str, list[str]] = {}
+        for number, party in enumerate(self.parties):
+            if attack.surface == "labels" and party not in self._labels:
                 continue
-            try:
-                situation = place.makers[name]()
-            except InputError:  # this job has no such thing, for instance too few rows for a class
-                continue
-            if situation.as_run or (self.settings.what_if and first):
-                yield situation
+            place = self._place(name, party)
+            names = attack.situations or place.names(attack.surface)
+            what_if = self.settings.what_if and number == 0
+            found[party] = [
+                each for each in names if (not chosen or each in chosen) and (what_if or each in place.as_run)
+            ]
+        return found
+
+    def _place(self, name: str, party: str) -> RowSituations | LabelSituations:
+        return self._labels[party] if blind_attacks.get(name).surface == "labels" else self._rows_of[party]
 
     def _outcome(self, name: str, situation: Situation, party: str, labels: LabelSituations | None) -> BlindOutcome:
         options = self.options[name]
@@ -245,6 +243,14 @@ class BlindAudit:
             "samples": found[best].rows,
             "statistics": {name: {"auc": each.auc, "advantage": each.advantage} for name, each in found.items()},
         }
+
+
+def _made(place: RowSituations | LabelSituations, names: Sequence[str]) -> Iterator[Situation]:
+    for name in names:
+        try:
+            yield place.makers[name]()
+        except InputError:  # this job has no such thing, for instance too few rows for a class
+            continue
 
 
 def row_scores(measured: Measured, samples: int, auxiliary: int) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from veracausa import seeding
 from veracausa.arrays import Array
 from veracausa.attacks.base import Grant
-from veracausa.attacks.blind import BlindReading, BlindView
+from veracausa.attacks.blind import BlindReading, BlindView, Surface
 from veracausa.attacks.own_columns import own_model_chances
 from veracausa.audit.blind_situations import Situation
 from veracausa.audit.blind_system import BlindSystem
@@ -55,6 +55,13 @@ class LabelSituations:
             "labels, epsilon = 4": lambda: self._situation("labels, epsilon = 4", self._drawn(4.0)),
             "true labels": lambda: self._situation("true labels", ToldLabels(self.labels, None, None), off=True),
         }
+
+    as_run = frozenset({"labels as told"})
+    """The situations for which an attacker needs to break nothing of the job as it ran."""
+
+    def names(self, surface: Surface) -> tuple[str, ...]:
+        """What an attack is tried in that names no situation itself."""
+        return tuple(self.as_run)
 
     @cached_property
     def features(self) -> Tensor:

@@ -19,6 +19,7 @@ from veracausa.attacks import blind_attacks
 from veracausa.audit.blind import BlindAudit, BlindAuditSettings, BlindOutcome, granted_words, works
 from veracausa.audit.blind_system import BlindSystem
 from veracausa.audit.blind_verdict import bits_text, sentences, strongest, verdict_of
+from veracausa.audit.numbered import Numbered
 from veracausa.audit.record import read_kept
 from veracausa.audit.snapshots import WHOLE
 from veracausa.config import Job
@@ -52,13 +53,17 @@ def audit_blind_run(
         )
     options = settings.options()
     system = BlindSystem.of_run(run, load(job))
-    audit = BlindAudit(system, settings, observer)
+    audit = BlindAudit(system, settings)
+
+    def kept(name: str) -> bool:
+        asked = _asked(audit, options[name])
+        return resume and read_kept(run.path / "attacks" / name / "metrics.json", asked) is not None
+
     with locked(run.path), _told(run, list(options)):
-        for name, own in options.items():
-            asked = _asked(audit, own)
-            if resume and read_kept(run.path / "attacks" / name / "metrics.json", asked) is not None:
-                continue
-            _write_attack(run, own, asked, list(audit.outcomes([name])))
+        left = [name for name in options if not kept(name)]
+        audit.observer = Numbered(observer, sum(len(each) for name in left for each in audit.planned(name).values()))
+        for name in left:
+            _write_attack(run, options[name], _asked(audit, options[name]), list(audit.outcomes([name])))
             _gather(run, system)
         return _gather(run, system)
 

@@ -103,6 +103,15 @@ class RowSituations:
         }
         return by_surface.get(surface, ())
 
+    @property
+    def as_run(self) -> frozenset[str]:
+        """The situations for which an attacker needs to break nothing of the job as it ran."""
+        system = self.system
+        alone = len(system.passive) == 1
+        names = {"one part", "asked again"} if alone else {"summed scores"}
+        names |= {"member by sums, epsilon = 1"} if system.noise and system.noise == system.noise_at(1.0) else set()
+        return frozenset(names | {"sums", "member by scores", "member by sums"})
+
     # --- shared parts
 
     @cached_property

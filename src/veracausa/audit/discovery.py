@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,6 +18,7 @@ from veracausa.audit.column_scores import declared, make_attack, measured
 from veracausa.audit.discovery_record import write_audit
 from veracausa.audit.discovery_recorder import DiscoveryRecording
 from veracausa.audit.discovery_views import all_but_one, mpc_views, prepared_columns, single, train_mpc
+from veracausa.audit.numbered import tell_share
 from veracausa.audit.record import read_kept
 from veracausa.audit.settings import STRONG, AuditCase, DiscoveryAuditSettings, cases_of
 from veracausa.data.causal import CausalData
@@ -195,16 +197,13 @@ def audit_discovery(
     `settings` are those of attacks by name. With `resume` a case that is there already is kept.
     """
     audit = DiscoveryAudit.of(job, attacks, settings or {}, options or DiscoveryAuditSettings())
-    found = []
-    for case in audit.cases():
+    found, cases = [], audit.cases()
+    for number, case in enumerate(cases, 1):
+        about: Event = {"event": "progress", "what": case.name, "number": number, "of": len(cases)}
         path, asked = out / "cases" / f"{case.name.replace(' ', '-')}.json", audit.asked(case)
         kept = read_kept(path, asked) if resume else None
         if kept is None:
-
-            def progress(share: float, case: AuditCase = case) -> None:
-                observer({"event": "progress", "what": case.name, "share": share})
-
-            kept = {"asked": asked, **audit.run(case, progress)}
+            kept = {"asked": asked, **audit.run(case, partial(tell_share, observer, about))}
             path.parent.mkdir(parents=True, exist_ok=True)
             atomic_write(path, (json.dumps(kept, indent=1) + "\n").encode())
         found.append(kept)

@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from veracausa.attacks import attacks as registered
-from veracausa.attacks import blind_attacks
+from veracausa.attacks import blind_attacks, label_attacks
 from veracausa.attacks.base import Grant
 from veracausa.audit.baseline import FOLDER, baseline_of, check_baseline, defended_by, point_at_baseline, undefended
 from veracausa.audit.blind import BlindAuditSettings
 from veracausa.audit.blind_record import audit_blind_run, is_blind
 from veracausa.audit.evaluation import AttackEvaluation, AttackOutcome, choose
-from veracausa.audit.labels import attack_labels
+from veracausa.audit.labels import attack_labels, parties_to_attack
 from veracausa.audit.live import attacked_live
+from veracausa.audit.numbered import Numbered
 from veracausa.audit.record import finished_attack, gather, write_attack
 from veracausa.audit.settings import RENAMED, SNAPSHOTS, AuditSettings, default_attacks
 from veracausa.audit.usefulness import measure_usefulness
@@ -159,9 +160,13 @@ def audit_run(
         point_at_baseline(run.path, baseline.path)
     beside = baseline_of(run)
     with locked(run.path), _told(run, list(options)):
-        if beside is not None and beside.path != run.path:
-            plan.attack_baseline(beside, resume or baseline is not None, lambda e: observer({**e, "baseline": True}))
-        plan.attack(run, resume, lambda event: observer({**event, "baseline": False}))
+        beside = None if beside is None or beside.path == run.path else beside
+        shared = resume or baseline is not None
+        of_baseline = 0 if beside is None else plan.attacks_left_of_baseline(beside, shared)
+        hear = Numbered(observer, of_baseline + plan.attacks_left(run, resume))
+        if beside is not None and of_baseline:
+            plan.attack_baseline(beside, shared, lambda event: hear({**event, "baseline": True}))
+        plan.attack(run, resume, lambda event: hear({**event, "baseline": False}))
         return gather(run)
 
 
@@ -212,12 +217,27 @@ class _Plan:
     """At one party's own site nobody has the labels, nor the other half of the model."""
 
     def attack_baseline(self, run: Run, resume: bool, observer: Observer) -> None:
-        """Attack it unless another audit did: then it is not even locked, so that several can look at it."""
-        if resume and all(finished_attack(run, name, self.asked(own)) for name, own in self.options.items()):
-            return
         with locked(run.path):
             replace(self, alone=False).attack(run, resume, observer)
             gather(run)
+
+    def attacks_left_of_baseline(self, run: Run, resume: bool) -> int:
+        """0 if another audit attacked it: then it is not even locked, so that several can look at it."""
+        if resume and all(finished_attack(run, name, self.asked(own)) for name, own in self.options.items()):
+            return 0
+        return replace(self, alone=False).attacks_left(run, resume)
+
+    def attacks_left(self, run: Run, resume: bool) -> int:
+        """How many attacks there are to do, one for each party and moment."""
+        left = 0
+        for name, options in self.options.items():
+            if not (resume and finished_attack(run, name, self.asked(options))):
+                attack = registered.get(name)
+                several = attack.snapshots and not attack.live
+                left += sum(len(_snapshots(run, party)) if several else 1 for party in self.parties)
+        if self.settings.labels and not self.alone:
+            left += len(label_attacks.names()) * len(parties_to_attack(run, self.dataset, self.parties, resume))
+        return left
 
     def attack(self, run: Run, resume: bool, observer: Observer) -> None:
         for name, options in self.options.items():

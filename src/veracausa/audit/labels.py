@@ -17,6 +17,7 @@ from veracausa.attacks import label_attacks
 from veracausa.attacks.base import Grant
 from veracausa.attacks.gradient_record import GradientRecord
 from veracausa.attacks.labels import LabelGuess, PassiveView, best_naming
+from veracausa.audit.numbered import tell_share
 from veracausa.audit.verdict import percent
 from veracausa.data.load import load
 from veracausa.data.vertical import VerticalDataset
@@ -39,27 +40,28 @@ MORE = 0.01
 """An attack learnt something if it is right this much more often than without it: less could be chance."""
 
 
-def _tell_share(observer: Observer, event: Event, share: float) -> None:
-    observer({**event, "share": share})
-
-
 def attack_labels(
     run: Run, dataset: VerticalDataset, parties: Sequence[str], observer: Observer, resume: bool = False
 ) -> None:
     """Attack the labels from the seat of each party whose gradients the run kept, and write down what it learnt."""
-    labels = dataset.parties[dataset.active].train.labels
-    if dataset.task != "classification" or labels is None:
-        return
     found = _kept(run) if resume else {}
-    for party in parties:
-        if party in found or not any(gradients_folder(run.path, party).glob("*.safetensors")):
-            continue
+    for party in parties_to_attack(run, dataset, parties, resume):
 
         def heard(event: Event) -> None:
             observer({**event, "event": "attack", "attack": f"{event['attack']} (labels)"})
 
         found[party] = infer_labels(run, party, known=KNOWN, dataset=dataset, observer=heard)
         write_json(run.path / _FILE, found)
+
+
+def parties_to_attack(run: Run, dataset: VerticalDataset, parties: Sequence[str], resume: bool = False) -> list[str]:
+    """The parties whose gradients the run kept, less those that an earlier audit attacked, with `resume`."""
+    if dataset.task != "classification" or dataset.parties[dataset.active].train.labels is None:
+        return []
+    kept = _kept(run) if resume else {}
+    return [
+        party for party in parties if party not in kept and any(gradients_folder(run.path, party).glob("*.safetensors"))
+    ]
 
 
 def label_entries(run: Run, baseline: Run | None) -> dict[str, Any]:
@@ -163,7 +165,7 @@ def infer_labels(
             device=restored.device,
             known_ids=given,
             known_labels=labels[given],
-            progress=partial(_tell_share, observer, event),
+            progress=partial(tell_share, observer, event),
             **seen,
         )
         try:

@@ -36,6 +36,7 @@ class ProgressDisplay:
         """How far each party is with what all of them do at the same time."""
         self._pace: tuple[float, float] = (0.0, 0.0)
         """When the part of a discovery began, and which share of it was done then."""
+        self._queue = _Queue()
 
     def __enter__(self) -> ProgressDisplay:
         self.begin("starting")
@@ -50,7 +51,7 @@ class ProgressDisplay:
             case "attack":
                 self._attack(event)
             case "progress":
-                self._part(str(event["what"]), float(event["share"]))
+                self._part(event)
             case "noise":
                 from veracausa.discovery.privacy.mechanism import said
 
@@ -71,7 +72,7 @@ class ProgressDisplay:
             return
         for task in self._bar.task_ids:  # a new one, because rate and time left must not remember the last one's
             self._bar.remove_task(task)
-        self._bar.add_task(what, total=total, rate="", result="")
+        self._bar.add_task(what, total=total, rate="", left="", result="")
         self._bar.start()
 
     def close(self) -> None:
@@ -143,17 +144,33 @@ class ProgressDisplay:
         self._update(completed=min(self._parties.values()))
 
     def _attack(self, event: Event) -> None:
-        if not event["share"]:
-            moment = event.get("moment", 1.0)
-            when = "" if moment == 1 else f" after {100 * moment:.0f} % of the training"
-            when = " at the first exchange" if event.get("step") == 1 else when
-            undefended = ", undefended" if event.get("baseline") else ""
-            self.begin(f"{event['attack']} on {event['party']}{when}{undefended}", 1.0, quiet=False)
-        self._update(completed=event["share"])
+        moment = event.get("moment", 1.0)
+        when = "" if moment == 1 else f" after {100 * moment:.0f} % of the training"
+        when = " at the first exchange" if event.get("step") == 1 else when
+        undefended = ", undefended" if event.get("baseline") else ""
+        self._one_of("attack", f"{event['attack']} on {event['party']}{when}{undefended}", event)
 
-    def _part(self, what: str, share: float) -> None:
+    def _one_of(self, kind: str, what: str, event: Event) -> None:
+        """One of several things that an audit does one after another: which, and how long all of them take."""
+        number, of = event.get("number", 1), event.get("of", 1)
+        words = f"{kind} {number} of {of}: {what}" if of > 1 else what
+        left = self._queue.left(kind, number, of, event["share"])
+        if self._task != words or not event["share"]:
+            told = f", {left}" if left and of > 1 else ""
+            self.begin(words if self._bar is not None else words + told, 1.0, quiet=False)
+            self._task = words
+        elif left and self._bar is None and not self._queue.said:
+            self._say(f"{kind} {number} of {of}: {left} for all" if of > 1 else f"{words}: {left}")
+        self._queue.said = self._queue.said or bool(left)
+        self._update(completed=event["share"], left=left if of > 1 else "")
+
+    def _part(self, event: Event) -> None:
         """A part of a discovery: what begins, and as soon as the first seconds tell, how long it takes."""
+        what, share = str(event["what"]), float(event["share"])
         words = DISCOVERY_PARTS.get(what, what)
+        if "number" in event:
+            self._one_of("case", words, event)
+            return
         if self._task != words:
             self._pace = time.monotonic(), share
             self.begin(words, 1.0, quiet=False)
@@ -161,10 +178,7 @@ class ProgressDisplay:
         began, done = self._pace
         passed = time.monotonic() - began
         if self._bar is None and passed >= PACE_SECONDS and share > done:
-            from veracausa.report.page import format_seconds
-
-            left = passed / (share - done) * (1 - share)
-            self._say(f"{words}: about {format_seconds(round(left))} left")
+            self._say(f"{words}: {_about(passed / (share - done) * (1 - share))}")
             self._pace = math.inf, 1.0  # said once
 
     def _announce(self, event: Event) -> None:
@@ -196,6 +210,42 @@ class ProgressDisplay:
             self._bar.update(self._bar.task_ids[0], **fields)
 
 
+class _Queue:
+    """How long things of one kind take that come one after another, judged by those that are done."""
+
+    def __init__(self) -> None:
+        self._kind: tuple[str, int] = ("", 0)
+        self._number = 0
+        self._from = self._began = 0.0
+        self.said = False
+
+    def left(self, kind: str, number: int, of: int, share: float) -> str:
+        """In words; empty as long as nobody can tell."""
+        done, now = number - 1 + share, time.monotonic()
+        if (kind, of) != self._kind or number < self._number or (of == 1 and not share):
+            self._kind, self._from, self._began, self.said = (kind, of), done, now, False
+        self._number = number
+        passed = now - self._began
+        if passed < PACE_SECONDS or done <= self._from:
+            return ""
+        return _about(passed / (done - self._from) * (of - done))
+
+
+def _about(seconds: float) -> str:
+    """The time that is left, no finer than it is known."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"about {max(1, round(seconds))} s left"
+    return f"about {minutes} min left" if minutes < 90 else f"about {minutes // 60} h {minutes % 60:02d} min left"
+
+
+class _Left(TimeRemainingColumn):
+    """The time that is left, in words where somebody gave them."""
+
+    def render(self, task: Task) -> Text:
+        return Text(task.fields["left"], style="progress.remaining") if task.fields["left"] else super().render(task)
+
+
 class _Done(MofNCompleteColumn):
     """Steps done of all, or the share in percent; nothing where it is not known how much there is."""
 
@@ -207,7 +257,7 @@ class _Done(MofNCompleteColumn):
 
 def _bar(console: Console) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=16), _Done(), TextColumn("{task.fields[rate]}"))
-    ends = (TimeRemainingColumn(), TextColumn("{task.fields[result]}"))
+    ends = (_Left(), TextColumn("{task.fields[result]}"))
     return Progress(*columns, *ends, console=console, transient=True)
 
 

@@ -132,6 +132,12 @@ def test_an_audit_of_rows_runs_where_it_is_told_to(system: BlindSystem) -> None:
         BlindAudit(system, BlindAuditSettings(parties=("nobody",)))
 
 
+def test_a_situation_is_as_run_where_its_name_says_so(system: BlindSystem) -> None:
+    rows = RowSituations(system, system.choose(200, 60), "p1")
+    for place in (rows, LabelSituations(system, "p1")):
+        assert {name for name, make in place.makers.items() if make().as_run} == place.as_run
+
+
 def test_label_bound_stands_above_what_was_measured(run: Run) -> None:
     audit_blind_run(run, BlindAuditSettings(("label_inference",)))
     told = run.summary["label_attacks"]["label_inference"]
