@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,6 +70,13 @@ class DiscoveryRun(Run, GraphExports):
         from veracausa.report.discovery_page import write_discovery_page
 
         return write_discovery_page(self.path)
+
+    def _repr_html_(self) -> str | None:
+        from veracausa.report.notebook import discovery_html
+
+        with suppress(VeracausaError, OSError, ValueError, TypeError, KeyError):
+            return discovery_html(self.path)
+        return None
 
 
 def discover(

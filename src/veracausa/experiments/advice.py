@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from veracausa.audit.snapshots import WHOLE
 from veracausa.audit.verdict import WORKS_FROM
 from veracausa.config import Job
+from veracausa.escaping import escaped
 from veracausa.experiments.frontier import (
     FrontierPoint,
     Matched,
@@ -151,6 +152,14 @@ class Frontier:
     sweep: Sweep
     wanted: Constraint | None = None
     quick: bool = False
+
+    def __repr__(self) -> str:
+        return escaped(f"Frontier({len(self.points)} points: {self.recommendation.sentence})")
+
+    def _repr_html_(self) -> str:
+        from veracausa.report.notebook import frontier_html
+
+        return frontier_html(self)
 
     @cached_property
     def points(self) -> list[FrontierPoint]:

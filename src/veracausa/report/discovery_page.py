@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
+from numpy.typing import NDArray
 
 from veracausa.atomic import as_written
 from veracausa.data.causal import edges_between
@@ -29,7 +31,7 @@ from veracausa.report.discovery_sections import (
     uncertain,
 )
 from veracausa.report.figures import Chart, Curve, bytes_svg, chart_svg
-from veracausa.report.graph_figures import COLOURS, compared, graph_svg, heat_map_svg, legend
+from veracausa.report.graph_figures import COLOURS, DrawnEdge, compared, graph_svg, heat_map_svg, legend
 from veracausa.report.opening import opening_of_discovery
 from veracausa.report.page import format_bytes, format_seconds, render, write_page
 from veracausa.runs.folder import read_lines
@@ -52,20 +54,10 @@ def write_discovery_page(path: Path) -> Path:
     """Write `report.html` into the folder of a discovery, and return its path."""
     run = read_run(Path(path))
     summary = run.summary
-    names, strengths = _matrix(run.path / "strengths.csv")
-    rows = read_rows(run.path / "edges.csv")
-    found = edges_between([(row["cause"], row["effect"]) for row in rows], names, "edges.csv")
-    open_ends = [(row["cause"], row["effect"]) for row in rows if row.get("directed") == "no"]
-    undirected = edges_between(open_ends, names, "edges.csv")
-    true_edges = summary.get("true_edge_list")
-    truth = edges_between([(a, b) for a, b in true_edges], names, "truth") if true_edges is not None else None
-    parties = {name: list(p["columns"]) for name, p in mapping(summary.get("parties")).items() if "columns" in p}
-    owner = {column: at for at, columns in enumerate(parties.values()) for column in columns}
-    drawn = compared(found, strengths, truth, undirected)
-    kinds = {(names[edge.cause], names[edge.effect]): edge.kind for edge in drawn}
-    rows = [{**row, "kind": kinds[row["cause"], row["effect"]]} for row in rows]
+    graph = drawn_graph(run)
+    names, strengths, rows, drawn = graph.names, graph.strengths, graph.rows, graph.drawn
+    colours = [graph.owner.get(name, 0) for name in names]
     by_kind = _bytes_by_kind(run.path)
-    colours = [owner.get(name, 0) for name in names]
     ways = Counter("directed" if edge.directed else "undirected" for edge in drawn if edge.kind != "missing")
     page = render(
         "discovery.html.j2",
@@ -74,16 +66,16 @@ def write_discovery_page(path: Path) -> Path:
         opening=opening_of_discovery(summary, discovery_headline(summary, scored=False), beside_truth(summary)),
         empty=empty_graph_sentence(summary),
         key_numbers=discovery_numbers(summary),
-        graph=Markup(graph_svg(names, colours, drawn, "The causal graph")),
+        graph=Markup(graph.svg),
         legend=Markup(legend(Counter(edge.kind for edge in drawn) + ways)),
-        colour={column: at % COLOURS + 1 for column, at in owner.items()},
-        parties=[(name, at % COLOURS + 1, columns) for at, (name, columns) in enumerate(parties.items())],
-        heat_map=Markup(heat_map_svg(names, strengths, found, truth, "Strength of every possible edge")),
-        all_strengths=bool((strengths * ~found).any()),
+        colour={column: at % COLOURS + 1 for column, at in graph.owner.items()},
+        parties=[(name, at % COLOURS + 1, columns) for at, (name, columns) in enumerate(graph.parties.items())],
+        heat_map=Markup(heat_map_svg(names, strengths, graph.found, graph.truth, "Strength of every possible edge")),
+        all_strengths=bool((strengths * ~graph.found).any()),
         charts=[Markup(chart_svg(chart)) for chart in _charts(run)],
         rows=rows,
-        missing=[pair for pair, kind in kinds.items() if kind == "missing"],
-        truth=truth is not None,
+        missing=graph.missing,
+        truth=graph.truth is not None,
         bytes_figure=Markup(bytes_svg(by_kind)) if by_kind else None,
         sent=_sent(run),
         more=tells_more(summary),
@@ -101,6 +93,52 @@ def write_discovery_page(path: Path) -> Path:
         in_one_place=sum("messages" in party for party in mapping(summary.get("parties")).values()) != 1,
     )
     return write_page(run.path / "report.html", page)
+
+
+@dataclass(frozen=True)
+class DrawnGraph:
+    """The graph of a discovery as its folder says it, and as it is drawn."""
+
+    names: tuple[str, ...]
+    strengths: NDArray[np.float64]
+    found: NDArray[np.bool_]
+    truth: NDArray[np.bool_] | None
+    parties: Mapping[str, list[str]]
+    drawn: Sequence[DrawnEdge]
+    rows: list[dict[str, Any]]
+    """Of `edges.csv`, each with the kind of its edge."""
+
+    @property
+    def owner(self) -> dict[str, int]:
+        """Column -> which party's it is."""
+        return {column: at for at, columns in enumerate(self.parties.values()) for column in columns}
+
+    @property
+    def missing(self) -> list[tuple[str, str]]:
+        """Edges of the true graph that were not found."""
+        return [(self.names[edge.cause], self.names[edge.effect]) for edge in self.drawn if edge.kind == "missing"]
+
+    @property
+    def svg(self) -> str:
+        colours = [self.owner.get(name, 0) for name in self.names]
+        return graph_svg(self.names, colours, self.drawn, "The causal graph")
+
+
+def drawn_graph(run: RunRecord) -> DrawnGraph:
+    """The graph that a discovery's folder holds."""
+    summary = run.summary
+    names, strengths = _matrix(run.path / "strengths.csv")
+    rows = read_rows(run.path / "edges.csv")
+    found = edges_between([(row["cause"], row["effect"]) for row in rows], names, "edges.csv")
+    open_ends = [(row["cause"], row["effect"]) for row in rows if row.get("directed") == "no"]
+    undirected = edges_between(open_ends, names, "edges.csv")
+    true_edges = summary.get("true_edge_list")
+    truth = edges_between([(a, b) for a, b in true_edges], names, "truth") if true_edges is not None else None
+    parties = {name: list(p["columns"]) for name, p in mapping(summary.get("parties")).items() if "columns" in p}
+    drawn = compared(found, strengths, truth, undirected)
+    kinds = {(names[edge.cause], names[edge.effect]): edge.kind for edge in drawn}
+    rows = [{**row, "kind": kinds[row["cause"], row["effect"]]} for row in rows]
+    return DrawnGraph(names, strengths, found, truth, parties, drawn, rows)
 
 
 def discovery_headline(summary: Mapping[str, Any], scored: bool = True) -> str:

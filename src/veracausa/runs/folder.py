@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from veracausa.atomic import atomic_write
 from veracausa.errors import InputError, RunError, VeracausaError
+from veracausa.escaping import escaped
 from veracausa.runs.machine import describe_machine
 
 if TYPE_CHECKING:
@@ -99,7 +100,25 @@ class Run:
         return loaded
 
     def __repr__(self) -> str:
-        return f"Run({str(self.path)!r})"
+        from veracausa.runs.record import figures_in_words
+
+        status, summary = self._if_whole("status.json"), self._if_whole("summary.json")
+        told = [str(status.get("state") or ("done" if summary else "unknown")), *figures_in_words(summary)]
+        return escaped(f"{type(self).__name__}({str(self.path)!r}: {', '.join(told)})")
+
+    def _repr_html_(self) -> str | None:
+        """What a notebook shows; None, and with it the plain text, where the folder cannot be read."""
+        from veracausa.report.notebook import run_html
+
+        with suppress(VeracausaError, OSError, ValueError, TypeError, KeyError):
+            return run_html(self.path)
+        return None
+
+    def _if_whole(self, name: str) -> dict[str, Any]:
+        with suppress(VeracausaError, OSError):
+            found = self._json(name)
+            return found if isinstance(found, dict) else {}
+        return {}
 
 
 def create(path: Path, job: Job, parties: Mapping[str, str]) -> Run:

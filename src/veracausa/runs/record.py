@@ -200,6 +200,18 @@ def read_run(run_dir: Path) -> RunRecord:
     )
 
 
+def figures_in_words(summary: Mapping[str, Any]) -> list[str]:
+    """The few figures by which a person tells a run from another: scores and leakage, or edges."""
+    said = []
+    if (edges := number(summary.get("edges"))) is not None:
+        said.append(f"{edges:.0f} edge{'' if edges == 1 else 's'} among {summary.get('attributes')} attributes")
+    test = numbers(summary.get("test"))
+    said += [f"test {name} {test[name]:.4g}" for name in ("accuracy", "auc", "rmse") if name in test]
+    if (leakage := number(mapping(summary.get("strongest")).get("leakage"))) is not None:
+        said.append(f"leakage {leakage:.3g}")
+    return said
+
+
 def number(value: Any) -> float | None:
     """The value if it is a finite number."""
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None

@@ -17,6 +17,7 @@ from veracausa.config import Job
 from veracausa.data.load import load, load_new
 from veracausa.data.vertical import Part, PartyData, VerticalDataset
 from veracausa.errors import InputError
+from veracausa.escaping import escaped
 from veracausa.events import Observer
 from veracausa.models import require_allowed
 from veracausa.models.runner import choose_device
@@ -47,6 +48,16 @@ class Predictions:
     def labels(self) -> list[str]:
         """The predicted class of every row."""
         return [self.classes[i] for i in self.outputs.argmax(1).tolist()]
+
+    def __repr__(self) -> str:
+        what = f"{len(self.classes)} classes" if self.classes else "values"
+        scores = "".join(f", {name} {value:.4g}" for name, value in self.scores.items())
+        return escaped(f"Predictions({len(self.ids)} rows, {what}{scores})")
+
+    def _repr_html_(self) -> str:
+        from veracausa.report.notebook import predictions_html
+
+        return predictions_html(self)
 
     def to_csv(self, path: Path, raw: bool = False) -> None:
         """Write id, prediction and, for classes, the probability of each.
