@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import reprlib
-import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -25,6 +23,7 @@ from veracausa.errors import InputError, wrong_value
 from veracausa.features import feature_maps
 from veracausa.models import ModelOptions, models
 from veracausa.registry import Options, Registry, did_you_mean
+from veracausa.written_settings import as_setting, chooses, parse_setting, read_toml, section_of
 
 
 class Section(BaseModel):
@@ -305,10 +304,10 @@ def load_job(
         allow_model = allow_model or source.model.allowed
     given = [(parse_setting(text), text) for text in overrides]
     # A choice comes first: the settings beside it are meant for what is chosen.
-    for (path, value), text in sorted(given, key=lambda setting: not _chooses(setting[0][0])):
+    for (path, value), text in sorted(given, key=lambda setting: not chooses(setting[0][0])):
         node = section_of(tree, path[:-1], text)
         # Another data set, model or defense has other settings: the old one's would only be refused.
-        if _chooses(path) and node.get("name") != value:
+        if chooses(path) and node.get("name") != value:
             node.clear()
         node[path[-1]] = value
     try:
@@ -324,67 +323,12 @@ def job_tree(source: str | Path | dict[str, Any] | Job) -> tuple[dict[str, Any],
     if isinstance(source, Job):
         return source.model_dump(mode="json", exclude_none=True), source.model.named_in
     if isinstance(source, dict):
-        return json.loads(json.dumps(source, default=_plain)), "job"
+        return json.loads(json.dumps(source, default=as_setting)), "job"
     if not isinstance(source, str | os.PathLike):
         raise InputError(f"job: a {type(source).__name__} is no job; give a file, a mapping of settings, or a Job")
-    tree = _read_toml(Path(source))
+    tree = read_toml(Path(source))
     find_rows(tree, Path(source).parent)
     return tree, str(source)
-
-
-def _plain(value: Any) -> Any:
-    """What a mapping from Python may hold beside what TOML can say."""
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json", exclude_none=True)
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if hasattr(value, "columns") or hasattr(value, "__array__"):
-        raise InputError(
-            f"job: a {type(value).__name__} is no setting; give rows beside the job, as data={{party: rows}}"
-        )
-    raise InputError(f"job: a {type(value).__name__} ({reprlib.repr(value)}) is no setting")
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; `veracausa init {path}` writes one to start from") from None
-    except IsADirectoryError:
-        raise InputError(f"{path}: is a folder, not a job file") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: not valid TOML: {error}") from None
-
-
-def parse_setting(text: str, form: str = "a.b=value", option: str = "--set") -> tuple[list[str], Any]:
-    """`a.b=value` as the words of its name and its value, which is TOML or else the text as it stands.
-
-    Every `--set` of every command is read here. `form` is what a wrong one is told to look like.
-    """
-    name, separator, written = text.partition("=")
-    if not separator or not name.strip():
-        raise InputError(f"{option} {text}: write it as {form}")
-    try:
-        value = tomllib.loads(f"value = {written}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = written.strip()
-    return name.strip().split("."), value
-
-
-def section_of(tree: dict[str, Any], path: Sequence[str], text: str) -> dict[str, Any]:
-    """The section of a tree of settings that `path` names, made where it is missing; `text` is what asked for it."""
-    for name in path:
-        tree = tree.setdefault(name, {})
-        if not isinstance(tree, dict):
-            raise InputError(f"--set {text}: {name} is a value, it has no settings of its own")
-    return tree
-
-
-def _chooses(path: Sequence[str]) -> bool:
-    """Whether a setting names the data set, the model, the defense, its surrogate or the feature map."""
-    return path[-1] == "name" and len(path) > 1 and path[-2] in ("data", "model", "defense", "surrogate", "features")
 
 
 def _first_problem(error: ValidationError, tree: dict[str, Any]) -> str:

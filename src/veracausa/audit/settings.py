@@ -11,9 +11,10 @@ from pydantic import Field, ValidationError
 
 from veracausa.attacks import attacks
 from veracausa.attacks.base import Grant
-from veracausa.config import Job, parse_setting
+from veracausa.config import Job
 from veracausa.errors import InputError, wrong_value
 from veracausa.registry import Options, Registry, did_you_mean
+from veracausa.written_settings import parse_setting
 
 if TYPE_CHECKING:
     from veracausa.discovery.methods.vfedcd.settings import Settings

@@ -58,7 +58,7 @@ def sorted_settings(
     given: Sequence[str], attacks: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, dict[str, Any]]]:
     """`K=V` of the discovery, `audit.K=V` of the audit, `ATTACK.K=V` of an attack."""
-    from veracausa.config import parse_setting
+    from veracausa.written_settings import parse_setting
 
     method: dict[str, Any] = {}
     options: dict[str, Any] = {}

@@ -255,7 +255,7 @@ def _parties(given: Sequence[str]) -> dict[str, str]:
 
 def _settings(given: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The settings of the method, and those of the data."""
-    from veracausa.config import parse_setting
+    from veracausa.written_settings import parse_setting
 
     own: dict[str, Any] = {}
     source: dict[str, Any] = {}

@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from veracausa.config import parse_setting
 from veracausa.errors import InputError, wrong_value
 from veracausa.wire.network import NetworkOptions, WireLimits
+from veracausa.written_settings import parse_setting
 
 
 def wire_limits(settings: Sequence[str]) -> WireLimits:

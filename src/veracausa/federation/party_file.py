@@ -10,11 +10,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from veracausa.alignment.settings import OwnOptions
-from veracausa.config import PartyOwn, load_job, parse_setting, section_of
+from veracausa.config import PartyOwn, load_job
 from veracausa.data.files import given_path
 from veracausa.data.tables import OwnTable, TableFileOptions
 from veracausa.errors import InputError
 from veracausa.federation.members import first_problem, read_toml
+from veracausa.written_settings import parse_setting, section_of
 
 ALIGNMENT = "alignment"
 """The table about matching rows. It is no part of a job: rows are matched before a job sees them."""

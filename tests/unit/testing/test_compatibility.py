@@ -40,7 +40,7 @@ def really_runs(name: str, condition: str, out: Path, monkeypatch: pytest.Monkey
     if runtime:
         job = job.model_copy(update={"runtime": job.runtime.model_copy(update=runtime)})
 
-    def rows(settings: object) -> VerticalDataset:
+    def rows(settings: object, frames: object = None) -> VerticalDataset:
         return data
 
     monkeypatch.setattr(training, "load", rows)
@@ -185,7 +185,7 @@ def test_an_audit_accepts_and_refuses_as_the_matrix_says(
     job, data = defended.made("none", defended.Condition(job={"transcript": {"record": True}}), kind)
     job = job.model_copy(update={"checkpoints": job.checkpoints.model_copy(update={"moments": (0.0, 0.5)})})
     for module in (training, own_site, sitting_in):
-        monkeypatch.setattr(module, "load", lambda settings: data)
+        monkeypatch.setattr(module, "load", lambda settings, frames=None: data)
     run = training.train(job, tmp_path / "run")
     known = attacks.options(name).model_fields
     small = {"epochs": 1, "channels": 4, "blocks": 0, "main": 1, "steps": 2, "batch_size": 4, "reading_epochs": 1}
