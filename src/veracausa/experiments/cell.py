@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from veracausa.atomic import atomic_write
+from veracausa.errors import RunError
 from veracausa.events import Observer
 from veracausa.runs.folder import write_json
 
@@ -111,11 +112,22 @@ class Cell(ABC):
         return store.read(self)
 
 
+class DeviceLost(RunError):
+    """An error ended this process's GPU. A cell that is compiled may well run in another process, uncompiled."""
+
+
 def run_cell(cell: Cell, store: CellStore, observer: Observer = lambda event: None) -> float:
     """Run the cell unless it is finished. Returns the seconds it took."""
+    from veracausa.models.runner import device_is_lost
+
     started = time.perf_counter()
     with store.lock(cell):
         if cell.result(store) is not None:
             return 0.0
-        cell.run(store, observer)
+        try:
+            cell.run(store, observer)
+        except RuntimeError as error:
+            if device_is_lost():
+                raise DeviceLost((str(error).splitlines() or [type(error).__name__])[0]) from error
+            raise
     return time.perf_counter() - started

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import multiprocessing
+import os
 import re
 import statistics
 import time
@@ -15,7 +16,7 @@ from functools import partial
 
 from veracausa.errors import InputError, RunError, VeracausaError
 from veracausa.events import Observer
-from veracausa.experiments.cell import Cell, CellStore, run_cell
+from veracausa.experiments.cell import Cell, CellStore, DeviceLost, run_cell
 from veracausa.runs.machine import usable_cores
 
 MOST_WORKERS = 16
@@ -92,13 +93,35 @@ class CellWorkers:
     def __init__(self, count: int | None = None) -> None:
         self.count = count or default_workers()
         self._pool: ProcessPoolExecutor | None = None
+        self._uncompiled: ProcessPoolExecutor | None = None
+        self._lost = False
 
     def __enter__(self) -> CellWorkers:
         return self
 
     def __exit__(self, *failure: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+        for pool in (self._pool, self._uncompiled):
+            if pool is not None:
+                pool.shutdown(cancel_futures=True)
+
+    def run_here(self, cell: Cell, store: CellStore, observer: Observer) -> float:
+        """Run the cell in this process; in another, uncompiled, once this one has lost its GPU."""
+        if not self._lost:
+            try:
+                return run_cell(cell, store, observer)
+            except DeviceLost:
+                self._lost = True
+        return self.uncompiled.submit(run_cell, cell, store).result()
+
+    @property
+    def uncompiled(self) -> ProcessPoolExecutor:
+        """Processes where nothing is compiled, a new one for every cell, for cells that ended a GPU's context."""
+        if self._uncompiled is None:
+            context = multiprocessing.get_context("spawn")
+            threads = max(1, usable_cores() // self.count)
+            start = (_uncompiled_worker, (threads,))
+            self._uncompiled = ProcessPoolExecutor(self.count, context, *start, max_tasks_per_child=1)
+        return self._uncompiled
 
     @property
     def pool(self) -> ProcessPoolExecutor:
@@ -140,7 +163,7 @@ def run_cells(
             progress.late[cell.key], progress.stopped = why, True
         elif not _in_vain(cell, progress):
             try:
-                _settle(cell, partial(run_cell, cell, store, observer), progress, tell)
+                _settle(cell, partial(workers.run_here, cell, store, observer), progress, tell)
             except OutOfTime as error:
                 progress.late[cell.key], progress.stopped = str(error), True
                 break
@@ -171,6 +194,8 @@ def _in_parallel(
     waiting = list(todo)
     running: dict[Future[float], Cell] = {}
     pending = {cell.key for cell in todo}
+    again: set[str] = set()
+    """Cells that ended a GPU's context, or came to a process whose context had ended."""
     while waiting or running:
         for cell in list(waiting):
             if len(running) >= workers.count:
@@ -185,6 +210,10 @@ def _in_parallel(
         done, _ = wait(running, return_when=FIRST_COMPLETED)
         for future in done:
             cell = running.pop(future)
+            if isinstance(future.exception(), DeviceLost) and cell.key not in again:
+                again.add(cell.key)
+                running[workers.uncompiled.submit(run_cell, cell, store)] = cell
+                continue
             _settle(cell, future.result, progress, tell)
             pending.discard(cell.key)
             waiting = [other for other in waiting if not _in_vain(other, progress)]
@@ -223,6 +252,13 @@ def _limit_threads(threads: int) -> None:
     import torch
 
     torch.set_num_threads(threads)
+
+
+def _uncompiled_worker(threads: int) -> None:
+    from veracausa.models.runner import UNCOMPILED
+
+    os.environ[UNCOMPILED] = "1"
+    _limit_threads(threads)
 
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}

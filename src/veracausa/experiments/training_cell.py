@@ -115,6 +115,13 @@ def free_memory(job: Job) -> None:
         torch._dynamo.reset()  # it compiles one function for so many objects only, then silently stops
 
 
+def _how(job: Job) -> list[str]:
+    from veracausa.models.runner import may_compile
+
+    told = "a training ran uncompiled, because compiled it ended the GPU's context: its seconds are no measure"
+    return [told] if job.runtime.compile and not may_compile() else []
+
+
 def training_result(run: Run) -> dict[str, Any]:
     """What a table needs of a training: scores, the risk meter's InvRE, the curves, notes on the data."""
     summary = run.summary
@@ -140,6 +147,6 @@ def training_result(run: Run) -> dict[str, Any]:
         "unavailable": {"invre": f"InvRE: {reasons[0]}"} if reasons else {},
         "curves": curves,
         "seconds": summary.get("seconds"),
-        "notes": summary.get("notes", []),
+        "notes": [*summary.get("notes", []), *_how(run.job)],
         "environment": json.loads((run.path / "environment.json").read_text(encoding="utf-8")),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -21,6 +22,26 @@ if TYPE_CHECKING:
 
 Precision = Callable[[], AbstractContextManager[Any]]
 """Makes the context in which models run: mixed precision, or nothing."""
+
+
+UNCOMPILED = "VERACAUSA_UNCOMPILED"
+"""Set to 1, nothing is compiled, whatever `runtime.compile` says: a way around a compiler that fails."""
+
+
+def may_compile() -> bool:
+    """Whether the environment lets anything be compiled."""
+    return os.environ.get(UNCOMPILED, "0") in ("", "0")
+
+
+def device_is_lost() -> bool:
+    """Whether an error has ended this process's GPU: every later call fails then, and only a new process has one."""
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return False
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return True
+    return False
 
 
 def choose_device(name: str) -> torch.device:
@@ -94,7 +115,7 @@ class Runner:
             return
         device = device or device_of(module)
         self.precision = precision_context(runtime, device)
-        self.graphs, self.compiled = runtime.cuda_graphs, runtime.compile
+        self.graphs, self.compiled = runtime.cuda_graphs, runtime.compile and may_compile()
         # Our dropout draws its mask on the CPU, from the party's generator: a graph would replay one mask for ever.
         drawn = any(isinstance(child, Dropout) for child in module.modules())
         if device.type == "cuda" and runtime.cuda_graphs and not drawn:

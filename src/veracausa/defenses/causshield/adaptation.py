@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -20,7 +21,9 @@ from veracausa.defenses.causshield.masker import build_masker, gumbel, iterative
 from veracausa.defenses.causshield.options import CausShieldOptions
 from veracausa.defenses.causshield.turns import Turn
 from veracausa.models.layers import bind_dropout
-from veracausa.models.runner import Precision, device_of
+from veracausa.models.runner import Precision, device_is_lost, device_of
+
+log = logging.getLogger(__name__)
 
 PLATEAU = 3
 SIZES = 64
@@ -95,8 +98,9 @@ class Adaptation:
         if self.options.batch_norm == "train_separate" and self._statistics:
             views = SplitBatchNorm(self.generator)
             self._views = views if views.possible else None
+        wide = self.reading != "channel" and self.count > self.rows
         for turn in self.turns:
-            turn.compile()
+            turn.compile(wide)
 
     def _momentum(self, parameter: nn.Parameter) -> Tensor:
         momentum: Tensor = self.optimizer.state[parameter]["momentum_buffer"]
@@ -149,11 +153,21 @@ class Adaptation:
     def iterate(self, x: Tensor, surrogate: Tensor) -> None:
         """One inner iteration; `loss` is the generator's before it."""
         if self._graphs and len(x) not in self._captured and len(self._captured) < SIZES:
-            self._captured[len(x)] = Captured(self, x, surrogate, next(iter(self._captured.values()), None))
+            self._capture(x, surrogate)
         if len(x) in self._captured:
             self._captured[len(x)].iterate(x, surrogate)
         else:
             self.loss.copy_(self.iteration(x, surrogate))
+
+    def _capture(self, x: Tensor, surrogate: Tensor) -> None:
+        """Capture batches of this size; where that fails and the GPU goes on, nothing is captured any more."""
+        try:
+            self._captured[len(x)] = Captured(self, x, surrogate, next(iter(self._captured.values()), None))
+        except RuntimeError as error:
+            if device_is_lost():
+                raise
+            log.warning("causshield: iterations run one kernel at a time, they cannot be captured (%s)", error)
+            self._graphs = False
 
     def iteration(self, x: Tensor, surrogate: Tensor) -> Tensor:
         """Every turn's step; the generator's loss before it."""

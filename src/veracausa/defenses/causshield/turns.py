@@ -14,7 +14,8 @@ log = logging.getLogger(__name__)
 Objective = Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
 """Of rows, surrogates and the masks' noise: what is reported, and what is lowered."""
 CAREFUL: dict[str, str | int | bool | Callable[..., Any]] = {"triton.mix_order_reduction": False}
-"""Tried where the compiler fails: fusing reductions over different axes ends it at deep cuts (torch 2.11)."""
+"""Taken for wide readings, and tried where the compiler fails: fusing reductions over different axes ends it at deep
+cuts (torch 2.11), and a flat reading sums over rows and over dimensions in one breath."""
 
 
 class Turn:
@@ -29,9 +30,10 @@ class Turn:
     def compiled(self) -> bool:
         return self.objective != self.plain
 
-    def compile(self) -> None:
-        self.objective = torch.compile(self.plain, dynamic=False)
+    def compile(self, wide: bool = False) -> None:
+        """`wide`: more dimensions than samples, for which careful compilation comes first."""
         self._simpler = [torch.compile(self.plain, dynamic=False, options=CAREFUL), self.plain]
+        self.objective = self._simpler.pop(0) if wide else torch.compile(self.plain, dynamic=False)
 
     def ask_for_less(self, error: Exception) -> bool:
         """After an error take the next simpler objective, if the compiler was the one that failed."""
@@ -44,8 +46,9 @@ class Turn:
 
 
 def _of_the_compiler(error: Exception) -> bool:
-    """Whether compiling failed, not what was compiled."""
-    return any(kind.__module__.startswith(("torch._dynamo", "torch._inductor")) for kind in type(error).__mro__)
+    """Whether compiling failed, or a kernel that it made would not start; not what was compiled."""
+    rooms = ("torch._dynamo", "torch._inductor", "triton")
+    return any(kind.__module__.startswith(rooms) for kind in type(error).__mro__)
 
 
 def _first_line(error: Exception) -> str:

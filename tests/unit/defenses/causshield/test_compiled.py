@@ -73,12 +73,17 @@ def test_where_the_compiler_fails_it_is_asked_for_less(monkeypatch, caplog):
 
 
 def test_each_player_in_turn_is_compiled_with_dimensions_of_any_number(monkeypatch):
-    noted: list[object] = []
-    monkeypatch.setattr(torch, "compile", lambda function, **_: noted.append(function) or (lambda *a: function(*a)))
+    asked: list[object] = []
+
+    def compile(function, options=None, **_):
+        return lambda *given: asked.append(options) or function(*given)
+
+    monkeypatch.setattr(torch, "compile", compile)
     settings = {"players": "alternating", "dimensions": "flat"}
     made, payload = adapted(True, **settings)
     assert made.count > made.rows
     assert [turn.compiled for turn in made.turns] == [True, True]
+    assert asked == [CAREFUL] * 4, "two iterations of two players, with care from the first"
     torch.testing.assert_close(payload, adapted(False, **settings)[1], rtol=1e-4, atol=1e-5)
 
 
