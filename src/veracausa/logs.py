@@ -23,8 +23,8 @@ _OFTEN = frozenset({"step", "progress", "preparing", "phase", "aligning"})
 """Events that come many times a second, or for every percent."""
 _WORDS = (
     *("party", "member", "name", "path", "what", "epoch", "epochs", "step", "steps", "baseline", "share", "seconds"),
-    *("attack", "moment", "number", "total", "left", "defense", "setting", "cut", "kept", "method", "attempt", "at"),
-    *("why", "reason", "bytes", "messages"),
+    *("attack", "moment", "number", "of", "total", "left", "defense", "setting", "cut", "kept", "method", "attempt"),
+    *("at", "why", "reason", "bytes", "messages"),
 )
 """What is logged of an event. All else stays out: graphs, strengths, and whatever a later event may bring."""
 _SCORES = ("train", "validation", "test")
@@ -65,7 +65,7 @@ def configure_child() -> None:
 def log_event(event: Event) -> None:
     """One line for an event of a run: at `debug` what comes often, at `info` all else."""
     name = event.get("event", "")
-    often = name in _OFTEN or (name == "attack" and 0 < event.get("share", 0.0) < 1)
+    often = name in _OFTEN or (name in ("attack", "baseline") and 0 < event.get("share", 0.0) < 1)
     level = logging.DEBUG if often else logging.INFO
     if _RUN.isEnabledFor(level):
         _RUN.log(level, "%s", " ".join([name, *(f"{word}={value}" for word, value in _told(event))]))

@@ -100,7 +100,11 @@ class ProgressDisplay:
             case "aligning":
                 self._together("masking ids", event, quiet=True)
             case "baseline":
-                self.begin(f"baseline {event.get('name')}", quiet=False)
+                what = f"baseline {event.get('name')}"
+                if "share" in event:
+                    self._together(what, event, quiet=False)
+                else:
+                    self.begin(what, quiet=False)
             case "done":
                 self.close()
                 self._baseline = False

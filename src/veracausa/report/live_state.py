@@ -95,7 +95,11 @@ class LiveState:
                 what = str(event.get("what"))
                 self._together(DISCOVERY_PARTS.get(what, what), event)
             case "baseline":
-                self._begin(f"baseline {event.get('name')}")
+                what = f"baseline {event.get('name')}"
+                if "share" in event:
+                    self._together(what, event)
+                else:
+                    self._begin(what)
             case "starts":
                 self._begin("running")
             case "waiting":

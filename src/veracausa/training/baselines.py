@@ -14,13 +14,16 @@ from veracausa import seeding
 from veracausa.config import Job
 from veracausa.data.vertical import PartyData, Split, VerticalDataset
 from veracausa.errors import InputError
-from veracausa.events import Observer
+from veracausa.events import Event, Observer, ProgressCallback
 from veracausa.models.cut import build_bottom, build_top, build_whole, join, payload_shape
 from veracausa.models.runner import choose_device, fetch_rows, precision_context, to_device
 from veracausa.training.evaluate import evaluate, loss_function
 from veracausa.training.optimization import BatchOrder, learning_rate, make_optimizer, set_learning_rate
 from veracausa.training.split.active import EVALUATION_ROWS
 from veracausa.training.split.program import Schema
+
+TOLD = 100
+"""How often a training says how far it is."""
 
 
 class Centralised:
@@ -67,10 +70,12 @@ class Centralised:
         self.step += 1
         return loss.detach()
 
-    def train(self) -> None:
+    def train(self, tell: ProgressCallback = lambda share: None) -> None:
         self.model.train()
         while self.step < self.steps:
             self.train_step()
+            if self.step * TOLD // self.steps > (self.step - 1) * TOLD // self.steps:
+                tell(self.step / self.steps)
 
     def outputs_of(self, split: Split) -> Tensor:
         self.model.eval()
@@ -172,16 +177,19 @@ def check_baselines(job: Job, dataset: VerticalDataset) -> None:
 
 
 def run_baselines(
-    job: Job, dataset: VerticalDataset, observer: Observer = lambda event: None
+    job: Job, dataset: VerticalDataset, observer: Observer = lambda event: None, threads: int | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Train the baselines that the job asks for and score them on the test rows."""
+    """Train the baselines that the job asks for and score them on the test rows.
+
+    threads: with how many cores; default: all. Steps of small models wait for more threads longer than these compute.
+    """
     makers: dict[str, Callable[[Job, VerticalDataset], Centralised | None]] = {
         "joint": joint,
         "unsplit": unsplit,
         "active_only": active_only,
     }
     before = torch.get_num_threads()
-    torch.set_num_threads(job.runtime.cpu_threads or before)
+    torch.set_num_threads(job.runtime.cpu_threads or threads or before)
     try:
         return {name: _result(makers[name], name, job, dataset, observer) for name in job.training.baselines}
     finally:
@@ -195,12 +203,13 @@ def _result(
     dataset: VerticalDataset,
     observer: Observer,
 ) -> dict[str, Any]:
-    observer({"event": "baseline", "name": name})
+    about: Event = {"event": "baseline", "name": name}
+    observer({**about, "share": 0.0})
     started = time.perf_counter()
     trained = make(job, dataset)
     if trained is None:
         return prior(dataset)
-    trained.train()
+    trained.train(lambda share: observer({**about, "share": share}))
     result = {**trained.scores(), "seconds": time.perf_counter() - started}
     rows, of = len(trained.positions), len(trained.holders[0]["train"])
     return result if rows == of else {**result, "note": f"trained on the {rows} of {of} rows that all parties hold"}

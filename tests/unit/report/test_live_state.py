@@ -37,6 +37,9 @@ def test_the_slowest_party_says_how_far_all_are() -> None:
     assert (state.snapshot()["task"], state.snapshot()["share"]) == ("preparing the defense", 0.3)
     state({"event": "phase", "what": "moments", "party": "a", "share": 0.5})
     assert (state.snapshot()["task"], state.snapshot()["share"]) == ("sums over rows", 0.5)
+    for share in (0.0, 0.25):
+        state({"event": "baseline", "name": "joint", "share": share})
+    assert (state.snapshot()["task"], state.snapshot()["share"]) == ("baseline joint", 0.25)
 
 
 def test_epochs_without_scores_are_passed_over_and_unknown_events_change_nothing() -> None:

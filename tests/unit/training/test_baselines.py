@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from refusals import Names
@@ -11,6 +13,7 @@ import veracausa
 from veracausa.config import load_job
 from veracausa.data.load import load
 from veracausa.errors import InputError
+from veracausa.events import Event
 from veracausa.runs.store import deserialize_state
 from veracausa.training.baselines import active_only, joint, prior, unsplit
 
@@ -34,6 +37,21 @@ def test_the_joint_graph_scores_what_the_federation_scores(run):
     scored = {key: value for key, value in baselines["joint"].items() if key != "seconds"}
     assert scored == run.summary["test"]
     assert baselines["unsplit"]["loss"] != baselines["joint"]["loss"]
+
+
+def test_a_baseline_says_how_far_it_is(tmp_path: Path) -> None:
+    told: dict[str, list[float]] = {}
+
+    def hear(event: Event) -> None:
+        if event["event"] == "baseline":
+            told.setdefault(event["name"], []).append(event["share"])
+
+    veracausa.train(JOB, tmp_path / "run", observer=hear)
+    assert list(told) == ["joint", "unsplit", "active_only"]
+    for name in ("joint", "unsplit"):
+        assert told[name] == sorted(set(told[name]))
+        assert (told[name][0], told[name][-1]) == (0.0, 1.0)
+        assert 2 < len(told[name]) <= 101
 
 
 def test_the_joint_graph_has_the_weights_of_the_federation(run):

@@ -75,7 +75,8 @@ class SplitTraining:
         baselines.check_baselines(job, dataset)
 
     def run_baselines(self, job: Job, dataset: VerticalDataset, observer: Observer) -> dict[str, dict[str, Any]]:
-        return baselines.run_baselines(job, dataset, observer)
+        threads = cpu_threads(job, _check_parts(job, dataset))[dataset.active]
+        return baselines.run_baselines(job, dataset, observer, threads)
 
 
 def _check_parts(job: Job, dataset: VerticalDataset) -> nn.Module:
