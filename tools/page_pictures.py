@@ -257,7 +257,9 @@ def trimmed(picture: Image.Image) -> Image.Image:
 def keep(picture: Image.Image, path: Path) -> None:
     """Write it with few colours, which is enough for text and lines."""
     path.parent.mkdir(exist_ok=True)
-    picture.quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
+    # The usual way gives nearly all colours to the shades of letters, and two lines of a plot become one colour.
+    few = picture.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    few.save(path, optimize=True)
     size = path.stat().st_size
     print(f"{path.relative_to(REPOSITORY)}: {size / 1000:.0f} kB", flush=True)
     if size >= MOST_BYTES:

@@ -30,6 +30,7 @@ from veracausa.events import Event, Observer
 from veracausa.metrics.advantage import lower_bound
 from veracausa.metrics.blind_bounds import membership_bound, score_membership
 from veracausa.metrics.leakage import blind_guesses, blind_mse
+from veracausa.models.runner import threads_for
 from veracausa.registry import Options
 
 AUXILIARY = 10_000
@@ -119,8 +120,11 @@ class BlindAudit:
         for name in names or self.options:
             for party, wanted in self.planned(name).items():
                 place, labels = self._place(name, party), self._labels.get(party)
+                shape = self.system.dataset.parties[party].shape
                 for situation in _made(place, wanted):
-                    yield self._outcome(name, situation, party, labels)
+                    with threads_for(self.system.job.runtime, shape):
+                        outcome = self._outcome(name, situation, party, labels)
+                    yield outcome
 
     def planned(self, name: str) -> dict[str, list[str]]:
         """In which situations an attack is tried: as the job ran, of every party; otherwise, of the first one."""

@@ -24,6 +24,7 @@ from veracausa.defenses.protocols import Stochastic
 from veracausa.errors import InputError
 from veracausa.events import Event, Observer
 from veracausa.metrics.leakage import blind_guesses, blind_mse
+from veracausa.models.runner import threads_for
 from veracausa.registry import Options
 from veracausa.runs.store import Store
 
@@ -99,6 +100,10 @@ class AttackEvaluation:
 
     def read(self, attack: FeatureAttack, observer: Observer, begin: bool = False) -> AttackOutcome:
         """What the attack makes of its victims' payloads; one that has watched the training needs not `begin`."""
+        with threads_for(self.job.runtime, self.victim.payload_shape, self.victim.data.shape):
+            return self._read(attack, observer, begin)
+
+    def _read(self, attack: FeatureAttack, observer: Observer, begin: bool) -> AttackOutcome:
         options = attack.options
         started = time.perf_counter()
         victim = self.victim

@@ -23,7 +23,7 @@ from veracausa.data.load import load
 from veracausa.data.vertical import VerticalDataset
 from veracausa.errors import InputError
 from veracausa.events import Event, Observer
-from veracausa.models.runner import eval_mode, fetch_rows
+from veracausa.models.runner import eval_mode, fetch_rows, threads_for
 from veracausa.registry import Options
 from veracausa.runs.folder import Run, write_json
 from veracausa.training.checkpoints import restore_passive
@@ -50,7 +50,8 @@ def attack_labels(
         def heard(event: Event) -> None:
             observer({**event, "event": "attack", "attack": f"{event['attack']} (labels)"})
 
-        found[party] = infer_labels(run, party, known=KNOWN, dataset=dataset, observer=heard)
+        with threads_for(run.job.runtime, dataset.parties[party].shape):
+            found[party] = infer_labels(run, party, known=KNOWN, dataset=dataset, observer=heard)
         write_json(run.path / _FILE, found)
 
 

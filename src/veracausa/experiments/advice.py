@@ -61,7 +61,8 @@ class Constraint:
     def describe(self) -> str:
         if self.accuracy is None:
             return f"leakage of at most {100 * (self.leakage or 0.0):.1f} %"
-        within = f", {score_text(ALLOWED_LOSS, self.score)} under the undefended job’s" if self.by_default else ""
+        loss = f"{ALLOWED_LOSS:.3f}" if self.score == "auc" else f"{100 * ALLOWED_LOSS:g} points"
+        within = f", {loss} under the undefended job’s" if self.by_default else ""
         return f"{SCORES[self.score]} of at least {score_text(self.accuracy, self.score)}{within}"
 
 

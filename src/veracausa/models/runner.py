@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -24,6 +25,8 @@ Precision = Callable[[], AbstractContextManager[Any]]
 """Makes the context in which models run: mixed precision, or nothing."""
 
 
+SMALL_ROW = 4000
+"""Numbers of a row below which one thread is as fast as several."""
 UNCOMPILED = "VERACAUSA_UNCOMPILED"
 """Set to 1, nothing is compiled, whatever `runtime.compile` says: a way around a compiler that fails."""
 
@@ -42,6 +45,21 @@ def device_is_lost() -> bool:
     except RuntimeError:
         return True
     return False
+
+
+@contextmanager
+def threads_for(runtime: Runtime, *shapes: Sequence[int]) -> Iterator[None]:
+    """As many threads as the job says; else one where rows of these shapes are small, and all where one is large.
+
+    Waking a second thread for little costs what it brings. On a busy machine waiting for it takes minutes.
+    """
+    before = torch.get_num_threads()
+    small = all(math.prod(shape) < SMALL_ROW for shape in shapes)
+    torch.set_num_threads(runtime.cpu_threads or (1 if small else before))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def choose_device(name: str) -> torch.device:

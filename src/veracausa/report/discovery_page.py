@@ -148,9 +148,10 @@ def discovery_headline(summary: Mapping[str, Any], scored: bool = True) -> str:
     among = f"{attributes} attributes of {len(parties)} parties" if len(parties) > 1 else f"{attributes} attributes"
     open_ends = len(summary.get("undirected") or ())
     what = "edge" if open_ends else "causal edge"
-    sentence = f"{edges} {what}{'' if edges == 1 else 's'} among {among}, from {summary.get('rows', 0):,} rows"
+    sentence = f"{edges} {what}{'' if edges == 1 else 's'} among {among}"
     if open_ends:
         sentence += f", {edges - open_ends or 'none'} of them with a direction"
+    sentence += f", from {summary.get('rows', 0):,} rows"
     told = _score(summary) if scored else ""
     return f"{sentence}: {told}" if told else f"{sentence}."
 

@@ -12,6 +12,8 @@ from veracausa.runs.record import RunRecord, mapping, number
 
 MOST_CELLS = 12
 """A confusion matrix of more classes is left out for the classes' own shares."""
+FEWEST = 10
+"""Rows that a point of the calibration needs."""
 TICKS = (0, 25, 50, 75, 100)
 _DIAGONAL = [(0.0, 0.0), (100.0, 1.0)]
 
@@ -34,6 +36,7 @@ def evaluation_section(run: RunRecord) -> dict[str, Any] | None:
         "classes": list(_classes(names, matrix, balance)),
         "splits": list(balance),
         "binary": count == 2,
+        "fewest": FEWEST,
         "followed": _followed(told) is not None,
     }
 
@@ -60,7 +63,9 @@ def _roc(told: Mapping[str, Any], names: Sequence[str]) -> Chart | None:
 
 def _calibration(told: Mapping[str, Any], count: int) -> Chart | None:
     bins = told.get("calibration")
-    pairs = [(number(mapping(b).get("said")), number(mapping(b).get("right"))) for b in bins or () if bins]
+    # Three rows of which all are right say nothing of a chance: such a bin would be the figure's largest error.
+    large = [mapping(b) for b in bins or () if (number(mapping(b).get("rows")) or 0) >= FEWEST]
+    pairs = [(number(b.get("said")), number(b.get("right"))) for b in large]
     drawn = [(100 * said, right) for said, right in pairs if said is not None and right is not None]
     if not drawn:
         return None

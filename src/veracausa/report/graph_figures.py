@@ -240,7 +240,9 @@ def legend(kinds: Mapping[str, int]) -> str:
         parts.append(_key("var(--soft)", "", f"direction not told ({kinds['undirected']})"))
     for kind, meaning in words.items():
         if count := kinds.get(kind):
-            parts.append(_key(*STROKES[kind], f"{meaning} ({count})"))
+            # A plain line would say twice what it means: here it is the colour alone.
+            plain = kind == "right" and kinds.get("undirected")
+            parts.append(_dot(f"{meaning} ({count})") if plain else _key(*STROKES[kind], f"{meaning} ({count})"))
     return "".join(parts)
 
 
@@ -251,6 +253,10 @@ def _key(colour: str, dashes: str, meaning: str, head: str = "") -> str:
         f'<path d="M0 5H{26 if head else 34}" stroke="{colour}" stroke-width="2.5"{dashed}/>{head}</svg> '
         f"{meaning}</span> "
     )
+
+
+def _dot(meaning: str) -> str:
+    return f'<span class="whole"><span class="key" style="background:{STROKES["right"][0]}"></span>{meaning}</span> '
 
 
 BAR = (150, 14)

@@ -130,6 +130,7 @@ def lines_svg(lines: Mapping[str, Sequence[tuple[float, float]]]) -> str:
         f'<text x="{x}" y="208" text-anchor="{anchor}" font-size="12" fill="currentColor">{value:g}</text>'
         for x, anchor, value in ((70, "start", left), (590, "end", right))
     )
+    across += '<text x="330" y="208" text-anchor="middle" font-size="12" fill="currentColor">epoch</text>'
     return (
         f'<svg viewBox="0 0 600 234" role="img" aria-label="Loss by epoch">'
         f'<path d="M70 20V190H590" fill="none" stroke="var(--rule)"></path>{drawn}{ends}{across}{names}</svg>'

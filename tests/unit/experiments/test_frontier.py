@@ -176,6 +176,8 @@ def test_a_defense_that_buys_nothing_is_not_recommended() -> None:
 
 
 def test_an_area_is_no_share() -> None:
+    points = recommend(POINTS, Constraint.near(0.80))
+    assert "accuracy of at least 78.0 %, 2 points under the undefended job’s" in points.why
     found = recommend(POINTS, Constraint.near(0.80, "auc"))
     assert "AUC 0.790, leakage 50.0 %" in found.sentence
     assert "AUC of at least 0.780, 0.020 under the undefended job’s" in found.why

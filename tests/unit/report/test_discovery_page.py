@@ -57,7 +57,7 @@ def test_the_page_says_it_in_this_order(tmp_path: Path) -> None:
         "How much of each column its causes explain",
         "What was assumed, and what would break it",
     ]
-    assert "<h1>3 edges among 4 attributes of 2 parties, from 50 rows, 2 of them with a direction.</h1>" in page
+    assert "<h1>3 edges among 4 attributes of 2 parties, 2 of them with a direction, from 50 rows.</h1>" in page
     assert "Strength of every possible edge" not in page, "only edges have a strength here"
     assert not re.search(r"""(src|href)=["']?(?!data:|#)\w""", page), "it opens from disk, without anything beside it"
 
@@ -204,6 +204,10 @@ def test_a_line_over_a_true_edge_is_right_either_way() -> None:
     svg = graph_svg(["a", "b", "c"], [0, 0, 0], compared(found, found * 1.0, truth, lines), "t")
     assert svg.count("<polygon") == 1
     assert legend({"directed": 1, "undirected": 2}).count("<svg") == 2
+    # A line is a kind of edge there, so edges of the true graph have their colour alone.
+    both = legend({"directed": 1, "undirected": 2, "right": 3})
+    assert (both.count("<svg"), both.count('class="key"')) == (2, 1)
+    assert "in the true graph (3)" in both
     assert legend({"directed": 1}) == ""
 
 

@@ -55,6 +55,16 @@ def test_the_page_draws_it_and_escapes_the_names(tmp_path: Path) -> None:
     assert ">Calibration<" in text
 
 
+def test_a_few_rows_are_no_point_of_the_calibration(tmp_path: Path) -> None:
+    few = [{"said": 0.5, "right": 1.0, "rows": 3}]
+    drawn = evaluation_section(read_run(run_with(tmp_path / "a", {"calibration": [*TOLD["calibration"], *few]})))
+    whole = evaluation_section(read_run(run_with(tmp_path / "b", {"calibration": TOLD["calibration"]})))
+    assert drawn is not None
+    assert whole is not None
+    assert drawn["charts"] == whole["charts"] != []
+    assert evaluation_section(read_run(run_with(tmp_path / "c", {"calibration": few}))) is None
+
+
 @pytest.mark.parametrize(
     "torn",
     [
