@@ -109,7 +109,7 @@ def columns_read(entry: Mapping[str, Any]) -> dict[str, list[tuple[str, float | 
     """Of each party's table the columns and how much of each was read, most first, at the snapshot read best."""
     found = {}
     for party, own in mapping(entry.get("parties")).items():
-        told = snapshots({party: own})
+        told = snapshots({party: own}) or snapshots({party: own}, "test")
         columns = worst(told).scores.get("columns") if told else None
         if isinstance(columns, list):
             found[party] = [(str(mapping(one).get("column")), number(mapping(one).get("leakage"))) for one in columns]

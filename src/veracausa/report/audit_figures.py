@@ -97,19 +97,27 @@ def moments_svg(entries: Mapping[str, Any], undefended: Mapping[str, Any]) -> di
     return charts
 
 
+MOST_COLUMNS = 8
+"""Columns of rows that a page shows."""
+
+
 @dataclass(frozen=True)
 class TableRead:
     """One party's table as the strongest attack read it."""
 
     party: str
-    at: str
-    """At which snapshot."""
+    where: str
+    """At which snapshot, and of which rows, in words."""
+    of: str
+    """Which rows they are: training rows, or predicted ones."""
     columns: list[tuple[str, float | None]]
     """Leakage by column, most first; None where there is nothing to learn."""
     names: list[str]
-    """The columns of the rows."""
+    """The columns of the rows, most leakage first; not more than a page has room for."""
     rows: list[dict[str, Any]]
     """`position`, `original` and `read`, from the row read best to the one read worst."""
+    left_out: int
+    """Columns that leak less than those shown."""
 
 
 def tables_read(run: Path, entry: Mapping[str, Any]) -> list[TableRead]:
@@ -117,8 +125,21 @@ def tables_read(run: Path, entry: Mapping[str, Any]) -> list[TableRead]:
     found = []
     for party, columns in columns_read(entry).items():
         kept = _rows(run / "attacks" / str(mapping(entry.get("settings")).get("name", "")) / f"rows-{party}.json")
-        at = worst(snapshots({party: mapping(entry.get("parties"))[party]})).at
-        found.append(TableRead(party, at, columns, list(kept.get("columns", ())), list(kept.get("rows", ()))))
+        trained = snapshots({party: mapping(entry.get("parties"))[party]})
+        of = "training" if trained else "predicted"
+        where = f"on {of} rows"
+        if trained:
+            most = worst(trained)
+            where = f"{'from the sums' if 'situation' in most.scores else most.at}, {where}"
+        names = list(kept.get("columns", ()))
+        rank = {name: number for number, (name, _) in enumerate(columns)}
+        order = sorted(range(len(names)), key=lambda at: rank.get(names[at], len(rank)))[:MOST_COLUMNS]
+        rows = [
+            {**row, **{what: [row[what][at] for at in order] for what in ("original", "read")}}
+            for row in map(mapping, kept.get("rows", ()))
+            if len(row.get("original", ())) == len(row.get("read", ())) == len(names)
+        ]
+        found.append(TableRead(party, where, of, columns, [names[at] for at in order], rows, len(names) - len(order)))
     return found
 
 

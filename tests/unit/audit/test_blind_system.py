@@ -20,6 +20,7 @@ from veracausa.audit.blind_system import BlindSystem
 from veracausa.crypto.moments import Moments
 from veracausa.data.load import load
 from veracausa.errors import InputError
+from veracausa.report.audit_figures import tables_read
 from veracausa.runs.folder import Run
 from veracausa.runs.store import Store
 
@@ -144,6 +145,20 @@ def test_label_bound_stands_above_what_was_measured(run: Run) -> None:
     assert told["epsilon"] == 2.0
     assert told["accuracy"] <= told["bound"] + 0.03
     assert "epsilon = 2" in run.summary["label_verdict"]
+
+
+def test_the_page_says_which_columns_of_predicted_rows_leak(run: Run) -> None:
+    audit_blind_run(run, BlindAuditSettings(("score_decoder",), QUICK, situations=("summed scores",)))
+    (first, second) = tables_read(run.path, run.summary["attacks"]["score_decoder"])
+    assert (first.party, second.party) == ("p1", "p2")
+    assert (first.of, first.where) == ("predicted", "on predicted rows")
+    leaked = [share for _, share in first.columns]
+    assert leaked == sorted(leaked, reverse=True)
+    assert first.names == [name for name, _ in first.columns]
+    assert {len(row["original"]) for row in first.rows} == {len(row["read"]) for row in first.rows} == {2}
+    page = run.report().read_text(encoding="utf-8")
+    assert "Which columns of p1 leak" in page
+    assert "Predicted rows of p2 and what score_decoder made" in page
 
 
 def test_a_run_with_a_party_missing_is_refused(run: Run, tmp_path: Path) -> None:
