@@ -16,8 +16,8 @@ from packaging.version import Version
 
 LOCKS = {
     "requirements.lock": """\
-# Every package that veracausa installs with the extras he, federation, scale, estimators, onnx, docs and dev, but
-# PyTorch, by version and hash.
+# Every package that veracausa installs with the extras he, federation, scale, estimators, onnx, tensorboard, mlflow,
+# docs and dev, but PyTorch, by version and hash.
 # `tools/lock` writes it, `make lint` checks it against pyproject.toml. SECURITY.md says how to install from it.
 """,
     "requirements-torch.lock": """\
@@ -25,7 +25,7 @@ LOCKS = {
 # A build of another sort (such as 2.13.0+cpu) has other hashes: install that one in place of this file.
 """,
 }
-EXTRAS = ("he", "federation", "scale", "estimators", "onnx", "docs", "dev")
+EXTRAS = ("he", "federation", "scale", "estimators", "onnx", "tensorboard", "mlflow", "docs", "dev")
 _WITH_TORCH = re.compile(r"(torch|triton|nvidia-[a-z0-9-]+|cuda-[a-z0-9-]+)==")
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 _PLACE = re.compile(r"://|--index-url|--extra-index-url|--find-links|--trusted-host", re.IGNORECASE)

@@ -14,7 +14,7 @@ causal graph over their columns, and measures what a curious partner could recon
     found.edges                                    # one causal graph over both parties' columns
 
 Functions: `align` (tables in one order), `train`, `predict`, `audit` (also called `audit_job`), `frontier` (which
-defense to take), `discover`, `report` (pages), `load_job`.
+defense to take), `discover`, `report` (pages), `track` (TensorBoard, MLflow), `load_job`.
 Classes: `Job` (what to train), `Run` and `DiscoveryRun` (the folders of what was done), `CausShield` (the defense, for
 a training loop of one's own), `VFedCD` (the causal discovery, as an estimator with `fit`).
 Errors: `VeracausaError`, and below it `InputError` (what was given cannot be used) and `RunError` (a run failed).
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from veracausa.errors import VeracausaError as VeracausaError
     from veracausa.experiments.find_frontier import frontier as frontier
     from veracausa.report.report import report as report
+    from veracausa.report.tracking import track as track
     from veracausa.runs.folder import Run as Run
     from veracausa.training.predict import predict as predict
     from veracausa.training.train import train as train
@@ -68,6 +69,7 @@ _HOMES = {
     "load_job": "veracausa.config",
     "predict": "veracausa.training.predict",
     "report": "veracausa.report.report",
+    "track": "veracausa.report.tracking",
     "train": "veracausa.training.train",
 }
 """Where each public name is defined."""
@@ -92,6 +94,7 @@ __all__ = [
     "load_job",
     "predict",
     "report",
+    "track",
     "train",
 ]
 

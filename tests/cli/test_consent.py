@@ -162,7 +162,7 @@ def test_what_a_person_is_asked_in_the_end(tmp_path, monkeypatch, job, asked):
     monkeypatch.setattr(attempt, "run_site", run_site)
     monkeypatch.setattr(typer, "confirm", confirm)
     monkeypatch.setattr(sys, "stdin", type("Terminal", (), {"isatty": lambda self: True})())
-    _take_part(tmp_path / "lab", False, False, None, None, (False, None))
+    _take_part(tmp_path / "lab", False, False, None, None, (False, None), None)
     assert questions == [f"{asked}Do you agree?"]
 
 

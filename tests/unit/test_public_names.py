@@ -22,6 +22,7 @@ FUNCTIONS = (
     "load_job",
     "predict",
     "report",
+    "track",
     "train",
 )
 

@@ -10,6 +10,7 @@ import typer
 
 from veracausa.cli.allow_model import AllowModel
 from veracausa.cli.interruption import GoOn, resumable
+from veracausa.cli.track import Track, tracked
 from veracausa.errors import InputError
 from veracausa.events import Observer
 
@@ -76,6 +77,7 @@ def audit(
         bool, typer.Option("--labels/--no-labels", help="Also what passive parties learn of the labels.")
     ] = True,
     allow_model: AllowModel = None,
+    track: Track = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was found as the last line.")] = False,
 ) -> None:
     """Attack what the parties of a job send, and say what could be read back.
@@ -100,15 +102,21 @@ def audit(
             raise InputError(
                 f"{what}: it is a discovery; --parties, --until-converged and --baseline are for split models"
             )
+        if track:
+            raise InputError(f"{what}: it is a discovery, whose audit has no scores to --track; leave it out")
         audit_a_discovery(what, names, given, out, resume, quick, as_json)
         return
     go_on = GoOn(what if what.is_dir() else None, names_folder=not what.is_dir())
-    with resumable(go_on), ProgressDisplay() as progress:
+    finished = what if what.is_dir() else None
+    with (
+        resumable(go_on),
+        ProgressDisplay() as progress,
+        tracked(go_on.heard(progress), track, finished) as heard,
+    ):
         common: dict[str, Any] = {"victims": victims, "parties": chosen, "labels": labels}
         common |= {"until_converged": until_converged, "quick": quick}
         common |= {} if auxiliary is None else {"auxiliary": auxiliary}
         common |= {} if known is None else {"known": known}
-        heard = go_on.heard(progress)
         if what.is_dir():
             if out is not None:
                 raise InputError(f"--out: {what} is a finished run, its audit goes into its own folder")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from veracausa.cli.interruption import GoOn, resumable
+from veracausa.cli.track import Track, tracked
 from veracausa.cli.watch import Watch, WatchPort, watched
 from veracausa.discovery import DEFAULT_METHOD
 from veracausa.errors import InputError
@@ -74,6 +75,7 @@ def discover(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     watch: Watch = False,
     watch_port: WatchPort = None,
+    track: Track = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as the last line.")] = False,
     example: Annotated[
         bool, typer.Option("--example", help="Only write a made-up table to try, patients.csv, and its true edges.")
@@ -113,8 +115,9 @@ def discover(
         resumable(go_on),
         ProgressDisplay() as progress,
         watched(progress, watch, watch_port, "veracausa discover") as observer,
+        tracked(go_on.heard(observer), track) as heard,
     ):
-        run = run_job(job, out, resume, go_on.heard(observer))
+        run = run_job(job, out, resume, heard)
     assert isinstance(run, DiscoveryRun)
     if as_json:
         summary = {name: value for name, value in run.summary.items() if name != "true_edge_list"}

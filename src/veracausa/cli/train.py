@@ -11,6 +11,7 @@ from veracausa.cli.allow_model import AllowModel
 from veracausa.cli.console import print_json_line
 from veracausa.cli.interruption import GoOn, resumable
 from veracausa.cli.progress import ProgressDisplay
+from veracausa.cli.track import Track, tracked
 from veracausa.cli.watch import Watch, WatchPort, watched
 
 
@@ -24,6 +25,7 @@ def train(
     allow_model: AllowModel = None,
     watch: Watch = False,
     watch_port: WatchPort = None,
+    track: Track = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as the last line.")] = False,
 ) -> None:
     """Train one model across all parties of a job, here."""
@@ -34,8 +36,9 @@ def train(
         resumable(go_on),
         ProgressDisplay() as progress,
         watched(progress, watch, watch_port, "veracausa train") as observer,
+        tracked(go_on.heard(observer), track) as heard,
     ):
-        run = train_job(job, out, resume, settings or (), go_on.heard(observer), allow_model=allow_model)
+        run = train_job(job, out, resume, settings or (), heard, allow_model=allow_model)
     from veracausa.cli.report import report
 
     if as_json:

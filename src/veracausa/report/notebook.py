@@ -20,6 +20,8 @@ SHOWN = 12
 """So many edges, and so many attacks."""
 ROWS = 5
 """So many predicted rows."""
+COLUMNS = 6
+"""So many columns of a party, those read best."""
 _LINE = "1px solid rgba(128,128,128,.35)"
 _TONES = {"bad": "#d1494d", "part": "#b5953a"}
 _CELL = f"padding:.15em .9em .15em 0;text-align:left;border-bottom:{_LINE}"
@@ -32,6 +34,7 @@ _COLOURS = (
 
 def run_html(path: Path) -> str:
     """A training: the verdict, its figures, what attacks read, what to do next."""
+    from veracausa.audit.snapshots import columns_read
     from veracausa.report.opening import opening_of_run
     from veracausa.report.run_page import headline, key_numbers
 
@@ -45,6 +48,10 @@ def run_html(path: Path) -> str:
     if read:
         parts.append(_table(("attack", "rows of", "leakage"), read[:SHOWN]))
         parts += [_soft(f"and {len(read) - SHOWN} more attacks")] if len(read) > SHOWN else []
+    strongest = str(mapping(run.summary.get("strongest")).get("attack"))
+    for party, columns in columns_read(mapping(mapping(run.summary.get("attacks")).get(strongest))).items():
+        told = [f"{column} {100 * leakage:.0f} %" for column, leakage in columns[:COLUMNS] if leakage is not None]
+        parts += [_soft(f"Columns of {party} that {strongest} reads best: {', '.join(told)}.")] if told else []
     return _whole([*parts, _place(run)])
 
 

@@ -96,6 +96,8 @@ class GivenRows:
             raise InputError(
                 f"data.name = {data['name']!r} in the job names a data set, and data= gives rows; keep one"
             )
+        if _section(tree, "training").get("protocol", "split") == "split":
+            tree.setdefault("model", {"name": "mlp", "cut": 2})  # what `veracausa init` writes for tables
         data["name"] = "parquet"  # of these types, and the way in which they are kept
         _refuse_files(data, "data")
         if self.label is not None:

@@ -209,6 +209,14 @@ def test_settings_of_the_job_hold() -> None:
     assert job.party["bank"].data["columns"] == []
 
 
+def test_a_job_without_a_model_has_that_of_tables() -> None:
+    given = GivenRows.of(BOTH, "good", "id", None)
+    for training in ({}, {"training": {"protocol": "split"}}):
+        model = given.job({"name": "walk", **training}).model
+        assert (model.name, model.cut) == ("mlp", 2)
+    assert given.job({"training": {"protocol": "blind"}}).model.name == "convnet", "no table uses it"
+
+
 def test_a_prediction_refuses_what_is_no_table() -> None:
     run = trained()
     for wrong, named in (

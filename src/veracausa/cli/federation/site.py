@@ -10,6 +10,7 @@ import typer
 
 from veracausa.cli.allow_model import AllowModel
 from veracausa.cli.interruption import GoOn, resumable
+from veracausa.cli.track import Track, tracked
 from veracausa.cli.watch import Watch, WatchPort, watched
 from veracausa.events import Event
 
@@ -48,17 +49,24 @@ def run(
     allow_model: AllowModel = None,
     watch: Watch = False,
     watch_port: WatchPort = None,
+    track: Track = None,
 ) -> None:
     """Take part in the agreed job: wait for the others, see the terms, say yes, run.
 
     A party that is killed or cut off starts the same command again; all go on from the last checkpoint that all hold.
     """
     with resumable(GoOn(by_itself=True)):
-        _take_part(folder, yes, job_seed, listen, allow_model, (watch, watch_port))
+        _take_part(folder, yes, job_seed, listen, allow_model, (watch, watch_port), track)
 
 
 def _take_part(
-    folder: Path, yes: bool, job_seed: bool, listen: str | None, allow_model: str | None, watch: tuple[bool, int | None]
+    folder: Path,
+    yes: bool,
+    job_seed: bool,
+    listen: str | None,
+    allow_model: str | None,
+    watch: tuple[bool, int | None],
+    track: list[str] | None,
 ) -> None:
     from veracausa.cli import console
     from veracausa.cli.progress import ProgressDisplay
@@ -84,7 +92,8 @@ def _take_part(
 
     with (
         ProgressDisplay() as progress,
-        watched(progress, *watch, f"veracausa federation run, {site.me}", program.path) as observer,
+        watched(progress, *watch, f"veracausa federation run, {site.me}", program.path) as live,
+        tracked(live, track, program.path) as observer,
     ):
 
         def hear(event: Event) -> None:

@@ -261,7 +261,8 @@ def fit_columns(
     if presence and min(held, lacking) < job.blind.min_rows:
         raise InputError(
             f"party {data.name!r} holds {held} of {len(part)} training rows, and sums that tell {min(held, lacking)} "
-            f"rows apart would tell these rows (blind.min_rows = {job.blind.min_rows}); train on common rows only"
+            f"rows apart would tell these rows (blind.min_rows = {job.blind.min_rows}); train on the rows that all "
+            "have, which `veracausa align` writes"
         )
     return columns
 
