@@ -57,6 +57,7 @@ _OF_THE_PATH = {
     errno.EACCES: "this user has not the rights for it; give them with chmod, or name another folder",
     errno.EPERM: "this user has not the rights for it; give them with chmod, or name another folder",
     errno.ENOENT: "no such file or folder; correct the path",
+    errno.EEXIST: "is a file, and a folder is needed there; correct the path",
     errno.ENOTDIR: "a part of this path is a file and not a folder; correct the path",
     errno.EISDIR: "is a folder, and a file is needed; correct the path",
     errno.ENAMETOOLONG: "the name is too long; take a shorter one",

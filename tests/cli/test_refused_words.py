@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from veracausa.cli.main import app
+from veracausa.cli.main import app, main
 from veracausa.errors import InputError
 
 JOB = 'data = { name = "digits" }\nmodel = { name = "convnet", cut = 3 }\n'
@@ -36,7 +38,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["train", "latin.toml"], "latin.toml: is not UTF-8 text (byte 9); save it as UTF-8"),
         (["list", "defences"], "list defences: there is no such kind; did you mean 'defenses'?"),
         (["discover", "rows.csv", "--set", "epoch=3"], "'epochs' is one of vfedcd, so add --method vfedcd"),
-        (["discover", "rows.csv", "--engine", "quantum"], "must be 'one place' or 'federated'"),
+        (["discover", "rows.csv", "--engine", "quantum"], "--engine quantum: must be federated or floating"),
     ],
 )
 def test_a_wrong_word_is_named_in_plain_words(words: list[str], said: str) -> None:
@@ -45,3 +47,27 @@ def test_a_wrong_word_is_named_in_plain_words(words: list[str], said: str) -> No
     assert isinstance(result.exception, InputError)
     assert said in str(result.exception)
     assert sorted(Path().rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["train", "job.toml", "--watch-port", "abc"], "'--watch-port': must be a whole number"),
+        (["train", "job.toml", "--watch-port", "0"], "'--watch-port': must be at least 1"),
+        (["train", "job.toml", "--watch-port", "70000"], "'--watch-port': must be at most 65535"),
+        (["train", "job.toml", "--log-level", "loud"], "'--log-level': 'loud' is not one of 'debug', 'info'"),
+        (["discover", "rows.csv", "--bootstrap", "-1"], "'--bootstrap': must be at least 0"),
+    ],
+)
+def test_a_wrong_value_of_an_option_is_named_in_plain_words(words: list[str], said: str) -> None:
+    result = CliRunner().invoke(app, words, env={"COLUMNS": "200", "TERM": "dumb"})
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+def test_a_file_where_a_folder_is_needed_is_named(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr(sys, "argv", ["veracausa", "schema", "--out", "rows.csv/job.schema.json"])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2
+    assert "rows.csv: is a file, and a folder is needed there; correct the path" in capsys.readouterr().err

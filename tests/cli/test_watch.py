@@ -109,6 +109,15 @@ def test_a_discovery_is_watched(
     check_gone(url)
 
 
+def test_a_job_that_is_refused_names_no_page(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert leave(monkeypatch, "train", "nojob.toml", "--watch") == 2
+    said = capsys.readouterr().err
+    assert "Live page" not in said
+    assert "no such file" in said
+
+
 def test_without_it_nothing_listens(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def refuse(*_: Any) -> None:
         raise AssertionError("nobody asked for a page")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from veracausa.discovery.job import DiscoveryJob
 
 FILES = (".csv", ".tsv", ".parquet", ".pq")
+ENGINES = ("federated", "floating", "one place")
 GROUPS = ("model", "search", "protection")
 """A method's groups of settings."""
 
@@ -194,6 +195,9 @@ def _understood(method: str, chosen: Mapping[str, Any]) -> dict[str, Any]:
     if method not in methods.names() and method.replace("-", "_") not in methods.names():
         return given  # it is refused where the job is read
     known = methods.options(method).model_fields
+    engine = given.get("engine", "federated")
+    if engine not in ENGINES:
+        raise InputError(f"--engine {engine}: must be federated or floating")
     if "engine" in given and "engine" not in known:
         if given["engine"] != "floating":
             raise InputError(f"--engine {given['engine']}: {method} needs all columns in one place; use floating")

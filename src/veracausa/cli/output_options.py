@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from veracausa import logs
+from veracausa.errors import wrong_value
 
 
 class LogLevel(StrEnum):
@@ -39,10 +40,19 @@ def _without_types_of_flags(parameters: list[Any]) -> list[Any]:
 
 
 class PlainCommand(TyperCommand):
-    """A command whose flags look like flags."""
+    """A command whose flags look like flags, and which refuses a value in plain words."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _without_types_of_flags(super().get_params(ctx))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            problems = getattr(error.__cause__, "errors", None)
+            if problems is not None:
+                error.message = wrong_value(problems()[0])
+            raise
 
 
 class PlainGroup(TyperGroup):

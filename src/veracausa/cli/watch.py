@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,11 +36,19 @@ def watched(
     from veracausa.report.live_page import LivePage
 
     with LivePage(what, port or 0) as page:
-        console.err.print(f"Live page: {page.url}", markup=False, soft_wrap=True)
+        told = threading.Event()
+
+        def tell() -> None:
+            if not told.is_set():
+                told.set()
+                console.err.print(f"Live page: {page.url}", markup=False, soft_wrap=True)
+
         if folder is not None:
             page.state.look_into(folder)
+            tell()
 
         def hear(event: Event) -> None:
+            tell()  # not before: a job that is refused has no run to watch
             page.state(event)
             observer(event)
 
