@@ -67,7 +67,7 @@ def fitted_scales(inputs: Tensor, column: Tensor, inducing: Tensor, steps: int) 
 
     p = inputs.shape[1]
     start = np.log([1.5 * np.sqrt(p)] * p + [1.0] + [0.3] * p + [0.5])
-    bounds = np.log([LENGTH] * p + [SIGNAL] + [SLOPE] * p + [NOISE])
+    bounds = scale_limits(p)
 
     def loss(at: Array) -> tuple[float, Array]:
         scales = torch.tensor(at, requires_grad=True)
@@ -77,6 +77,11 @@ def fitted_scales(inputs: Tensor, column: Tensor, inducing: Tensor, steps: int) 
 
     found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": steps})
     return found.x, -float(found.fun)
+
+
+def scale_limits(p: int) -> list[tuple[float, float]]:
+    """Between what the logarithms of a process' scales are looked for."""
+    return [tuple(one) for one in np.log([LENGTH] * p + [SIGNAL] + [SLOPE] * p + [NOISE]).tolist()]
 
 
 def kernel(first: Tensor, second: Tensor, logarithms: Tensor) -> Tensor:
@@ -90,25 +95,49 @@ def kernel(first: Tensor, second: Tensor, logarithms: Tensor) -> Tensor:
     return signal * torch.exp(-0.5 * apart**2) + (first * slopes) @ second.T
 
 
-def bound(logarithms: Tensor, inputs: Tensor, column: Tensor, inducing: Tensor) -> Tensor:
-    """Titsias' bound for a smooth function of all causes and straight lines of each, whatever their size."""
+def bound(logarithms: Tensor, inputs: Tensor, column: Tensor, inducing: Tensor, shape: Tensor | None = None) -> Tensor:
+    """Titsias' bound for a smooth function of all causes and straight lines of each, whatever their size.
+
+    `shape` (n,) is how many times the noise's variance each row has; None: all have the same.
+    """
     import torch
 
-    p, n = inputs.shape[1], len(column)
+    part, whole, told, noise, variances = _solved(logarithms, inputs, column, inducing, shape)
+    likely = -0.5 * torch.log(2 * np.pi * noise).sum() - torch.log(whole.diagonal()).sum()
+    wrong = (column**2 / noise).sum() - (told**2).sum() + (variances / noise).sum() - (part**2).sum()
+    value: Tensor = likely - 0.5 * wrong
+    return value
+
+
+def posterior(logarithms: Tensor, inputs: Tensor, column: Tensor, inducing: Tensor) -> tuple[Tensor, Tensor]:
+    """(n,) each: what the causes predict of every row, and the variance of that."""
+    import torch
+
+    part, whole, told, noise, variances = _solved(logarithms, inputs, column, inducing, None)
+    inner = torch.linalg.solve_triangular(whole, part, upper=False)
+    mean = noise.sqrt() * (inner.T @ told)[:, 0]
+    spread = variances + noise * ((inner**2).sum(0) - (part**2).sum(0))
+    return mean, spread.clamp(min=0)
+
+
+def _solved(
+    logarithms: Tensor, inputs: Tensor, column: Tensor, inducing: Tensor, shape: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """What bound and posterior share: the whitened kernel, its root, what it tells of the column, noise, variances."""
+    import torch
+
+    p = inputs.shape[1]
     scales = logarithms.exp()
-    signal, slopes, noise = scales[p] ** 2, scales[p + 1 : -1] ** 2, scales[-1] ** 2
+    signal, slopes = scales[p] ** 2, scales[p + 1 : -1] ** 2
+    noise = scales[-1] ** 2 * (torch.ones_like(column) if shape is None else shape)
     points = inputs[inducing]
     inside = kernel(points, points, logarithms)
     inside = inside + JITTER * (signal + slopes.sum() + 1) * torch.eye(len(points)).double()
     root = torch.linalg.cholesky(inside)
     part = torch.linalg.solve_triangular(root, kernel(points, inputs, logarithms), upper=False) / noise.sqrt()
     whole = torch.linalg.cholesky(part @ part.T + torch.eye(len(points)).double())
-    told = torch.linalg.solve_triangular(whole, (part @ column)[:, None], upper=False) / noise.sqrt()
-    variances = n * signal + (inputs**2 * slopes).sum()
-    likely = -0.5 * n * torch.log(2 * np.pi * noise) - torch.log(whole.diagonal()).sum()
-    wrong = (column @ column) / noise - (told**2).sum() + variances / noise - (part**2).sum()
-    value: Tensor = likely - 0.5 * wrong
-    return value
+    told = torch.linalg.solve_triangular(whole, (part @ (column / noise.sqrt()))[:, None], upper=False)
+    return part, whole, told, noise, signal + inputs**2 @ slopes
 
 
 def process_residuals(column: Array, inputs: Array, rng: np.random.Generator) -> tuple[Array, Array]:

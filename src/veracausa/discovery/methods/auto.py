@@ -22,21 +22,22 @@ from veracausa.discovery.methods import method
 from veracausa.discovery.methods.moments.diagnostics import doubts
 from veracausa.discovery.methods.moments.estimator import ROWS_A_COLUMN, MomentSearch
 from veracausa.discovery.methods.moments.expansion import column_kinds, expand, functions_for
-from veracausa.discovery.methods.moments.held_out import SHARE, RowFit, held_out_rows
 from veracausa.discovery.methods.moments.known import among, known_of, with_required
+from veracausa.discovery.methods.moments.row_fits import RowFit
 from veracausa.discovery.methods.moments.search import described, lines_hold
 from veracausa.discovery.methods.moments.sums import SumTable, sum_table
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
+from veracausa.discovery.uneven_evidence import UnevenEvidence
 from veracausa.errors import InputError
 from veracausa.events import Observer, event_of
 from veracausa.seeding import derive
 
 TOGETHER = 5.0
-"""Nats a column that products of two causes gain: beyond, networks may see more than curves do."""
+"""Nats a column that products of two causes gain, beyond which networks are tried."""
 UNEVEN = 0.5
-"""The share of effects whose noise depends on their causes, beyond which networks with uneven noise are tried."""
+"""The share of effects whose noise depends on their causes, beyond which the graph is improved for uneven noise."""
 MOST_COLUMNS, MOST_ROWS = 40, 5000
-"""Larger tables are not given to networks unasked: they would take many minutes."""
+"""Larger tables are not given to networks and processes unasked: they would take many minutes."""
 SECONDS = 8e-7
 """Of networks in one place, for a row, a column and an epoch of a search, about; between parties 40 times as many."""
 NOISY_RATE = 5.0
@@ -44,6 +45,8 @@ NOISY_RATE = 5.0
 EPOCHS, EPOCHS_BETWEEN = 1300, 400
 SECONDS_OF_A_FIT = 1.5e-4
 """Of a regression by a Gaussian process, for a row, about. A climb fits some ten for each column."""
+UNEVEN_FITS = 1.5
+"""So many times as long, where the noise's curves are fitted, too."""
 FITS_A_COLUMN = 12
 
 
@@ -53,13 +56,13 @@ class AutoDiscovery(MomentSearch):
     """`moments` first. `vfedcd` in addition where it is asked for, or where rows in one place call for it.
 
     In one place the likelier graph of the two is then improved edge by edge, by Gaussian processes in place of curves.
-    It also takes every setting of `moments`.
+    So is the graph of `moments` where noise depends on the causes. It also takes every setting of `moments`.
 
     Parameters
     ----------
     networks
-        Whether `vfedcd` runs, too. None: in one place, where causes act together or noise depends on them. Between
-        parties only if it is asked for, because partners can solve for columns then.
+        Whether `vfedcd` runs, too. None: in one place, where causes act together. Between parties only if it is asked
+        for, because partners can solve for columns then.
     """
 
     networks: bool | None = None
@@ -89,29 +92,45 @@ class AutoDiscovery(MomentSearch):
         self.compared_[0]["kept"] = True
         if not self.networks and self._by_lines(data):
             return self
-        reason = self._reason(data) if self.networks is None else "it was asked for" if self.networks else ""
+        uneven = self._noise_is_uneven(data)
+        reason = "it was asked for" if self.networks else ""
+        if self.networks is None and not uneven and self._causes_act_together(data):
+            reason = "causes act together"
         if reason:
-            self._with_networks(data, parties, reason, tell, None if folder is None else folder / "networks", resume)
+            networks = None if folder is None else folder / "networks"
+            self._with_networks(data, parties, reason, uneven, tell, networks, resume)
+        elif uneven:
+            rows, columns = data.values.shape
+            wait = UNEVEN_FITS * _seconds_of_a_climb(rows, columns)
+            told = {"what": "processes, because noise depends on the causes", "seconds": wait}
+            tell(event_of("announced", told))
+            self._by_evidence(data, [], uneven, tell)
         return self
 
     def nominal_of(self, data: CausalData) -> tuple[str, ...]:
         return tuple(dict.fromkeys([*data.nominal, *map(str, self.nominal or ())]))
 
-    def _reason(self, data: CausalData) -> str:
-        """Why networks are tried unasked; empty: they are not."""
+    def _suits_processes(self, data: CausalData) -> bool:
+        """Whether the graph has curves, and rows lie in one place and are not too many."""
         rows, columns = data.values.shape
-        if self.engine_ == "federated" or self.nominal_of(data) or self.tiers is not None:
-            return ""
-        if columns > MOST_COLUMNS or rows > MOST_ROWS or self.model_ != "additive":
-            return ""
-        self._uneven = False
+        if self.engine_ == "federated" or self.nominal_of(data) or self.model_ != "additive":
+            return False
+        return bool(columns <= MOST_COLUMNS and rows <= MOST_ROWS)
+
+    def _noise_is_uneven(self, data: CausalData) -> bool:
+        """Whether the noise of half of the effects, all of them numbers, depends on their causes."""
         effects = int(self.adjacency_matrix_.any(axis=0).sum())
-        if effects and len(self._row_fit(data).uneven()) >= UNEVEN * effects:
-            self._uneven = True
-            return "noise depends on the causes"
-        if self.found_.scores.get("products", 0.0) > TOGETHER * columns:
-            return "causes act together"
-        return ""
+        if not effects or not self._suits_processes(data):
+            return False
+        whole = self._row_fit(data)
+        numbers = all(node.kind == "number" for node in whole.made.nodes)
+        return bool(numbers and len(whole.uneven()) >= UNEVEN * effects)
+
+    def _causes_act_together(self, data: CausalData) -> bool:
+        """Whether products of two causes tell much, so that networks may see more than curves do."""
+        if self.tiers is not None or not self._suits_processes(data):
+            return False
+        return bool(self.found_.scores.get("products", 0.0) > TOGETHER * len(data.names))
 
     def _by_lines(self, data: CausalData) -> bool:
         """Whether rows in one place speak for straight lines with noise that is not normal; that graph is kept then.
@@ -166,19 +185,19 @@ class AutoDiscovery(MomentSearch):
         data: CausalData,
         parties: Mapping[str, Sequence[Any]] | None,
         reason: str,
+        uneven: bool,
         tell: Observer,
         folder: Path | None,
         resume: bool,
     ) -> None:
-        """Fit `vfedcd` on the same rows, and keep what makes held-out rows likelier."""
+        """Fit `vfedcd` on the same rows, and improve the likelier graph by them where they are in one place."""
         rows, columns = data.values.shape
         between = self.engine_ == "federated"
-        likelihood = "auto" if getattr(self, "_uneven", False) else "gaussian"
-        epochs = EPOCHS_BETWEEN if between else EPOCHS * (2 if likelihood == "auto" else 1)
+        epochs = EPOCHS_BETWEEN if between else EPOCHS * (2 if uneven else 1)
+        climb = 0.0 if between else _seconds_of_a_climb(rows, columns) * (UNEVEN_FITS if uneven else 1)
         announced = {
             "what": f"networks, because {reason}",
-            "seconds": SECONDS * rows * columns * epochs * (40 if between else 1)
-            + (0 if between else SECONDS_OF_A_FIT * min(rows, ROWS) * FITS_A_COLUMN * columns),
+            "seconds": SECONDS * rows * columns * epochs * (40 if between else 1) + climb,
         }
         tell(event_of("announced", announced))
         known = known_of(self.required, self.forbidden, self.tiers, data.names)
@@ -187,7 +206,7 @@ class AutoDiscovery(MomentSearch):
         # The sums are opened already. From their graph one search will do, which opens features less often than three.
         search = {"start": "moments", "refit_noisy_rate": NOISY_RATE} if between else {}
         fit = VFedCD(
-            likelihood=likelihood,
+            likelihood="auto" if uneven else "gaussian",
             required=self.required,
             forbidden=forbidden if forbidden.any() else None,
             seed=self.seed,
@@ -209,59 +228,48 @@ class AutoDiscovery(MomentSearch):
         )
         seconds = time.monotonic() - started
         self.notes_ = (*self.notes_, f"networks were tried because {reason}")
-        sums = self.compared_[0]["seconds"]
         if between:
-            mine = self._candidate("moments", None, sums, self) | {
+            mine = self._candidate("moments", None, self.compared_[0]["seconds"], self) | {
                 "kept": True,
                 "why": "moments was kept: between parties no held-out row is opened for it, so the two can not be "
                 "compared.",
             }
             theirs = {"held_out_log_likelihood": float(fit.held_out_log_likelihood_)}
             self.compared_ = [mine, self._candidate("vfedcd", None, seconds, fit) | theirs | {"kept": False}]
-        elif fit.settings().each[fit.search_].likelihood != "gaussian":
-            self._by_held_out_rows(data, fit, sums, seconds)
         else:
-            self._by_evidence(data, fit, sums, seconds, tell)
+            self._by_evidence(data, [("vfedcd", fit, seconds)], uneven, tell)
 
-    def _by_held_out_rows(self, data: CausalData, fit: VFedCD, sums: float, seconds: float) -> None:
-        """Keep what makes held-out rows likelier; for uneven noise, which the evidence takes for even."""
-        train, apart = held_out_rows(len(data.values), self.seed, SHARE)
-        mine = self._on_train_rows(data, train).log_likelihood(train, apart)
-        theirs = float(fit.held_out_log_likelihood_)
-        better = bool(theirs > mine)
-        self.compared_ = [
-            self._candidate("moments", None, sums, self) | {"held_out_log_likelihood": mine, "kept": not better},
-            self._candidate("vfedcd", None, seconds, fit) | {"held_out_log_likelihood": theirs, "kept": better},
-        ]
-        if better:
-            self._take_networks(fit)
-
-    def _by_evidence(self, data: CausalData, fit: VFedCD, sums: float, seconds: float, tell: Observer) -> None:
-        """The likelier graph of both, improved; what is kept is the likeliest of all."""
+    def _by_evidence(
+        self, data: CausalData, others: Sequence[tuple[str, Any, float]], uneven: bool, tell: Observer
+    ) -> None:
+        """The likeliest graph of `moments` and the others (name, fit, seconds), improved, in place of the first."""
         started, whole = time.monotonic(), self._row_fit(data)
         kept = [data.names.index(node.name) for node in whole.made.nodes]
         inside = np.ix_(kept, kept)
         known = among(known_of(self.required, self.forbidden, self.tiers, data.names), kept)
-        evidence = RowEvidence(whole.values, np.random.default_rng(derive(self.seed, "discovery", "evidence")))
-        graphs = [one.adjacency_matrix_[inside] for one in (self, fit)]
-        worth = [evidence.of(graph) for graph in graphs]
-        mine = self._candidate("moments", worth[0], sums, self)
-        theirs = self._candidate("vfedcd", worth[1], seconds, fit)
+        kind = UnevenEvidence if uneven else RowEvidence
+        evidence = kind(whole.values, np.random.default_rng(derive(self.seed, "discovery", "evidence")))
+        fits: list[tuple[str, Any, float]] = [("moments", self, self.compared_[0]["seconds"]), *others]
+        graphs = [fit.adjacency_matrix_[inside] for _, fit, _ in fits]
+        before = [
+            self._candidate(name, evidence.of(graph), seconds, fit) | {"kept": False}
+            for (name, fit, seconds), graph in zip(fits, graphs, strict=True)
+        ]
 
         def progress(share: float) -> None:
             tell({"event": "progress", "what": "evidence", "share": share})
 
         may, near = known.may, near_columns(graphs)
-        start = graphs[int(worth[1] > worth[0])]
+        start = max(graphs, key=evidence.of)
         best = climbed(evidence, start, may, known.required, near, clock(self.time_limit, self.timer), progress)
         progress(1.0)
         mine_doubts = doubts(self.found_, data.names)
         self._take_graph(data, whole, kept, best, evidence, "additive")
-        self.model_, self.assumes_ = "processes", PROCESSES
-        others = [one for one in self.warnings_ if one not in mine_doubts]
-        self.warnings_ = (*others, *doubts(self.found_, data.names))
+        self.model_, self.assumes_ = "processes", PROCESSES.format(noise=UNEVEN_NOISE if uneven else EVEN_NOISE)
+        said = [one for one in self.warnings_ if one not in mine_doubts]
+        self.warnings_ = (*said, *doubts(self.found_, data.names))
         refined = self._candidate("processes", evidence.of(best), time.monotonic() - started, self)
-        self.compared_ = [mine | {"kept": False}, theirs | {"kept": False}, refined | {"kept": True}]
+        self.compared_ = [*before, refined | {"kept": True}]
 
     def _take_graph(
         self,
@@ -293,18 +301,6 @@ class AutoDiscovery(MomentSearch):
         if self.bootstrap:
             self.notes_ = (*self.notes_, "confidence: the resamples were of the graph from sums, which was not kept")
 
-    def _on_train_rows(self, data: CausalData, train: Any) -> RowFit:
-        """The graph that `moments` finds without the held-out rows, with regressions on rows."""
-        alone = MomentSearch(
-            **{name: value for name, value in self.get_params(deep=False).items() if name != "networks"}
-        )
-        alone.set_params(bootstrap=0, engine="one place")
-        graph = alone.fit(CausalData(data.values[train], data.names)).adjacency_matrix_
-        whole = self._row_fit(data)
-        names = [node.name for node in whole.made.nodes]
-        at = [data.names.index(name) for name in names]
-        return RowFit(whole.made, whole.values, graph[np.ix_(at, at)])
-
     def _candidate(self, name: str, evidence: float | None, seconds: float, fit: Any) -> dict[str, Any]:
         names = [str(one) for one in fit.feature_names_in_]
         edges = [[names[i], names[j]] for i, j in np.argwhere(fit.adjacency_matrix_)]
@@ -319,40 +315,19 @@ class AutoDiscovery(MomentSearch):
             "undirected": open_ones,
         }
 
-    def _take_networks(self, fit: VFedCD) -> None:
-        """The graph of the networks in place of that of the sums."""
-        for name in (
-            "adjacency_matrix_",
-            "strengths_",
-            "threshold_",
-            "thresholded_",
-            "thresholded_is_dag_",
-            "undirected_",
-            "figures_",
-            "history_",
-            "held_out_log_likelihood_",
-            "rule_",
-        ):
-            setattr(self, name, getattr(fit, name))
-        self.found_ = replace(self.found_, margins=np.full(self.found_.margins.shape, np.nan))
-        self.model_, self.assumes_ = "networks", NETWORKS
-        self.effects_: list[dict[str, Any]] = []
-        self.confidence_ = self.skeleton_confidence_ = None
-        self.warnings_ = tuple(dict.fromkeys([*fit.warnings_]))
-        self.explained_ = np.where(np.isfinite(fit.figures_[:, 0]), fit.figures_[:, 0], np.nan)
-        self.notes_ = tuple(dict.fromkeys([*self.notes_, *fit.notes_, "the graph is that of vfedcd"]))
-
 
 def _sums_of(whole: RowFit) -> SumTable:
     made = whole.made
     return sum_table(made.features.T @ made.features, made.nodes, len(whole.values), None, made.pairs)
 
 
-NETWORKS = (
-    "an effect is any smooth function of its causes, and noise beside it; no cause is missing from the table, and "
-    "there are no cycles"
-)
+def _seconds_of_a_climb(rows: int, columns: int) -> float:
+    return SECONDS_OF_A_FIT * min(rows, ROWS) * FITS_A_COLUMN * columns
+
+
 PROCESSES = (
-    "an effect is any smooth function of its causes together, and normal noise that does not depend on them; no cause "
-    "is missing from the table, and there are no cycles"
+    "an effect is any smooth function of its causes together, and normal noise {noise}; no cause is missing from the "
+    "table, and there are no cycles"
 )
+EVEN_NOISE = "that does not depend on them"
+UNEVEN_NOISE = "whose size may depend on them"
