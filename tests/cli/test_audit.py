@@ -16,8 +16,9 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import veracausa
-from veracausa.audit.evaluation import choose, column_groups
+from veracausa.audit.evaluation import column_groups
 from veracausa.audit.job import audit_run, strength_check
+from veracausa.audit.sample import choose
 from veracausa.audit.settings import AuditSettings
 from veracausa.audit.usefulness import Whole
 from veracausa.cli.main import app

@@ -22,7 +22,8 @@ from veracausa.testing import check_attack
 SMALL: dict[str, Any] = {"epochs": 1, "channels": 4, "blocks": 0, "main": 2, "input_steps": 2, "clone_steps": 2}
 SMALL |= {"iterations": 4, "reader_epochs": 1, "reader_blocks": 0, "reader_channels": 4, "batch": 8}
 SMALL |= {"rounds": 2, "steps": 5, "restarts": 1, "turns": 2, "fourier": 8, "repeats": 2}
-TOYS = {"colour_prior": ("colour pictures",)}
+SMALL |= {"features": 2, "exchanges": 2}
+TOYS = {"colour_prior": ("colour pictures",), "attributes": ("pictures", "colour pictures")}
 
 
 def small(options: type[Options]) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from veracausa import seeding
 from veracausa.attacks.methods.features.averaging import AveragingOptions
 from veracausa.attacks.methods.features.differencing import Differencing, DifferencingOptions
 from veracausa.attacks.methods.features.inverse import InverseOptions
-from veracausa.audit.evaluation import AttackEvaluation, choose
+from veracausa.audit.evaluation import AttackEvaluation
+from veracausa.audit.sample import choose
 from veracausa.audit.victim import Victim
 from veracausa.data.load import load
 from veracausa.training.split.program import Schema

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Flag, auto
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -173,6 +173,10 @@ class AdversaryView(View):
     """A fresh bottom model of the victim's architecture, on the device."""
     defense: Callable[[nn.Module, torch.optim.Optimizer, torch.Generator], Defense] = granted(Grant.DEFENSE)
     """The victim's defense with its settings, bound to a model of the attacker's own."""
+    stacked: int = 1
+    """How many payloads stand side by side in one input (`FeatureAttack.beside`)."""
+    from_first: bool = False
+    """Whether those of the first exchange are among them."""
     epochs: int = 1
     """How often each training row has crossed when the attack reads; the agreed job says it."""
     batch_size: int = 0
@@ -210,6 +214,15 @@ class Exchange:
     """The other passive parties' payloads for the same ids."""
 
 
+class Beside(NamedTuple):
+    """What stands beside a victim's last payload of a row, in one input of the attack."""
+
+    parties: bool = False
+    """What all other passive parties send for the same people."""
+    moments: bool = False
+    """What was sent at every snapshot of the training that was kept."""
+
+
 class FeatureAttack(Attack[AdversaryView]):
     """The base of attacks on rows: it reads what a passive party holds out of the payloads it sends.
 
@@ -233,6 +246,11 @@ class FeatureAttack(Attack[AdversaryView]):
     def most_victims(self) -> int | None:
         """How many rows of a split it is given; None: as many as the audit has."""
         return None
+
+    @property
+    def beside(self) -> Beside:
+        """What it is given beside the victim's last payload of a row: as more channels, or more numbers."""
+        return Beside()
 
     def draws(self, seen: int) -> int:
         """How many payloads of an id it averages, where the defense is random and it saw so many."""
@@ -259,6 +277,18 @@ class Predict(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class OwnFeatures:
+    """What an active party that holds features has beside a victim's rows: its own part of the same people's."""
+
+    auxiliary: Tensor
+    """Of the view's auxiliary rows."""
+    rows: Callable[[Tensor], Tensor]
+    """Of training rows, by position."""
+    bottom: Callable[[torch.Generator], nn.Module]
+    """A fresh model of the victim's kind for such rows."""
+
+
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class LiveView(AdversaryView):
     """The view of an active party that trains."""
@@ -270,6 +300,8 @@ class LiveView(AdversaryView):
     """Auxiliary rows of the other passive parties, of the same people as `auxiliary`."""
     other_bottoms: Mapping[str, Callable[[torch.Generator], nn.Module]] = field(default_factory=dict)
     """Fresh bottom models of their architecture."""
+    own: OwnFeatures | None = None
+    """Where the active party holds features itself."""
 
 
 class LiveAttack(FeatureAttack):

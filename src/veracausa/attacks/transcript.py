@@ -8,6 +8,7 @@ described in docs/transcripts.md, so that a training of somebody else's program 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -387,3 +388,19 @@ def aligned(payloads: Tensor, like: Tensor) -> Tensor:
     scale = torch.where(have > 1e-6 * want.max() + 1e-12, want / have.clamp(min=1e-12), 0.0)
     moved: Tensor = (payloads - payloads.mean(over, keepdim=True)) * scale + like.mean(over, keepdim=True)
     return moved
+
+
+def stack(parts: Sequence[Tensor]) -> Tensor:
+    """Maps of one height and width as channels; else everything as one vector a row."""
+    if len({part.shape[2:] for part in parts}) == 1:
+        return torch.cat(list(parts), 1)
+    return torch.cat([part.reshape(len(part), math.prod(part.shape[1:])) for part in parts], 1)
+
+
+def spread(transcript: Transcript, count: int) -> list[int]:
+    """So many exchanges of the training, evenly spread, the last among them; fewer where it had fewer."""
+    steps = [exchange.step for exchange in transcript]
+    if not steps:
+        raise InputError("the transcript is empty: nothing crossed that an attack could remember")
+    places = {len(steps) - 1 - share * len(steps) // count for share in range(count)}
+    return [steps[place] for place in sorted(places)]

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from veracausa import seeding
 from veracausa.atomic import atomic_write
 from veracausa.attacks import attacks
-from veracausa.attacks.base import Exchange, Grant, LiveAttack, LiveView
-from veracausa.audit.evaluation import choose
+from veracausa.attacks.base import Exchange, Grant, LiveAttack, LiveView, OwnFeatures
+from veracausa.audit.sample import choose
 from veracausa.config import Job
-from veracausa.data.vertical import VerticalDataset
+from veracausa.data.vertical import Part, VerticalDataset
 from veracausa.defenses.base import Defense
 from veracausa.errors import InputError, RunError
 from veracausa.events import ProgressCallback
@@ -45,6 +45,8 @@ class AdversaryKnowledge:
     """Auxiliary rows by party, the active one's own among them where it holds features."""
     auxiliary_labels: Tensor | None
     labels: Tensor | None
+    own: Part | None = None
+    """The active party's training rows, where it holds features."""
     columns: Mapping[str, int | None] = field(default_factory=dict)
     """How many columns a party's table has: with the agreed job it says how wide a payload is."""
 
@@ -68,6 +70,7 @@ class AdversaryKnowledge:
             {name: part.take(chosen).contiguous().cpu() for name, part in holders.items()},
             None if labels is None else labels[chosen].cpu(),
             None if active.train.labels is None else active.train.labels.cpu(),
+            active.train if active.shape else None,
             {name: data.columns for name, data in dataset.parties.items()},
         )
 
@@ -106,9 +109,20 @@ class AdversaryKnowledge:
             predict=_Predict(top, held.get(self.job.parties.active)),
             victim_rate=optimizer.lr if optimizer.name == "adam" else None,
             others=passive,
+            own=self._own(held, device),
             other_bottoms={name: self._bottom(name, tuple(rows.shape[1:]), device) for name, rows in passive.items()},
             **known,
         )
+
+    def _own(self, held: Mapping[str, Tensor], device: torch.device) -> OwnFeatures | None:
+        part, auxiliary = self.own, held.get(self.job.parties.active)
+        if part is None or auxiliary is None:
+            return None
+
+        def rows(positions: Tensor) -> Tensor:
+            return part.take(positions.cpu()).to(device)
+
+        return OwnFeatures(auxiliary, rows, self._bottom(self.victim, tuple(auxiliary.shape[1:]), device))
 
     def _built(self, party: str, shape: tuple[int, ...], rng: torch.Generator) -> DefendedBottom:
         columns = self.columns.get(party)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -13,16 +13,17 @@ from torch import Tensor
 
 from veracausa import seeding
 from veracausa.attacks import attacks
-from veracausa.attacks.base import AdversaryView, FeatureAttack, Grant, LiveAttack
+from veracausa.attacks.base import AdversaryView, Beside, FeatureAttack, Grant, LiveAttack
 from veracausa.attacks.transcript import Transcript
 from veracausa.audit.measure import Gallery, Measured, example_rows, mean_errors, measure, trivial_guesses
+from veracausa.audit.sample import Sample, labels_at, labels_of, own_rows
 from veracausa.audit.settings import GRANTED
-from veracausa.audit.victim import Pool, Victim
+from veracausa.audit.victim import Pool, StackedVictim, Victim
 from veracausa.config import Job
-from veracausa.data.vertical import Part, PartyData, Split, VerticalDataset
+from veracausa.data.vertical import Split, VerticalDataset
 from veracausa.defenses.protocols import Stochastic
-from veracausa.errors import InputError
 from veracausa.events import Event, Observer
+from veracausa.metrics.attributes import attribute_scores
 from veracausa.metrics.leakage import blind_guesses, blind_mse
 from veracausa.models.runner import threads_for
 from veracausa.registry import Options
@@ -72,9 +73,9 @@ class AttackEvaluation:
     """One victim, its rows, and what an attacker can say of them without payloads."""
 
     def __init__(self, job: Job, dataset: VerticalDataset, victim: Victim, sample: Sample, moment: float = 1.0) -> None:
-        self.job, self.victim, self.sample, self.moment = job, victim, sample, moment
+        self.job, self.dataset, self.victim, self.sample, self.moment = job, dataset, victim, sample, moment
         self.active = dataset.parties[dataset.active]
-        self.auxiliary = victim.rows("test", sample.auxiliary)
+        self.auxiliary = torch.cat([victim.rows(split, positions) for split, positions in sample.learnt_from])
         fitted = None if victim.pixels else victim.data.preprocessing
         self.groups, self.columns = column_groups(fitted), column_titles(fitted)
 
@@ -96,7 +97,28 @@ class AttackEvaluation:
         return AttackOutcome(**{**vars(best), "strength": strength})
 
     def _once(self, options: Options, observer: Observer) -> AttackOutcome:
-        return self.read(attacks.get(options.name)(options), observer, begin=True)
+        attack = attacks.get(options.name)(options)
+        return self._given(attack.beside).read(attack, observer, begin=True)
+
+    def _given(self, beside: Beside) -> AttackEvaluation:
+        """The same of a victim whose payloads come with what the attack reads beside them."""
+        if not any(beside):
+            return self
+        run, schema = self.victim.run, self.victim.schema
+        names = [self.victim.name]
+        if beside.parties:
+            there = {path.parent.name for path in run.path.glob("parties/*/model.safetensors")} & set(
+                self.dataset.parties
+            )
+            names += [name for name in self.job.parties.passive if name in there and name != self.victim.name]
+        last = self.victim.step or int(run.summary.get("rounds", 0))
+        others = []
+        for name in names:
+            kept = [step for step in Store(run.path, name).moment_steps() if step < last] if beside.moments else []
+            steps = [*kept, *([] if name == self.victim.name else [self.victim.step])]
+            others += [Victim(run, self.dataset.parties[name], schema, step) for step in steps]
+        stacked = StackedVictim(self.victim, others)
+        return AttackEvaluation(self.job, self.dataset, stacked, self.sample, self.moment)
 
     def read(self, attack: FeatureAttack, observer: Observer, begin: bool = False) -> AttackOutcome:
         """What the attack makes of its victims' payloads; one that has watched the training needs not `begin`."""
@@ -131,13 +153,14 @@ class AttackEvaluation:
             payloads = victim.payloads(split, positions, draws, rng, as_sent=not decodes)
             # Only training rows have a history: a test row's position is no training id.
             ids = positions if split == "train" else torch.full_like(positions, -1)
-            attack.told(_labels(self.active, split, positions))
+            attack.told(labels_at(self.active, split, positions))
             guess = attack.reconstruct(payloads, ids).to(victim.device)
             truth, blind = victim.rows(split, positions), self._blind(split, positions)
             found = measure(guess, truth, blind, victim.pixels, self.groups, self.columns)
             if victim.pixels:
                 trivial = mean_errors(trivial_guesses(self.auxiliary, len(positions)), truth)
-                found = Measured(**{**vars(found), "trivial": {**found.trivial, **trivial}})
+                others = {**found.others, "attributes": self._attributes(split, positions, guess, truth)}
+                found = Measured(**{**vars(found), "trivial": {**found.trivial, **trivial}, "others": others})
                 if split == "train":
                     best_guess = blind[blind_mse(blind, truth)[1]]
                     gallery = Gallery.of(positions, truth, guess, best_guess, found.samples["mse"])
@@ -148,7 +171,7 @@ class AttackEvaluation:
             victim.name,
             self.moment,
             positions_of,
-            len(self.sample.auxiliary),
+            len(self.auxiliary),
             measured,
             gallery,
             time.perf_counter() - started,
@@ -166,7 +189,7 @@ class AttackEvaluation:
         # At one party's own site nobody has labels.
         known: dict[str, Any] = {
             "labels": None if labels is None else labels.to(victim.device),
-            "auxiliary_labels": _labels(self.active, "test", self.sample.auxiliary),
+            "auxiliary_labels": labels_of(self.active, self.sample.learnt_from),
             "transcript": transcript,
             "oracle_at": None if transcript is None else self._oracles(transcript.head.moments, draws, rng),
             "partners": self._partners() or None,
@@ -191,7 +214,8 @@ class AttackEvaluation:
             epochs=max(1, round(self.moment * self.job.training.epochs)),
             batch_size=self.job.training.batch_size,
             transmit=victim.transmit,
-            oracle=_Oracle(lambda: victim, self.sample.auxiliary, draws, rng, redrawn=True),
+            oracle=_Oracle(lambda: victim, self.sample.learnt_from, draws, rng, redrawn=True),
+            **_stacking(victim),
             fresh=victim.random or victim.by_batch,
             redrawn=victim.noisy,
             progress=progress,
@@ -211,10 +235,10 @@ class AttackEvaluation:
         last = max(moments.values(), default=0)
         for name, step in sorted(moments.items(), key=lambda moment: moment[1]):
             if step == last:
-                found[name] = _Oracle(lambda: victim, self.sample.auxiliary, draws, rng)
+                found[name] = _Oracle(lambda: victim, self.sample.learnt_from, draws, rng)
             elif step in kept:
                 earlier = partial(Victim, victim.run, victim.data, victim.schema, step)
-                found[name] = _Oracle(earlier, self.sample.auxiliary, draws, rng)
+                found[name] = _Oracle(earlier, self.sample.learnt_from, draws, rng)
         return found
 
     def _draws(self, attack: FeatureAttack) -> int:
@@ -227,14 +251,22 @@ class AttackEvaluation:
         seen = max(1, defense.distinct_payloads(exchanges) if isinstance(defense, Stochastic) else exchanges)
         return attack.draws(min(most, seen))
 
+    def _attributes(self, split: Split, positions: Tensor, guess: Tensor, truth: Tensor) -> list[dict[str, Any]]:
+        labels = labels_at(self.active, split, positions), labels_of(self.active, self.sample.learnt_from)
+        known = all(each is not None and not each.is_floating_point() for each in labels)
+        groups = (labels[1], labels[0]) if known else None
+        return attribute_scores(guess, truth, self.auxiliary, groups)  # type: ignore[arg-type]
+
     def _blind(self, split: Split, positions: Tensor) -> dict[str, Tensor]:
-        own = [_own(self.active, "test", self.sample.auxiliary), _own(self.active, split, positions)]
+        beside = [own_rows(self.active, *part) for part in self.sample.learnt_from]
+        known = [rows for rows in beside if rows is not None]
+        own = [torch.cat(known) if len(known) == len(beside) else None, own_rows(self.active, split, positions)]
         both = own if all(rows is not None for rows in own) else [None, None]
         guesses = blind_guesses(
             self.auxiliary.cpu(),
             len(positions),
-            auxiliary_labels=_labels(self.active, "test", self.sample.auxiliary),
-            labels=_labels(self.active, split, positions),
+            auxiliary_labels=labels_of(self.active, self.sample.learnt_from),
+            labels=labels_at(self.active, split, positions),
             own_auxiliary=both[0],
             own=both[1],
             pixels=self.victim.pixels,
@@ -251,12 +283,12 @@ class _Oracle:
     def __init__(
         self,
         victim: Callable[[], Victim],
-        positions: Tensor,
+        parts: Sequence[tuple[Split, Tensor]],
         draws: int,
         rng: torch.Generator,
         redrawn: bool = False,
     ) -> None:
-        self.victim, self.positions, self.draws, self.rng, self.redrawn = victim, positions, draws, rng, redrawn
+        self.victim, self.parts, self.draws, self.rng, self.redrawn = victim, parts, draws, rng, redrawn
 
     def __call__(self) -> Tensor:
         return self._source()
@@ -264,9 +296,14 @@ class _Oracle:
     @cached_property
     def _source(self) -> Callable[[], Tensor]:
         victim = self.victim()
+
+        def drawn(draws: int, redrawn: bool = False) -> Tensor:
+            found = [victim.payloads(*part, draws, self.rng, redrawn=redrawn) for part in self.parts]
+            return found[0] if len(found) == 1 else torch.cat(found)
+
         if victim.by_batch:
-            return Pool(victim, "test", self.positions, self.draws, self.rng)
-        return partial(victim.payloads, "test", self.positions, self.draws, self.rng, redrawn=self.redrawn)
+            return Pool(partial(drawn, 1), self.draws, self.rng)
+        return partial(drawn, self.draws, self.redrawn)
 
 
 class _Work:
@@ -284,57 +321,10 @@ class _Work:
         self.start, self.length = number / parts, 1 / parts
 
 
-def _labels(active: PartyData, split: Split, positions: Tensor) -> Tensor | None:
-    labels = active.part(split).labels
-    return None if labels is None else labels[positions.to(labels.device)]
-
-
-def _own(active: PartyData, split: Split, positions: Tensor) -> Tensor | None:
-    """What the attacker holds of these people itself, if it holds something of all of them."""
-    part = active.part(split)
-    if part.features is None or not active.shape or not part.present(positions).all():
-        return None
-    return part.take(positions)
-
-
-@dataclass(frozen=True)
-class Sample:
-    """Positions in the agreed alignment; no auxiliary row is a victim."""
-
-    auxiliary: Tensor
-    """In the test split."""
-    victims: Mapping[Split, Tensor]
-    known: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
-    """In the training split, rows that an attacker knows; no victim is among them."""
-
-    def first(self, most: int | None) -> dict[Split, Tensor]:
-        """The victims, at most so many of each split; they were drawn at random, so the first are as good as any."""
-        return {split: positions[:most] for split, positions in self.victims.items()}
-
-
-def choose(data: PartyData, seed: int, auxiliary: int, victims: int, known: int = 0) -> Sample:
-    """Of the rows that the party holds: auxiliary from a shuffle of the test rows, at most half of them; then victims.
-
-    Rows that an attacker knows come after the victims, at most a third of the training rows.
-
-    The shuffle is the job's, so that all parties' auxiliary rows are of the same people.
-    """
-    train, test = (_shuffled(data.part(split), seed, split) for split in ("train", "test"))
-    count = min(auxiliary, len(test) // 2)
-    if count < 4 or not len(train):
-        raise InputError(
-            f"{data.name}: {len(test)} test rows and {len(train)} training rows are too few for an audit: "
-            "the attacker learns from half of the test rows, and needs at least 4"
-        )
-    known = min(known, len(train) // 3)
-    read = min(victims, len(train) - known)
-    chosen: dict[Split, Tensor] = {"train": train[:read], "test": test[count : count + victims]}
-    return Sample(test[:count], chosen, train[read : read + known])
-
-
-def _shuffled(part: Part, seed: int, split: str) -> Tensor:
-    order = torch.randperm(len(part), generator=seeding.generator(seed, "audit", split))
-    return order[part.present(order)]
+def _stacking(victim: Victim) -> dict[str, Any]:
+    if not isinstance(victim, StackedVictim):
+        return {}
+    return {"stacked": len(victim.members), "from_first": victim.from_first}
 
 
 def column_groups(preprocessing: Mapping[str, Any] | None) -> tuple[int, ...] | None:

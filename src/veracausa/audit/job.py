@@ -18,11 +18,12 @@ from veracausa.attacks.base import Grant
 from veracausa.audit.baseline import FOLDER, baseline_of, check_baseline, defended_by, point_at_baseline, undefended
 from veracausa.audit.blind import BlindAuditSettings
 from veracausa.audit.blind_record import audit_blind_run, is_blind
-from veracausa.audit.evaluation import AttackEvaluation, AttackOutcome, choose
+from veracausa.audit.evaluation import AttackEvaluation, AttackOutcome
 from veracausa.audit.labels import attack_labels, parties_to_attack
 from veracausa.audit.live import attacked_live
 from veracausa.audit.numbered import Numbered
 from veracausa.audit.record import finished_attack, gather, write_attack
+from veracausa.audit.sample import choose
 from veracausa.audit.settings import RENAMED, SNAPSHOTS, AuditSettings, default_attacks
 from veracausa.audit.usefulness import measure_usefulness
 from veracausa.audit.victim import Victim
@@ -255,8 +256,10 @@ class _Plan:
         """What tells whether the same is asked for again."""
         settings = self.settings
         known = {"known": settings.known} if Grant.KNOWN_ROWS in registered.get(options.name).needs else {}
+        more = {"from_training": True} if settings.from_training else {}
         return {
             **known,
+            **more,
             "auxiliary": settings.auxiliary,
             "victims": settings.victims,
             "parties": self.parties,
@@ -273,7 +276,7 @@ class _Plan:
                 yield attacked_live(run, self.dataset, options, party, *sizes, observer)
                 continue
             data = self.dataset.parties[party]
-            sample = choose(data, job.seed, *sizes, known)
+            sample = choose(data, job.seed, *sizes, known, settings.from_training)
             for share, step in _snapshots(run, party) if attack.snapshots else [(1.0, None)]:
                 evaluation = AttackEvaluation(job, self.dataset, Victim(run, data, schema, step), sample, share)
                 yield evaluation.attacked(options, observer, settings.until_converged and step is None)

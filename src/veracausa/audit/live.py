@@ -11,7 +11,8 @@ from typing import Any
 from veracausa.attacks import attacks
 from veracausa.attacks.base import Grant, LiveAttack
 from veracausa.audit.attacker import AdversaryKnowledge, AttackHookFactory, AttackState
-from veracausa.audit.evaluation import AttackEvaluation, AttackOutcome, choose
+from veracausa.audit.evaluation import AttackEvaluation, AttackOutcome
+from veracausa.audit.sample import choose
 from veracausa.audit.victim import Victim
 from veracausa.config import Job, load_job
 from veracausa.data.load import load

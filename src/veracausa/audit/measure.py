@@ -38,7 +38,7 @@ class Measured:
     """The MSE of every guess that needs no payload, by name."""
     others: Mapping[str, Any] = field(default_factory=dict)
     """`advantage` over the blind guess, `success` by definition, `identified` among so many candidates, of a table the
-    leakage of its `columns` and the one read `best`, and why there is no LPIPS."""
+    leakage of its `columns` and the one read `best`, of pictures their `attributes`, and why there is no LPIPS."""
 
 
 def measure(

@@ -129,7 +129,11 @@ def _moment_summary(outcome: AttackOutcome) -> dict[str, Any]:
 
 def _scores(outcome: AttackOutcome, split: Split) -> dict[str, Any]:
     measured = outcome.measured[split]
-    kept = {name: measured.others[name] for name in ("advantage", "columns", "best") if name in measured.others}
+    kept = {
+        name: measured.others[name]
+        for name in ("advantage", "columns", "best", "attributes")
+        if name in measured.others
+    }
     return {**measured.scores, "blind": measured.blind, "samples": len(outcome.victims[split]), **kept}
 
 
@@ -254,7 +258,7 @@ def audit_table(name: str, found: Mapping[str, Any], summary: Mapping[str, Any])
         "all snapshots of the training that were attacked; `when` says which. So is `undefended`. An attack that does "
         "not work without a defense says nothing by failing against one.",
     ]
-    lines += _about_columns(found) + _about_labels(found) + _about_usefulness(found)
+    lines += _about_columns(found) + _about_attributes(found) + _about_labels(found) + _about_usefulness(found)
     return "\n".join(lines) + "\n"
 
 
@@ -266,6 +270,24 @@ def _about_columns(found: Mapping[str, Any]) -> list[str]:
         lines += ["", f"## Which columns {name} reads of {party}", "", _row(("column", "leakage")), _row(["---"] * 2)]
         lines += [_row([column, _percent(leaked) or "nothing to learn"]) for column, leaked in columns]
     return lines
+
+
+def _about_attributes(found: Mapping[str, Any]) -> list[str]:
+    """Of pictures, the single attribute that the last model's payloads tell best, over all attacks and parties."""
+    told = [
+        (own["train"]["attributes"][0], name, party)
+        for name, entry in found["attacks"].items()
+        for party, own in entry["parties"].items()
+        if own.get("train", {}).get("attributes")
+    ]
+    if not told:
+        return []
+    score, name, party = max(told, key=lambda one: one[0]["r2"] - one[0]["blind"])
+    return [
+        "",
+        f"The one attribute read best: {score['attribute']}, by {name} of {party}, R² {score['r2']:.2f} "
+        f"({score['blind']:.2f} without the payload; 1 is exact).",
+    ]
 
 
 def _about_labels(found: Mapping[str, Any]) -> list[str]:

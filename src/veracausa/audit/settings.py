@@ -49,6 +49,8 @@ class AuditSettings:
     """Also ask what passive parties learn of the labels, where the run kept the gradients that it returned."""
     known: int = 500
     """Training rows that an attacker knows beforehand, where an attack is granted some; none of them is a victim."""
+    from_training: bool = False
+    """Whether auxiliary rows that the test split lacks come from training rows that are no victims."""
 
     def options(self) -> dict[str, Options]:
         """The settings of each attack, checked: nothing is trained for an attack that cannot run."""

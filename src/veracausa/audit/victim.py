@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from veracausa.attacks.defended_shadow import alike, standardised
-from veracausa.attacks.transcript import Transcript
+from veracausa.attacks.transcript import Transcript, stack
 from veracausa.data.vertical import PartyData, Split
 from veracausa.defenses.base import Defense
 from veracausa.defenses.protocols import BatchDependent, is_stochastic, resampling
@@ -162,16 +163,65 @@ class Victim:
         return payload
 
 
+class StackedVictim(Victim):
+    """A victim whose payloads come with others of the same people: of its earlier models, of other parties."""
+
+    def __init__(self, victim: Victim, others: Sequence[Victim]) -> None:
+        super().__init__(victim.run, victim.data, victim.schema, victim.step)
+        self.members = (victim, *others)
+
+    @property
+    def payload_shape(self) -> tuple[int, ...]:
+        return tuple(stack([torch.empty(1, *member.payload_shape) for member in self.members]).shape[1:])
+
+    @property
+    def from_first(self) -> bool:
+        """Whether every party's payload of the first exchange is among them."""
+        parties = {member.name for member in self.members}
+        return parties == {member.name for member in self.members if member.step == 1}
+
+    @cached_property
+    def random(self) -> bool:
+        return any(member.random for member in self.members)
+
+    @cached_property
+    def noisy(self) -> bool:
+        return any(member.noisy for member in self.members)
+
+    @cached_property
+    def by_batch(self) -> bool:
+        return any(member.by_batch for member in self.members)
+
+    def payloads(
+        self,
+        split: Split,
+        positions: Tensor,
+        draws: int,
+        rng: torch.Generator,
+        as_sent: bool = False,
+        redrawn: bool = False,
+    ) -> Tensor:
+        """All members' payloads of these people; zeros of those whom a member does not know."""
+        parts = []
+        for member in self.members:
+            held = member.data.part(split).present(positions)
+            own = torch.zeros(len(positions), *member.payload_shape, device=member.device)
+            if held.any():
+                sent = member.payloads(split, positions[held], draws, rng, as_sent, redrawn)
+                own[held.to(member.device)] = sent.to(own)
+            parts.append(own.to(self.device))
+        return stack(parts)
+
+
 class Pool:
     """Payloads of the same rows drawn several times; each call averages some of them, others every time.
 
     For a defense that adapts to every batch, which is too slow to be asked anew for every epoch of an attack.
     """
 
-    def __init__(self, victim: Victim, split: Split, positions: Tensor, draws: int, rng: torch.Generator) -> None:
+    def __init__(self, draw: Callable[[], Tensor], draws: int, rng: torch.Generator) -> None:
         self.rng, self.draws = rng, draws
-        count = max(_POOL, 2 * draws)
-        self.sets = [victim.payloads(split, positions, 1, rng) for _ in range(count)]
+        self.sets = [draw() for _ in range(max(_POOL, 2 * draws))]
 
     def __call__(self) -> Tensor:
         chosen = torch.randperm(len(self.sets), generator=self.rng)[: self.draws].tolist()

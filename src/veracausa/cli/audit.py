@@ -39,6 +39,13 @@ def audit(
             show_default=False,
         ),
     ] = None,
+    from_training: Annotated[
+        bool,
+        typer.Option(
+            "--from-training",
+            help="Auxiliary rows that the test rows lack come from training rows, none of them a victim.",
+        ),
+    ] = False,
     victims: Annotated[int, typer.Option(min=1, help="Rows to reconstruct: of training, and as many of test.")] = 2000,
     known: Annotated[
         int | None,
@@ -117,6 +124,7 @@ def audit(
         common |= {"until_converged": until_converged, "quick": quick}
         common |= {} if auxiliary is None else {"auxiliary": auxiliary}
         common |= {} if known is None else {"known": known}
+        common |= {"from_training": True} if from_training else {}
         if what.is_dir():
             if out is not None:
                 raise InputError(f"--out: {what} is a finished run, its audit goes into its own folder")

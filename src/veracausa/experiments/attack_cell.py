@@ -16,8 +16,9 @@ from torch import Tensor
 
 from veracausa.attacks import attacks
 from veracausa.attacks.base import Grant
-from veracausa.audit.evaluation import AttackEvaluation, AttackOutcome, Sample, choose
+from veracausa.audit.evaluation import AttackEvaluation, AttackOutcome
 from veracausa.audit.live import attacked_live
+from veracausa.audit.sample import Sample, choose
 from veracausa.audit.settings import AuditSettings
 from veracausa.audit.snapshots import headline_of
 from veracausa.audit.usefulness import kept_usefulness, measure_usefulness
@@ -54,6 +55,8 @@ class ResolvedAttack:
     sets: bool
     snapshots: tuple[float, ...] = ()
     """Shares of the training before its end at which it reads, too."""
+    from_training: bool = False
+    until_converged: bool = False
 
     @property
     def live(self) -> bool:
@@ -75,8 +78,9 @@ class AttackCell(Cell):
     @cached_property
     def settings(self) -> dict[str, Any]:
         attack = dict(vars(self.attack))
-        if not attack["snapshots"]:
-            del attack["snapshots"]  # what reads the last model alone is known by the same settings as ever
+        for name in ("snapshots", "from_training", "until_converged"):
+            if not attack[name]:
+                del attack[name]  # what does not ask for it is known by the same settings as ever
         return {"job": job_settings(self.job), "reading": attack}
 
     @property
@@ -198,13 +202,14 @@ def _outcomes(
     count = _EVERYBODY if attack.per_class else attack.victims
     options = attack.options
     known = AuditSettings.known if Grant.KNOWN_ROWS in attacks.get(options.name).needs else 0
-    sample = choose(data, job.seed, attack.auxiliary, count, known)
+    sample = choose(data, job.seed, attack.auxiliary, count, known, attack.from_training)
     for chosen in _sets(sample, _labels(dataset), attack):
         # UnSplit takes what it is given in one batch, so a large set comes in several.
         most = attacks.get(options.name)(options).most_victims if attack.sets else None
         for positions in torch.split(chosen.victims["train"], most or max(1, len(chosen.victims["train"]))):
             given = replace(chosen, victims={**chosen.victims, "train": positions})
-            yield AttackEvaluation(job, dataset, victim, given, moment).attacked(options, lambda event: None)
+            converged = attack.until_converged and step is None
+            yield AttackEvaluation(job, dataset, victim, given, moment).attacked(options, lambda event: None, converged)
 
 
 def _sets(sample: Sample, labels: Tensor | None, attack: ResolvedAttack) -> list[Sample]:
@@ -245,6 +250,9 @@ def _scores(outcomes: list[AttackOutcome]) -> dict[str, dict[str, float]]:
         found[f"success_{name}_grey"] = {"mean": rates["grey"]}
     identified = measured.others.get("identified", {})
     found |= {f"identified_{name}": {"mean": identified[name]} for name in ("top_1", "top_5") if name in identified}
+    for told in measured.others.get("attributes", ()):
+        found[f"r2_{told['attribute']}"] = {"mean": told["r2"]}
+        found[f"r2_{told['attribute']}_blind"] = {"mean": told["blind"]}
     if "test" in outcomes[0].measured:
         found["test_leakage"] = {"mean": outcomes[0].measured["test"].scores["leakage"]}
     return found

@@ -168,8 +168,12 @@ class TableRow(ExperimentSection):
 class AttackSpec(ExperimentSection):
     """How an attack is run; figures that say the same share what it found."""
 
+    attack: str = ""
+    """Which attack it is, where its name is a title of its own."""
     settings: dict[str, Any] = {}
     auxiliary: int = Field(4000, ge=4)
+    from_training: bool = False  # both as for an audit
+    until_converged: bool = False
     victims: int = Field(2000, ge=1)
     parties: tuple[str, ...] = ()
     snapshots: tuple[float, ...] = (0.0, 0.1, 0.5)
@@ -248,6 +252,10 @@ class TrainingExperiment(Experiment):
     def rows_of(self, panel: str) -> tuple[str, ...]:
         """The panel's rows, the undefended one first: every figure is read beside it."""
         return tuple(dict.fromkeys(["none", *super().rows_of(panel)]))
+
+    def registered(self, name: str) -> str:
+        """The attack that a column's name stands for."""
+        return (self.attacks[name].attack if name in self.attacks else "") or name
 
     @property
     def attacks_used(self) -> tuple[str, ...]:

@@ -305,7 +305,8 @@ def training_places(
     experiment: TrainingExperiment, panels: Sequence[str], overrides: Sequence[str] = ()
 ) -> Iterator[Place]:
     """All places of these panels; `overrides` (`a.b=c`) are laid over every job."""
-    remembers = any(name != COSINE and attacks.get(name).uses_transcript for name in experiment.attacks_used)
+    used = [experiment.registered(name) for name in experiment.attacks_used]
+    remembers = any(name != COSINE and attacks.get(name).uses_transcript for name in used)
     for panel in panels:
         for row in experiment.rows_of(panel):
             for at in experiment.axis.values if experiment.axis else (None,):
@@ -318,7 +319,7 @@ def training_places(
                     for name in experiment.attacks_used:
                         spec = experiment.attacks.get(name, AttackSpec())
                         job = checked_job(deep_merge(tree, spec.job if name != COSINE else {}), overrides, where)
-                        cells[name] = AttackCell(job, _resolved(name, spec, where))
+                        cells[name] = AttackCell(job, _resolved(experiment.registered(name), spec, where))
                     yield Place(panel, row, at, seed, cells)
 
 
@@ -352,6 +353,8 @@ def _resolved(name: str, spec: AttackSpec, where: str) -> ResolvedAttack:
         spec.per_class,
         spec.sets,
         spec.snapshots if attacks.get(name).snapshots else (),
+        spec.from_training,
+        spec.until_converged,
     )
 
 

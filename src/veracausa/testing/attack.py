@@ -34,6 +34,7 @@ from veracausa.attacks.base import (
     LiveAttack,
     LiveView,
     NotGranted,
+    OwnFeatures,
     View,
 )
 from veracausa.attacks.blind import BlindAttack, BlindReading, BlindView
@@ -250,6 +251,7 @@ class _Toy:
             predict=self.predict,
             others={"other": self.auxiliary.clone()},
             other_bottoms={"other": self.bottom},
+            own=OwnFeatures(self.auxiliary.clone(), lambda positions: self.rows[positions], self.bottom),
         )
 
     def exchange(self, step: int) -> Exchange:

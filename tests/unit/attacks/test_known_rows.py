@@ -8,8 +8,8 @@ import toys
 from torch import Tensor
 
 from veracausa.attacks.base import AdversaryView, Exchange, Grant
-from veracausa.attacks.methods.features.known_rows import KnownRowsOptions, KnownTrainingRows, spread, stack
-from veracausa.attacks.transcript import Head, Transcript, TranscriptWriter
+from veracausa.attacks.methods.features.known_rows import KnownRowsOptions, KnownTrainingRows
+from veracausa.attacks.transcript import Head, Transcript, TranscriptWriter, spread, stack
 from veracausa.errors import InputError
 from veracausa.metrics.leakage import leakage
 

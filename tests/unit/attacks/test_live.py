@@ -10,8 +10,8 @@ from torch import nn
 from veracausa.attacks import attacks
 from veracausa.attacks.base import Exchange, Grant, LiveAttack
 from veracausa.audit.attacker import AdversaryKnowledge, AttackHook, AttackHookFactory
-from veracausa.audit.evaluation import choose
 from veracausa.audit.live import restored, run_live
+from veracausa.audit.sample import choose
 from veracausa.config import load_job
 from veracausa.data.load import load
 from veracausa.errors import InputError

@@ -89,6 +89,26 @@ def test_a_resumed_attack_goes_on_as_the_unbroken_one() -> None:
     assert second.notes() == whole.notes()
 
 
+def test_what_crosses_in_the_last_epoch_is_read_as_it_crosses() -> None:
+    toy = toys.Toy()
+    attack = sdar(reads="crossing")
+    attack.begin(toy.view(epochs=3))
+    everyone = torch.arange(toy.count)
+    per_epoch = -(-toy.count // toys.Toy.BATCH)
+    toy.train(attack, 2 * per_epoch - 2)
+    assert not attack.crossed.any(), "before the last epoch nothing is kept"
+    toy.train(attack, 250)
+    assert attack.crossed.all()
+    elsewhere = torch.zeros_like(toy.payloads())
+    assert toy.leaked(attack.reconstruct(elsewhere, everyone)) > 0.7, "it does not look at what it is given"
+    stranger = torch.full_like(everyone, -1)
+    assert toy.leaked(attack.reconstruct(elsewhere, stranger)) < 0.1, "of strangers it reads what it is given"
+    other = sdar(reads="crossing")
+    other.begin(toy.view(epochs=3))
+    other.load_state(attack.state())
+    assert torch.equal(other.reconstruct(elsewhere, everyone), attack.reconstruct(elsewhere, everyone))
+
+
 def test_a_short_last_batch_is_filled_up_and_a_single_row_is_left_out() -> None:
     toy = toys.Toy()
     attack = trained(toy, 1)

@@ -16,7 +16,7 @@ FOLDER = Path(__file__).parents[3] / "experiments" / "causshield"
 NAMES = [
     *(f"causshield/{name}" for name in ("fig1a", "fig1b", "fig5", "fig6", "fig7", "fig8", "fig9", "fig10", "fig11")),
     *(f"causshield/{name}" for name in ("fig12", "fig13", "fig14", "table2", "table3")),
-    *(f"causshield/{name}" for name in ("ablation", "profiles")),
+    *(f"causshield/{name}" for name in ("ablation", "attackers", "originals", "own_half", "profiles")),
 ]
 
 

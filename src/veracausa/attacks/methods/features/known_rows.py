@@ -7,7 +7,6 @@ other passive parties sent for the same people beside it. Then it reads the rest
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
@@ -18,7 +17,7 @@ from torch import Tensor
 from veracausa.attacks import attacks
 from veracausa.attacks.base import AdversaryView, FeatureAttack, Grant
 from veracausa.attacks.decoding import DecoderAttack, DecoderOptions
-from veracausa.attacks.transcript import Transcript, nearest_payloads
+from veracausa.attacks.transcript import nearest_payloads, spread, stack
 from veracausa.errors import InputError
 
 
@@ -87,19 +86,3 @@ class KnownTrainingRows(DecoderAttack):
             parts.append(found.flatten(1, 2))
             crossed &= known & (ids.cpu() >= 0)
         return stack(parts), crossed
-
-
-def spread(transcript: Transcript, count: int) -> list[int]:
-    """So many exchanges of the training, evenly spread, the last among them; fewer where it had fewer."""
-    steps = [exchange.step for exchange in transcript]
-    if not steps:
-        raise InputError("the transcript is empty: nothing crossed that an attack could remember")
-    places = {len(steps) - 1 - share * len(steps) // count for share in range(count)}
-    return [steps[place] for place in sorted(places)]
-
-
-def stack(parts: list[Tensor]) -> Tensor:
-    """Maps of one height and width as channels; else everything as one vector a row."""
-    if len({part.shape[2:] for part in parts}) == 1:
-        return torch.cat(parts, 1)
-    return torch.cat([part.reshape(len(part), math.prod(part.shape[1:])) for part in parts], 1)

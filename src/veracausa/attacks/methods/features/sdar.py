@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
@@ -52,6 +52,9 @@ class SDAROptions(Options):
     sent for somebody of the same class."""
     repeats: int = Field(1, ge=1)
     """Auxiliary batches an exchange; more make up for a training of fewer than the original's 20,000 exchanges."""
+    reads: Literal["end", "crossing"] = "end"
+    """What it reads of a training row: the trained model's payload, with gathered statistics, or as the original does
+    what crosses in the last epoch, as it crosses, victim and decoder in training mode."""
     blocks: int = Field(2, ge=0)
     channels: int = Field(64, ge=1)
 
@@ -106,6 +109,10 @@ class SDAR(AdversarialTrainingAttack):
         self.figures = torch.zeros(3, device=self.device)
         self.exchanges = self.batch = 0
         self.step = None
+        people = len(view.labels) if self.options.reads == "crossing" else 0
+        self.read = torch.zeros(people, *row, dtype=torch.float16)
+        """What was read of each training row as it crossed."""
+        self.crossed = torch.zeros(people, dtype=torch.bool)
 
     def observe(self, exchange: Exchange) -> None:
         """One training step of all networks beside this exchange; the top model has learnt from it or will."""
@@ -126,9 +133,42 @@ class SDAR(AdversarialTrainingAttack):
                 self.step = captured_training(self._step, self.device, self.modules, self.optimizers, (self.figures,))
             self.step()
         self.exchanges += 1
+        # A batch early: what crosses twice is read again.
+        if self.options.reads == "crossing" and (self.exchanges + 1) * self.batch > len(self.crossed) * self._earlier:
+            self._read_crossing(exchange)
+
+    @property
+    def _earlier(self) -> int:
+        """Epochs before the last."""
+        return self.view.epochs - 1
+
+    def _read_crossing(self, exchange: Exchange) -> None:
+        labels = None if exchange.labels is None else self._told(exchange.labels.to(self.device))
+        with torch.no_grad(), precision(self.device):
+            rows = self.decoder(exchange.payload.detach().to(self.device), labels).float()
+        ids = exchange.ids.cpu()
+        self.read[ids] = (rows.clamp(0, 1) if self.view.pixels else rows).cpu().half()
+        self.crossed[ids] = True
 
     def reconstruct(self, payload: Tensor, ids: Tensor) -> Tensor:
         """The decoder's reading; an id out of the training's range, such as −1, is somebody of unknown label."""
+        guess = self._read_now(payload, ids)
+        if self.options.reads == "crossing":
+            at = ids.cpu().clamp(0, len(self.crossed) - 1)
+            there = (ids.cpu() == at) & self.crossed[at]
+            guess[there.to(guess.device)] = self.read[at[there]].to(guess)
+        return guess
+
+    def state(self) -> dict[str, Any]:
+        kept = {"read": self.read, "crossed": self.crossed} if self.options.reads == "crossing" else {}
+        return {**super().state(), **kept}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        super().load_state(state)
+        if self.options.reads == "crossing":
+            self.read, self.crossed = state["read"].cpu().clone(), state["crossed"].cpu().clone()
+
+    def _read_now(self, payload: Tensor, ids: Tensor) -> Tensor:
         labels = None
         if self.classes:
             known, ids = self.view.labels.to(self.device), ids.to(self.device)
@@ -181,7 +221,9 @@ class SDAR(AdversarialTrainingAttack):
         own = self.sent[self.view.victim]
         rows = self.victim.rows.index_select(0, self.chosen)
         with precision(self.device):
-            decoded = self.decoder(simulated[self.view.victim], told).float()
+            with torch.no_grad():  # of the simulator after its step, as in the original
+                again = self.victim.simulator(rows).float()
+            decoded = self.decoder(again, told).float()
         error = F.mse_loss(decoded, rows)
         if not self.options.lambda2:
             sgd_step(error, self.decoding)

@@ -19,6 +19,7 @@ from veracausa.attacks.base import AdversaryView, Grant
 from veracausa.attacks.defended_shadow import DefendedShadow, standardised
 from veracausa.attacks.fitting import FitOptions, fit_decoder
 from veracausa.attacks.methods.features.sdar import SDAR, SDAROptions
+from veracausa.errors import InputError
 from veracausa.models.decoders import strong_decoder
 from veracausa.seeding import drawing_from
 
@@ -42,6 +43,10 @@ class Shadow(SDAR):
     def begin(self, view: AdversaryView) -> None:
         super().begin(view)
         options = self.options
+        if options.reads != "end":
+            raise InputError(
+                "attack 'shadow' reads with a decoder that it trains at the end: leave shadow.reads at 'end'"
+            )
         with drawing_from(view.rng):
             reader = strong_decoder(view.payload_shape, view.row_shape, options.reader_blocks, options.reader_channels)
         self.reader = reader.to(self.device).eval()

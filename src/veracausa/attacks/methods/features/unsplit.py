@@ -83,7 +83,7 @@ class UnSplit(FeatureAttack):
 
     title = "UnSplit"
     needs = Grant.ARCHITECTURE
-    by_default = "fast"
+    by_default: ClassVar[Literal["", "always", "fast"]] = "fast"
     quick: ClassVar = {"main": 10, "batch_size": 64}
     options: UnSplitOptions
 

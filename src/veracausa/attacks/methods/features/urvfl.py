@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from veracausa.attacks import attacks
@@ -71,6 +71,11 @@ class URVFL(LiveAttack):
     title = "URVFL"
     needs = Grant.ARCHITECTURE | Grant.LABELS | Grant.AUXILIARY | Grant.LABELLED_AUXILIARY | Grant.TAMPER
     options: URVFLOptions
+
+    @property
+    def read_shape(self) -> tuple[int, ...]:
+        """Of what the decoder gives for a row."""
+        return tuple(self.view.row_shape)
 
     def begin(self, view: AdversaryView) -> None:
         super().begin(view)
@@ -149,9 +154,7 @@ class URVFL(LiveAttack):
     def notes(self) -> Mapping[str, float]:
         """`ceiling_mse`: the decoder on the shadow's own payloads of held-out rows, the most this attack can read."""
         victim, shadow, cosine, distance = self.figures.tolist()
-        rows = self.view.auxiliary[self.held]
-        with eval_mode(self.shadow), torch.no_grad():
-            ceiling = F.mse_loss(self._decoded(self.shadow(rows).float()), rows)
+        ceiling = F.mse_loss(self._read_shadow(self.held), self.view.auxiliary[self.held])
         return {
             "exchanges": float(self.exchanges),
             "ceiling_mse": float(ceiling),
@@ -163,10 +166,9 @@ class URVFL(LiveAttack):
         }
 
     def state(self) -> dict[str, Any]:
-        modules, optimizers = (self.shadow, self.decoder, self.dac), (self.encoding, self.telling)
         return {
-            "modules": [module.state_dict() for module in modules],
-            "optimizers": [optimizer.state_dict() for optimizer in optimizers],
+            "modules": [module.state_dict() for module in self._modules()],
+            "optimizers": [optimizer.state_dict() for optimizer in (self.encoding, self.telling)],
             "figures": self.figures.clone(),
             "exchanges": self.exchanges,
             "history": self.history,
@@ -174,13 +176,21 @@ class URVFL(LiveAttack):
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        for module, kept in zip((self.shadow, self.decoder, self.dac), state["modules"], strict=True):
+        for module, kept in zip(self._modules(), state["modules"], strict=True):
             module.load_state_dict(kept)
         for optimizer, kept in zip((self.encoding, self.telling), state["optimizers"], strict=True):
             optimizer.load_state_dict(kept)
         self.figures.copy_(state["figures"])
         self.exchanges, self.history = state["exchanges"], [list(epoch) for epoch in state["history"]]
         self._lay_out(state["rows"])  # and captured steps are made anew: they read from the optimisers' old memory
+
+    def _modules(self) -> list[nn.Module]:
+        return [self.shadow, self.decoder, self.dac]
+
+    def _read_shadow(self, chosen: Tensor) -> Tensor:
+        """What the decoder makes of the shadow's payloads of these auxiliary rows."""
+        with eval_mode(self.shadow), torch.no_grad():
+            return self._decoded(self.shadow(self.view.auxiliary[chosen]).float())
 
     def _lay_out(self, rows: int) -> None:
         """Memory for what a step reads, of the first exchange's size; shorter exchanges are filled up."""
@@ -229,7 +239,7 @@ class URVFL(LiveAttack):
         cosine = (F.cosine_similarity(mine, its) * weight).sum()
         return cosine, ((mine - its).square().mean(1) * weight).sum()
 
-    def _decoder(self, shape: tuple[int, ...], row: tuple[int, ...]) -> torch.nn.Module:
+    def _decoder(self, shape: tuple[int, ...], row: tuple[int, ...]) -> nn.Module:
         if self.options.decoder == "light" and len(shape) == len(row) == 3:
             return light_decoder(shape, row)
         return strong_decoder(shape, row, channels=self.options.channels)
@@ -237,4 +247,4 @@ class URVFL(LiveAttack):
     def _decoded(self, payload: Tensor) -> Tensor:
         with eval_mode(self.decoder), torch.no_grad():
             parts = [self.decoder(part).float() for part in torch.split(payload, _ROWS_AT_ONCE)]
-        return torch.cat(parts).view(len(payload), *self.view.row_shape)
+        return torch.cat(parts).view(len(payload), *self.read_shape)
