@@ -34,7 +34,7 @@ from veracausa.attacks.base import (
     LiveAttack,
     LiveView,
     NotGranted,
-    OwnFeatures,
+    OwnPart,
     View,
 )
 from veracausa.attacks.blind import BlindAttack, BlindReading, BlindView
@@ -251,7 +251,7 @@ class _Toy:
             predict=self.predict,
             others={"other": self.auxiliary.clone()},
             other_bottoms={"other": self.bottom},
-            own=OwnFeatures(self.auxiliary.clone(), lambda positions: self.rows[positions], self.bottom),
+            own=OwnPart(self.auxiliary.clone(), lambda positions: self.rows[positions], self.bottom),
         )
 
     def exchange(self, step: int) -> Exchange:
