@@ -195,8 +195,9 @@ def blind_settings(
     given = {name: value for name, value in settings.items() if value is not None}
     if baseline is not None or given.pop("until_converged", False):
         raise InputError("--baseline and --until-converged are for split training; a blind run is its own baseline")
-    if "known" in given:
-        raise InputError("--known is for split training; leave it out for a blind run")
+    for name in ("known", "from_training"):
+        if name in given:
+            raise InputError(f"--{name.replace('_', '-')} is for split training; leave it out for a blind run")
     return BlindAuditSettings(tuple(names), tuple(overrides), **given)
 
 
