@@ -4,7 +4,7 @@ READY := .venv/.ready
 # Two workers of one thread, because two cores are what the suite is planned for.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 
-.PHONY: demo docs pictures test test-slow test-federation fuzz smoke bench lint format clean
+.PHONY: demo docs notebooks pictures test test-slow test-federation fuzz smoke bench lint format clean
 
 $(READY): pyproject.toml tools/install
 	tools/install
@@ -17,6 +17,10 @@ demo: $(READY)
 pictures: $(READY)
 	tools/demo_picture
 	$(BIN)/python tools/page_pictures.py
+
+# The notebooks of examples/notebooks are run, and what they show is written into them. About a minute.
+notebooks: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python tools/notebooks.py
 
 test: $(READY)
 	$(PYTEST) -m "not slow and not gpu and not paper and not browser and not federation"

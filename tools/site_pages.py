@@ -7,11 +7,13 @@ docs/ becomes a link to the repository, and each heading keeps the anchor that i
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sys
 from pathlib import Path, PurePosixPath
 from posixpath import normpath
+from typing import Any
 
 import site_reference
 
@@ -22,8 +24,11 @@ MOVED = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security-policy.md",
+    "examples/notebooks/blind.ipynb": "notebooks/blind.md",
+    "examples/notebooks/audit.ipynb": "notebooks/audit.md",
+    "examples/notebooks/discovery.ipynb": "notebooks/discovery.md",
 }
-"""Pages of the root that belong to the site, and their names there."""
+"""Pages from outside docs/ that belong to the site, and their names there."""
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"^(\s*)(```+)(\w*)[ \t]*(.*)$")
 _HEADING = re.compile(r"^(#+) (.+?)\s*$")
@@ -38,7 +43,10 @@ def write_pages(folder: Path) -> list[Path]:
     for name, path in sources.items():
         target = folder / place(name)
         target.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix == ".md":
+        if path.suffix == ".ipynb":
+            text = notebook_page(json.loads(path.read_text(encoding="utf-8")), name)
+            target.write_text(for_the_site(text, name), encoding="utf-8")
+        elif path.suffix == ".md":
             target.write_text(for_the_site(path.read_text(encoding="utf-8"), name), encoding="utf-8")
         else:
             shutil.copy(path, target)
@@ -70,6 +78,22 @@ def for_the_site(text: str, name: str) -> str:
         else:
             lines.append(relinked(line, name))
     return "\n".join(lines) + "\n"
+
+
+def notebook_page(notebook: dict[str, Any], name: str) -> str:
+    """A notebook as a page: its words, its code, and what was shown when it was run."""
+    parts = []
+    for cell in notebook["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        for shown in cell.get("outputs", ()):
+            forms = shown.get("data", {})
+            html = "".join(forms.get("text/html", ()))
+            text = "".join(shown.get("text", forms.get("text/plain", ())))
+            # Frames of other packages show themselves by scripts and styles of their own: their plain text is taken.
+            parts.append(html if 'class="veracausa"' in html else f"```text\n{text.rstrip()}\n```")
+    first, _, rest = "\n\n".join(parts).partition("\n")
+    return f"{first}\n\nThis page is [a notebook]({REPOSITORY}{name}) to run and to change.\n{rest}\n"
 
 
 def anchor(title: str) -> str:
