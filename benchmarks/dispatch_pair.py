@@ -316,7 +316,9 @@ class Pair:
             answer = ring.matmul(x, ring.add(opened, r), source.features[rows])
             answer = self._cross(watch, ONLINE, elements=answer)["elements"]
             features = ring.add(answer, target.features[rows])
-            steps = fixed_point.encode_gradient(self.gradients, self.rounding).astype(np.int64)
+            steps = fixed_point.encode_gradient(self.gradients, self.rounding.random(self.gradients.shape)).astype(
+                np.int64
+            )
             hidden = ring.subtract(ring.reduce(steps), target.gradient_masks[rows])
             hidden = self._cross(watch, ONLINE, elements=hidden)["elements"]
             increment = ring.matmul(np.ascontiguousarray(x.T), hidden, source.increments[batch])

@@ -213,12 +213,10 @@ def audit_discovery(
 def train(
     method: VFedCD, data: CausalData, parties: Parties, progress: Callable[[float], None] = lambda share: None
 ) -> DiscoveryRecording:
-    """Fit with every party a program, somebody watching each."""
+    """Fit with every party a program, somebody watching each, in all searches."""
     import polars as pl
 
     recording = DiscoveryRecording()
-    # What a party sees of a further search is the same again, with weights drawn anew: one is watched.
-    method.searches = []
     frame = pl.DataFrame(data.values, schema=list(data.names))
 
     def hear(event: Event) -> None:
@@ -237,7 +235,7 @@ def _account(recording: DiscoveryRecording, method: VFedCD, noise: float) -> dic
         own = [at[column] for column in recorder.plan.names[recorder.plan.own(name)]]
         foreign = [position for position in at.values() if position not in own]
         worst = max(worst, most_exposed(method.strengths_, own, foreign))
-    epochs = next(iter(recording.parties.values())).epochs
+    epochs = next(iter(recording.parties.values())).plan.epochs  # in each of them a row is opened once
     account = accounted(noise, epochs, worst)
     once = accounted(noise, 1, worst)
     return {

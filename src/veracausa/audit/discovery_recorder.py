@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,10 @@ from veracausa.crypto.ring import Ring, Small
 from veracausa.discovery.engines.shares.share_engine import FEATURE_BITS, ShareEngine, pooled
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.discovery.methods.vfedcd.structure import Structure
-from veracausa.errors import InputError
 
 if TYPE_CHECKING:
     from veracausa.discovery.engines.shares.party import AttributeParty
+    from veracausa.discovery.engines.shares.plan import SearchPlan
     from veracausa.wire.link import Link
 
 
@@ -47,24 +48,22 @@ class Candidate:
 
 
 class DiscoveryRecorder:
-    """Sits between a party and its holder. Rows are numbered as they lie in the batches, one batch after the other.
+    """What a party sees of one search. Rows are numbered as they lie in the batches, one batch after the other.
 
     Parts have a leading axis of sources; where only their sum is opened it has length one.
     """
 
-    def __init__(self, party: AttributeParty) -> None:
+    def __init__(self, party: AttributeParty, search: SearchPlan) -> None:
         plan = party.plan
-        if len(plan.searches) > 1:
-            raise InputError("watch: what a party sees is written down for one search; set searches to []")
-        self.plan, self.name = plan, party.name
+        self.plan, self.name, self.search = plan, party.name, search
         self.truth = np.concatenate(party.values[: party.steps])
         """(n, own): the party's own columns, to score the others' guesses; no view of another party holds them."""
         self.held_out = np.concatenate(party.values[party.steps :]) if plan.held_out else np.zeros((0, party.count))
         self.size = len(party.values[0])
-        self.batches, self.epochs = party.steps, plan.epochs
-        settled = plan.settings.epochs if plan.settings.refit_epochs else plan.epochs * 3 // 4
-        self.settled = min(settled, plan.epochs - 1)
-        self.moments = set(np.unique(np.linspace(0, plan.epochs - 1, MOMENTS).round().astype(int)).tolist())
+        self.batches, self.epochs = party.steps, len(search.epochs)
+        settled = search.settings.epochs if search.settings.refit_epochs else self.epochs * 3 // 4
+        self.settled = min(settled, self.epochs - 1)
+        self.moments = set(np.unique(np.linspace(0, self.epochs - 1, MOMENTS).round().astype(int)).tolist())
         count = len(plan.peers(party.name)) if self.apart else 1
         shape = (count, len(self.truth), party.count * plan.numbers)
         self.last, self.sum = np.zeros(shape), np.zeros(shape)
@@ -105,7 +104,7 @@ class DiscoveryRecorder:
         return self._strengths(self.total / self.looks if self.looks else None)
 
     def _strengths(self, factors: Array | None) -> Array | None:
-        return None if factors is None else strengths_of(factors, self.plan.settings, self.plan.every)
+        return None if factors is None else strengths_of(factors, self.search.settings, self.plan.every)
 
     def opened(self, batch: int, opened: Ring, graph: tuple[Mask, Mask] | None) -> None:
         parts = fixed_point.decode(opened, FEATURE_BITS) if self.apart else pooled(opened)[None]
@@ -140,7 +139,7 @@ class DiscoveryRecorder:
     def told(self, into: Array) -> None:
         if self.opened_batches <= FIRST * self.batches and self.first:
             self.first[-1].factors = into.copy()
-        refit = self.plan.settings.epochs * self.batches
+        refit = self.search.settings.epochs * self.batches
         if self.opened_batches > refit:
             self.factors = into.copy()
             if 2 * self.opened_batches > refit + self.epochs * self.batches:
@@ -151,61 +150,84 @@ class DiscoveryRecorder:
 class WatchedHolder:
     """A holder whose party does not notice that somebody writes down what it sees."""
 
-    def __init__(self, holder: ShareEngine, recorder: DiscoveryRecorder) -> None:
-        self._holder, self._recorder = holder, recorder
+    def __init__(self, holder: ShareEngine, recorders: Sequence[DiscoveryRecorder]) -> None:
+        self._holder, self._all = holder, recorders
+        self._running: list[DiscoveryRecorder] = []
+        """Of the searches that are not over, in the holder's order."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._holder, name)
 
-    def share_first_weights(self, link: Link, allowed: Mask, search: int = 0) -> None:
-        self._holder.share_first_weights(link, allowed, search)
-        self._recorder.first_into = self._holder.into.forward.copy()
-        self._recorder.first_out = self._holder.out.forward.copy()
+    def share_first_weights(self, link: Link, allowed: Mask, searches: Sequence[int] = (0,)) -> None:
+        self._holder.share_first_weights(link, allowed, searches)
+        self._running = [self._all[search] for search in searches]
+        for at, recorder in enumerate(self._running):
+            recorder.first_into = self._holder.into.forward[at].copy()
+            recorder.first_out = self._holder.out.forward[at].copy()
 
-    def features(self, link: Link, batch: int, graph: tuple[Mask, Mask] | None = None) -> Array:
-        opened = self._holder.opened(link, batch, graph)
-        self._recorder.opened(batch, opened, graph)
+    def keep(self, at: Sequence[int]) -> None:
+        self._running = [self._running[search] for search in at]
+        self._holder.keep(at)
+
+    def features(
+        self, link: Link, batches: tuple[int, ...], graph: tuple[Mask, Mask] | None = None, at: int | None = None
+    ) -> Array:
+        opened = self._holder.opened(link, batches, graph, at)
+        seeing = self._running if at is None else [self._running[at]]
+        for number, (recorder, batch) in enumerate(zip(seeing, batches, strict=True)):
+            recorder.opened(batch, opened[:, number], graph)
         return pooled(opened)
 
-    def descend(self, batch: int, steps: Small) -> None:
-        self._recorder.stepped(steps)
-        self._holder.descend(batch, steps)
+    def descend(self, batches: tuple[int, ...], steps: Small) -> None:
+        for recorder, step in zip(self._running, steps, strict=True):
+            recorder.stepped(step)
+        self._holder.descend(batches, steps)
 
-    def norms(self, link: Link) -> tuple[Ring, Ring]:
-        return self._sent(*self._holder.norms(link))
+    def norms(self, link: Link, at: Sequence[int]) -> tuple[Ring, Ring]:
+        return self._sent(at, *self._holder.norms(link, at))
 
-    def weights(self, link: Link) -> tuple[Ring, Ring]:
-        return self._sent(*self._holder.weights(link))
+    def weights(self, link: Link, at: Sequence[int]) -> tuple[Ring, Ring]:
+        return self._sent(at, *self._holder.weights(link, at))
 
-    def _sent(self, into: Ring, out: Ring) -> tuple[Ring, Ring]:
-        self._recorder.sent(into, out)
+    def _sent(self, at: Sequence[int], into: Ring, out: Ring) -> tuple[Ring, Ring]:
+        for search, *shares in zip(at, into, out, strict=True):
+            self._running[search].sent(*shares)
         return into, out
 
-    def shrink(self, into: Array, out: Array) -> None:
-        self._recorder.told(into)
-        self._holder.shrink(into, out)
+    def shrink(self, into: Array, out: Array, at: Sequence[int]) -> None:
+        for search, factors in zip(at, into, strict=True):
+            self._running[search].told(factors)
+        self._holder.shrink(into, out, at)
 
-    def restrict(self, into: Mask, out: Mask) -> None:
-        self._recorder.settle(into)
-        self._holder.restrict(into, out)
+    def restrict(self, into: Mask, out: Mask, at: Sequence[int]) -> None:
+        for search, left in zip(at, into, strict=True):
+            self._running[search].settle(left)
+        self._holder.restrict(into, out, at)
 
 
 class DiscoveryRecording:
     """All parties' recorders of one discovery, by name; hand `watch` to the fit."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, DiscoveryRecorder] = {}
+        self._seen: dict[str, list[DiscoveryRecorder]] = {}
+
+    @property
+    def searches(self) -> list[dict[str, DiscoveryRecorder]]:
+        """Of each search what every party saw, in the plan's order, whichever thread came first."""
+        plan = next(iter(self._seen.values()))[0].plan if self._seen else None
+        if plan is None:
+            return []
+        return [{name: self._seen[name][search.number] for name in plan.parties} for search in plan.searches]
 
     @property
     def parties(self) -> dict[str, DiscoveryRecorder]:
-        """In the plan's order, whichever thread came first."""
-        order = next(iter(self._seen.values())).plan.parties if self._seen else ()
-        return {name: self._seen[name] for name in order}
+        """Those of the first search."""
+        return next(iter(self.searches), {})
 
     def watch(self, party: AttributeParty) -> None:
-        recorder = DiscoveryRecorder(party)
-        self._seen[party.name] = recorder
-        party.holder = WatchedHolder(party.holder, recorder)  # type: ignore[assignment]
+        recorders = [DiscoveryRecorder(party, search) for search in party.plan.searches]
+        self._seen[party.name] = recorders
+        party.holder = WatchedHolder(party.holder, recorders)  # type: ignore[assignment]
 
 
 STRONGEST = 1000.0

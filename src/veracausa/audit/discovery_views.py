@@ -6,7 +6,7 @@ In the strong mode nothing of a row is opened, and of a batch one number an attr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -53,7 +53,10 @@ class ViewWithTruth:
 
 
 def single(recording: DiscoveryRecording, known_rows: int, seed: int) -> list[ViewWithTruth]:
-    """Every party against each other one, or, where only sums are opened, against all others at once."""
+    """Every party against each other one, or, where only sums are opened, against all others at once.
+
+    Of several searches a party has the features side by side, as if it had so many times as many targets.
+    """
     views = []
     for name, recorder in recording.parties.items():
         peers = recorder.plan.peers(name)
@@ -82,11 +85,25 @@ def all_but_one(recording: DiscoveryRecording, known_rows: int, seed: int) -> li
 def _view(
     recording: DiscoveryRecording, name: str, victims: Sequence[str], at: int, known_rows: int, seed: int
 ) -> ViewWithTruth:
-    recorder = recording.parties[name]
+    """What one attacker saw of all searches together."""
+    each = [_of_search(seen, name, victims, at, known_rows, seed) for seen in recording.searches]
+    first, views = each[0], [one.view for one in each]
+    return first if len(each) == 1 else replace(first, view=first.view.replaced(**_side_by_side(views)))
+
+
+def _of_search(
+    recording: Mapping[str, DiscoveryRecorder],
+    name: str,
+    victims: Sequence[str],
+    at: int,
+    known_rows: int,
+    seed: int,
+) -> ViewWithTruth:
+    recorder = recording[name]
     plan = recorder.plan
     foreign = np.concatenate([np.arange(plan.d)[plan.own(victim)] for victim in victims])
-    truth = np.concatenate([recording.parties[victim].truth for victim in victims], axis=1)
-    held_out = np.concatenate([recording.parties[victim].held_out for victim in victims], axis=1)
+    truth = np.concatenate([recording[victim].truth for victim in victims], axis=1)
+    held_out = np.concatenate([recording[victim].held_out for victim in victims], axis=1)
     shape = (len(truth), -1, plan.numbers)
     rng = np.random.default_rng(derive(seed, "discovery audit", name, *victims))
     rows = np.sort(rng.choice(len(truth), min(known_rows, len(truth)), replace=False))
@@ -129,7 +146,7 @@ def _candidates(recorder: DiscoveryRecorder, foreign: NDArray[np.int64], at: int
 
 
 def _first(
-    recording: DiscoveryRecording,
+    recording: Mapping[str, DiscoveryRecorder],
     recorder: DiscoveryRecorder,
     victims: Sequence[str],
     foreign: NDArray[np.int64],
@@ -137,7 +154,7 @@ def _first(
 ) -> tuple[Array, tuple[Opened, ...]] | None:
     if any(step.steps is None for step in recorder.first):
         return None
-    out = {victim: recording.parties[victim].first_out for victim in victims}
+    out = {victim: recording[victim].first_out for victim in victims}
     weights = decode(_blocks(recorder, recorder.first_into, out), WEIGHT_BITS + FORWARD_BITS)
     size = recorder.size
     opened = tuple(
@@ -153,13 +170,16 @@ def _first(
 
 
 def _looked(
-    recording: DiscoveryRecording, recorder: DiscoveryRecorder, victims: Sequence[str], steps: tuple[Opened, ...]
+    recording: Mapping[str, DiscoveryRecorder],
+    recorder: DiscoveryRecorder,
+    victims: Sequence[str],
+    steps: tuple[Opened, ...],
 ) -> tuple[Array, tuple[Opened, ...]] | None:
     """What the validator of mode M1 saw at its first look, the factors it gave laid on, and the batches after that."""
     if recorder.plan.validator != "M1" or recorder.first_look is None:
         return None
     after, into, _ = recorder.first_look
-    out = {victim: look[2] for victim in victims if (look := recording.parties[victim].first_look)}
+    out = {victim: look[2] for victim in victims if (look := recording[victim].first_look)}
     blocks = decode(_blocks(recorder, into, out), WEIGHT_BITS + NORM_BITS)
     factors = steps[after - 1].factors
     if factors is not None:
@@ -181,32 +201,39 @@ def _blocks(recorder: DiscoveryRecorder, into: Ring, out: dict[str, Ring]) -> Ri
 def _joined(seen: Sequence[ViewWithTruth]) -> ViewWithTruth:
     """Several attackers' views of one victim as one: all their targets side by side."""
     views = [each.view for each in seen]
-    together: dict[str, Any] = {
-        "strengths": _side_by_side([getattr(view, "strengths", None) for view in views]),
-        "mean_strengths": _side_by_side([getattr(view, "mean_strengths", None) for view in views]),
-        "candidates": None,
-        "first": None,
-        "first_weights": None,
-        "looked": None,
-    }
-    if all(hasattr(view, "candidates") for view in views):
-        together["candidates"] = Candidates(
-            np.concatenate([view.candidates.graphs for view in views], axis=2),
-            np.concatenate([view.candidates.features for view in views], axis=2),
-        )
     view = views[0].replaced(
         grants=views[0].grants | Grant.OTHER_PARTIES,
         own=np.concatenate([view.own for view in views], axis=1),
-        last=np.concatenate([view.last for view in views], axis=1),
-        mean=np.concatenate([view.mean for view in views], axis=1),
-        history=np.concatenate([view.history for view in views], axis=2),
-        **together,
+        first=None,
+        first_weights=None,
+        looked=None,
+        **_side_by_side(views),
     )
     names = tuple(name for each in seen for name in each.attackers)
     return ViewWithTruth(names, seen[0].victims, view, seen[0].truth, seen[0].held_out)
 
 
-def _side_by_side(strengths: Sequence[Array | None]) -> Array | None:
+def _side_by_side(views: Sequence[ColumnView]) -> dict[str, Any]:
+    """What several views have of one victim, target beside target. Of first steps the first view keeps its own."""
+    moments = min(len(view.history) for view in views)
+    candidates = None
+    if all(hasattr(view, "candidates") for view in views):
+        graphs = min(len(view.candidates.graphs) for view in views)
+        candidates = Candidates(
+            np.concatenate([view.candidates.graphs[:graphs] for view in views], axis=2),
+            np.concatenate([view.candidates.features[:graphs] for view in views], axis=2),
+        )
+    return {
+        "last": np.concatenate([view.last for view in views], axis=1),
+        "mean": np.concatenate([view.mean for view in views], axis=1),
+        "history": np.concatenate([view.history[-moments:] for view in views], axis=2),
+        "strengths": _all_strengths([getattr(view, "strengths", None) for view in views]),
+        "mean_strengths": _all_strengths([getattr(view, "mean_strengths", None) for view in views]),
+        "candidates": candidates,
+    }
+
+
+def _all_strengths(strengths: Sequence[Array | None]) -> Array | None:
     known = [each for each in strengths if each is not None]
     return np.concatenate(known, axis=1) if len(known) == len(strengths) else None
 

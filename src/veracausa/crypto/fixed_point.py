@@ -45,12 +45,15 @@ def encode_columns(values: Array, names: Sequence[str]) -> Small:
     return encoded
 
 
-def encode_gradient(gradient: Array, rng: np.random.Generator) -> Small:
-    """Steps of the optimiser as integers, rounded up or down at random so that nothing is lost on average."""
+def encode_gradient(gradient: Array, drawn: Array) -> Small:
+    """Steps of the optimiser as integers, rounded up or down at random so that nothing is lost on average.
+
+    `drawn` has a number between 0 and 1 for each.
+    """
     scaled = gradient * 2.0**GRADIENT_BITS
     if not np.abs(scaled).max(initial=0.0) < GRADIENT_LIMIT:
         raise RunError(f"the fit diverged: a step of {np.abs(gradient).max():.3g} does not fit shares; lower its rate")
-    encoded: Small = np.floor(scaled + rng.random(scaled.shape))
+    encoded: Small = np.floor(scaled + drawn)
     return encoded
 
 

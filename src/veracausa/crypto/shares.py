@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from veracausa.arrays import Array, Mask
 from veracausa.crypto import ring
@@ -72,6 +73,21 @@ class SharedWeights:
         self.allowed = allowed.reshape(self.shape)
         self.shrink(allowed.astype(float))
 
+    def taken(self, at: NDArray[np.int_]) -> SharedWeights:
+        """The same share of some blocks, by their numbers; `put` brings them back."""
+        made = SharedWeights(self.fresh.reshape(-1, self.h)[at], self.parts.shape[1])
+        made.parts, made.coefficients, made.counts = self.parts[at], self.coefficients[at], self.counts[at]
+        made.allowed = self.allowed.reshape(-1)[at]
+        made._combine()
+        return made
+
+    def put(self, at: NDArray[np.int_], blocks: SharedWeights) -> None:
+        """Take over what became of some blocks."""
+        self.parts[at], self.coefficients[at], self.counts[at] = blocks.parts, blocks.coefficients, blocks.counts
+        self.allowed.reshape(-1)[at] = blocks.allowed
+        for mine, theirs in ((self.fresh, blocks.fresh), (self.forward, blocks.forward), (self._norm, blocks._norm)):
+            mine.reshape(-1, self.h)[at] = theirs
+
     def _store(self) -> None:
         """Put the fresh increments into a slot of their own, made free by joining the two slots that are most alike.
 
@@ -128,10 +144,10 @@ def _as_elements(limbs: Array) -> Ring:
 
 
 class SharedBlocks:
-    """Some blocks of a share that is kept together with others, as (rows, columns, h): a view, nothing of its own."""
+    """Some blocks of a share that is kept together with others, as (…, h): a view, nothing of its own."""
 
-    def __init__(self, shares: SharedWeights, at: slice, rows: int, columns: int) -> None:
-        self._shares, self._at, self._shape = shares, at, (rows, columns, shares.h)
+    def __init__(self, shares: SharedWeights, at: slice, *shape: int) -> None:
+        self._shares, self._at, self._shape = shares, at, (*shape, shares.h)
 
     @property
     def forward(self) -> Ring:
@@ -147,7 +163,7 @@ class SharedBlocks:
 
     @property
     def allowed(self) -> Mask:
-        return self._shares.allowed[self._at].reshape(self._shape[:2])
+        return self._shares.allowed[self._at].reshape(self._shape[:-1])
 
     def grow(self, increment: Ring) -> None:
-        self._shares.grow(increment.reshape(-1, self._shape[2]), self._at)
+        self._shares.grow(increment.reshape(-1, self._shape[-1]), self._at)

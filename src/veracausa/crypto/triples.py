@@ -8,7 +8,7 @@ G − V to the source, uniform numbers that are used once (Beaver's triples, for
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -121,13 +121,13 @@ def spans(rows: Sequence[int]) -> list[slice]:
 class OneTimePool(Generic[T]):
     """Hands out what was made for a batch, and never again: a mask that hides two numbers tells their difference."""
 
-    def __init__(self, what: str, batches: Sequence[int], made: Sequence[T]) -> None:
+    def __init__(self, what: str, batches: Sequence[Hashable], made: Sequence[T]) -> None:
         self.what = what
-        self._left: dict[int, deque[T]] = {}
+        self._left: dict[Hashable, deque[T]] = {}
         for batch, entry in zip(batches, made, strict=True):
             self._left.setdefault(batch, deque()).append(entry)
 
-    def take(self, batch: int) -> T:
+    def take(self, batch: Hashable) -> T:
         if not self._left.get(batch):
             raise RunError(f"no {self.what} triple is left for batch {batch}: each is used once, and none was made")
         return self._left[batch].popleft()

@@ -89,6 +89,27 @@ def test_a_sum_is_the_sum_of_the_parts_and_no_part_of_it_is_opened(watched: Any)
         assert together.last[0] == pytest.approx(apart.last.sum(0), abs=1e-9)
 
 
+def test_of_several_searches_an_attacker_has_all_features_side_by_side(watched: Any) -> None:
+    import polars as pl
+
+    _, alone = watched()
+    how = {"epochs": 3, "refit_epochs": 3, "width": 4, "batch": 12, "candidates": 20}
+    recording = DiscoveryRecording()
+    method = VFedCD(**how, searches=[{}, {"epochs": 1}], engine="federated", seed=3)
+    method.fit(pl.DataFrame(table(), schema=NAMES), parties=PARTIES, watch=recording.watch)
+    first, second = (seen["a"] for seen in recording.searches)
+    assert (first.last == alone.parties["a"].last).all(), "what a search opens does not depend on those beside it"
+    assert (first.mean == alone.parties["a"].mean).all()
+    assert (first.epochs, second.epochs) == (6, 4)
+    view = single(recording, 12, 0)[0].view
+    assert view.last.shape == (72, 4, 4)
+    assert (view.last[:, :2].reshape(72, -1) == first.last[0]).all()
+    assert (view.last[:, 2:].reshape(72, -1) == second.last[0]).all()
+    assert view.strengths.shape == (4, 4)
+    assert reached(recording, "known_start") > 0.9999, "the first steps are those of the first search"
+    assert reached(recording, "known_rows") > reached(alone, "known_rows") - 0.02
+
+
 def test_first_weights_are_worth_all_columns_and_only_their_owner_has_them(watched: Any) -> None:
     _, recording = watched()
     assert reached(recording, "known_start") > 0.9999

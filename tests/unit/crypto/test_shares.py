@@ -135,12 +135,12 @@ def test_columns_and_gradients_as_integers() -> None:
     assert encode_columns(values, "abc").tolist() == [[2047, -2047, 64]]
     rng = np.random.default_rng(0)
     steps = np.full(200_000, 0.3 / 2**fixed_point.GRADIENT_BITS)
-    encoded = encode_gradient(steps, rng)
+    encoded = encode_gradient(steps, rng.random(steps.shape))
     assert set(np.unique(encoded)) == {0.0, 1.0}
     assert abs(encoded.mean() - 0.3) < 5 * np.sqrt(0.21 / len(steps))
     for bad in (1e9, np.nan):
         with pytest.raises(RunError, match="diverged"):
-            encode_gradient(np.array([bad]), rng)
+            encode_gradient(np.array([bad]), rng.random(1))
 
 
 def test_an_opened_value_near_the_end_of_the_ring_is_refused() -> None:

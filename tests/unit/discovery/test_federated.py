@@ -21,7 +21,7 @@ from veracausa.discovery.engines.shares.offline_phase import OfflinePhase
 from veracausa.discovery.engines.shares.plan import Plan, pairing
 from veracausa.discovery.engines.shares.share_engine import ShareEngine
 from veracausa.discovery.engines.shares.triples import TripleSpec
-from veracausa.discovery.methods.vfedcd.settings import Settings
+from veracausa.discovery.methods.vfedcd.settings import Search, Settings
 from veracausa.discovery.result import DiscoveryResult
 from veracausa.errors import InputError, VeracausaError
 from veracausa.wire.message import Message
@@ -29,6 +29,7 @@ from veracausa.wire.threads import ThreadLink, run_threads, thread_links
 
 ROWS = 60
 SMALL = Settings(width=3, batch=8, epochs=2, refit_epochs=1, structure_every=2, candidates=3, searches=())
+SEVERAL = SMALL.model_copy(update={"searches": (Search(), Search(epochs=1), Search(acyclicity="spectral", epochs=3))})
 
 
 def table(d: int, rows: int = ROWS) -> np.ndarray:
@@ -89,7 +90,7 @@ class Lab:
                 with OfflinePhase(self.plan, name, order) as preparation:
                     preparation.set_up(link)
                     holder.share_first_weights(link, allowed)
-                    holder.use(preparation.epoch(link, 0))
+                    holder.use({0: preparation.epoch(link, self.plan.searches[0], 0)})
                     results[name] = program(holder, link)
 
             return run
@@ -102,8 +103,8 @@ class Lab:
         plan = self.plan
         total = np.zeros((plan.d, plan.d, plan.settings.width), dtype=np.int64)
         for name, holder in self.holders.items():
-            total[plan.foreign(name), plan.own(name)] += getattr(holder.into, share)
-            total[plan.own(name), plan.foreign(name)] += getattr(holder.out, share)
+            total[plan.foreign(name), plan.own(name)] += getattr(holder.into, share)[0]
+            total[plan.own(name), plan.foreign(name)] += getattr(holder.out, share)[0]
         return fixed_point.decode(ring.reduce(total), WEIGHT_BITS + bits)
 
 
@@ -111,13 +112,13 @@ def steps_of(holder: ShareEngine, link: ThreadLink) -> list[np.ndarray]:
     """A few batches with made-up gradients, and structure in between; the features of the last one."""
     rng = np.random.default_rng(holder.own.start)
     for batch in range(3):
-        holder.features(link, batch)
-        holder.descend(batch, rng.integers(-4000, 4000, (8, holder.count * holder.h)).astype(float))
-    holder.norms(link)
+        holder.features(link, (batch,))
+        holder.descend((batch,), rng.integers(-4000, 4000, (1, 8, holder.count * holder.h)).astype(float))
+    holder.norms(link, [0])
     d = holder.plan.d
     factors = np.random.default_rng(5).uniform(0.5, 1, (d, d))
-    holder.shrink(factors[:, holder.own], factors[holder.own])
-    return [holder.features(link, 3)]
+    holder.shrink(factors[None, :, holder.own], factors[None, holder.own], [0])
+    return [holder.features(link, (3,))[0]]
 
 
 def test_opened_features_are_the_float_product() -> None:
@@ -138,7 +139,7 @@ def test_shares_of_norms_open_to_norms_and_norms_of_shares_do_not() -> None:
 
     def program(holder: ShareEngine, link: ThreadLink) -> Any:
         steps_of(holder, link)
-        return holder.norms(link)
+        return [part[0] for part in holder.norms(link, [0])]
 
     shares = lab.run(program)
     exact = np.square(lab.weights("norm", NORM_BITS)).sum(2)
@@ -150,7 +151,7 @@ def test_shares_of_norms_open_to_norms_and_norms_of_shares_do_not() -> None:
         opened[plan.own(name), plan.foreign(name)] += out
         for share, place in ((holder.into, (plan.foreign(name), plan.own(name))),
                              (holder.out, (plan.own(name), plan.foreign(name)))):  # fmt: skip
-            signed = fixed_point.ring.centred(share.norm) / 2.0 ** (WEIGHT_BITS + NORM_BITS)
+            signed = fixed_point.ring.centred(share.norm[0]) / 2.0 ** (WEIGHT_BITS + NORM_BITS)
             of_shares[place] += np.sqrt(np.square(signed).sum(2))
     between = exact > 0
     assert between.sum() == plan.d**2 - sum(size**2 for size in plan.sizes)
@@ -181,6 +182,7 @@ def test_triples_made_in_a_process_give_the_same_bits_and_messages(link: str) ->
 
 @pytest.mark.parametrize("more", [
     {},
+    {"settings": SEVERAL},  # with fragments at all parties one after the other, else side by side
     pytest.param({"validator": "M1"}, marks=pytest.mark.slow),
     pytest.param({"local_steps": 2}, marks=pytest.mark.slow),
 ])  # fmt: skip
@@ -188,6 +190,8 @@ def test_fragments_at_all_parties_find_the_same_and_cost_more(more: dict[str, An
     two, everybody = fit(2, 1, 3, **more), fit(2, 1, 3, shares="all", **more)
     assert same(two, everybody)
     for name in two.sent_to:
+        if "settings" in more:
+            continue
         assert abs(everybody.sent[name]["messages"] - two.sent[name]["messages"]) <= 2  # no secrets for pads
         assert everybody.sent[name]["offline_bytes"] > two.sent[name]["offline_bytes"]
         assert everybody.sent[name]["bytes"] > two.sent[name]["bytes"]
@@ -245,6 +249,22 @@ def test_messages_and_bytes_follow_from_the_plan(rule: str, openings: int, score
         heads = sent["bytes"] - sent["offline_bytes"] - 8 * words
         assert 0 < heads < 400 * online
     assert result.sent["validator"]["messages"] == 3 * (structure + 2)  # candidates and result, too
+
+
+def test_searches_side_by_side_share_their_messages() -> None:
+    """A further search brings its numbers along, and messages of its own only ahead of the steps and at its end."""
+    once = fit(2, 1, 1)
+    thrice = fit(2, 1, 1, settings=SMALL.model_copy(update={"searches": (Search(), Search(), Search())}))
+    peers, ends = 2, 2  # a last look at the strengths, and the held-out rows
+    for name, sent in once.sent.items():
+        more = {what: thrice.sent[name][what] - number for what, number in sent.items()}
+        if name == "validator":  # the end's factors, and the trials of edges
+            assert more["messages"] == 2 * 2 * 3
+            continue
+        assert more["messages"] - more["offline_messages"] == 2 * (peers * 2 * ends + 2)
+        assert more["offline_messages"] == 2 * peers * (3 + 3)
+        online, of_two = (each["bytes"] - each["offline_bytes"] for each in (sent, more))
+        assert online < of_two < 1.8 * online, "two more searches' numbers, without their messages' heads"
 
 
 def test_local_steps_learn_without_more_messages() -> None:
@@ -308,9 +328,10 @@ def test_a_run_that_was_killed_goes_on_to_the_same_end(tmp_path: Path, how: dict
         fit(2, 1, **more, out=tmp_path / "torn")
 
 
+@pytest.mark.parametrize("settings", [SMALL, SEVERAL])
 @pytest.mark.parametrize("seed", [None, 1])
 def test_nothing_uniform_crosses_twice_across_steps_and_a_resume(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int | None, settings: Settings
 ) -> None:
     """What is opened is a secret less a mask: a mask used twice shows as a number that comes again where secrets are 0,
     and masks and triples that were drawn before a resume must not come back after it."""
@@ -326,10 +347,10 @@ def test_nothing_uniform_crosses_twice_across_steps_and_a_resume(
     monkeypatch.setattr(ThreadLink, "_deliver", watched)
 
     def kill(event: Any) -> None:
-        if event["step"] == 2:
+        if event["step"] == (2 if settings is SMALL else 5):
             raise Interrupted("now")
 
-    how = {"seed": seed, "out": tmp_path / "run", "checkpoint_every": 1}
+    how = {"settings": settings, "seed": seed, "out": tmp_path / "run", "checkpoint_every": 1}
     with pytest.raises(VeracausaError):
         fit(2, 1, **how, observer=kill)
     before = {name: len(parts) for name, parts in sent.items()}

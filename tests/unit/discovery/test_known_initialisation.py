@@ -39,13 +39,13 @@ class Seen:
 def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
     noted, features = Seen(), ShareEngine.features
 
-    def watched(self: ShareEngine, link: Any, batch: int, graph: Any = None) -> Array:
-        opened = features(self, link, batch, graph)
+    def watched(self: ShareEngine, link: Any, batches: tuple[int, ...], *more: Any, **how: Any) -> Array:
+        opened = features(self, link, batches, *more, **how)
         if self.own.start == 0 and not hasattr(noted, "features"):
-            noted.features = opened
+            noted.features = opened[0]
             noted.share = ring.centred(self.into.forward).reshape(SHAPE) / 2.0 ** (WEIGHT_BITS + FORWARD_BITS)
             noted.order_seed = self.plan.order_seed
-            noted.truth = COLUMNS_OF_ALL[SOURCE][self.plan.batches[batch]]
+            noted.truth = COLUMNS_OF_ALL[SOURCE][self.plan.batches[batches[0]]]
         return opened
 
     monkeypatch.setattr(ShareEngine, "features", watched)
@@ -88,7 +88,7 @@ def test_a_target_that_draws_the_first_weights_reads_the_columns(seen: Seen, mon
         link.send(peer, kind, self.step, {"share": tensor(given.reshape(-1))})
         got = elements(link.receive(peer, kind, self.step), "share", self.count, self.counts[peer], self.h)
         into = ring.subtract(ring.reduce(drawn), given)
-        self._hold(SharedWeights(np.concatenate([into.reshape(-1, self.h), got.reshape(-1, self.h)])))
+        self._hold(SharedWeights(np.concatenate([into.reshape(-1, self.h), got.reshape(-1, self.h)])), 1)
 
     monkeypatch.setattr(ShareEngine, "share_first_weights", target_draws)
     run(None)

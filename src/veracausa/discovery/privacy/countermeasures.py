@@ -30,15 +30,15 @@ def mixing(numbers: int, width: int) -> Array:
 
 
 def spread(opened: Array, mixed: Array) -> Array:
-    """(n, targets·numbers) as (n, targets·h), on the target's side."""
-    numbers, _ = mixed.shape
-    return np.asarray((opened.reshape(len(opened), -1, numbers) @ mixed).reshape(len(opened), -1))
+    """(…, n, targets·numbers) as (…, n, targets·h), on the target's side."""
+    rows = opened.shape[:-1]
+    return np.asarray((opened.reshape(*rows, -1, len(mixed)) @ mixed).reshape(*rows, -1))
 
 
 def gathered(gradient: Array, mixed: Array) -> Array:
     """The gradient by the hidden units' inputs, as the gradient by what was opened."""
-    _, width = mixed.shape
-    return np.asarray((gradient.reshape(len(gradient), -1, width) @ mixed.T).reshape(len(gradient), -1))
+    rows = gradient.shape[:-1]
+    return np.asarray((gradient.reshape(*rows, -1, mixed.shape[1]) @ mixed.T).reshape(*rows, -1))
 
 
 def widest(own: int, foreign: int) -> int:

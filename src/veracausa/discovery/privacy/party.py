@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from veracausa.crypto.ring import Ring
 from veracausa.discovery.engines.centralized import CentralizedVFedCD
 from veracausa.discovery.engines.shares.party import AttributeParty
 from veracausa.discovery.engines.shares.plan import Plan
+from veracausa.discovery.methods.vfedcd.decoders import Decoders, Likelihood
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.discovery.privacy.mechanism import (
     PrivateDecoders,
@@ -38,39 +40,43 @@ class PrivateParty(AttributeParty):
     def __init__(self, plan: Plan, name: str, values: Array, binary: Mask, *more: Any) -> None:
         assert plan.privacy is not None
         super().__init__(plan, name, clip_rows(values, plan.privacy.values), binary, *more)
-        settings = plan.settings
         self.mechanism = mechanism_of(plan, plan.privacy)
         self.source = self.draws.masks("noise", 0)
         self._source_of = 0
-        kind = (settings.depth, settings.activation, binary & settings.bernoulli, settings.likelihood)
-        rng = self.draws.generator("decoders")
-        self.decoders = PrivateDecoders(1, self.count, self.h, *kind, rng, mechanism=self.mechanism, source=self.source)
 
-    def _step(self, link: Link, batch: int, rounding: np.random.Generator) -> None:
+    def _decoders(self, likelihood: Likelihood, *shape_and_kind: Any) -> Decoders:
+        return PrivateDecoders(*shape_and_kind, mechanism=self.mechanism, source=self.source)
+
+    def rounding(self, epochs: Sequence[int], steps: int) -> Any:
+        """The epoch's generator: what is too large after rounding is rounded again."""
+        return [self.draws.generator("rounding", *epochs)] * steps
+
+    def step(self, link: Link, batches: tuple[int, ...], rounding: Any) -> None:
         if self._source_of != self.epoch:
             self._source_of, self.source = self.epoch, self.draws.masks("noise", self.epoch)
             self.decoders.source = self.source  # type: ignore[attr-defined]
         settings, holder = self.plan.settings, self.holder
-        foreign = holder.features(link, batch)
-        x = self.values[batch]
+        foreign = holder.features(link, batches)
+        x = np.stack([self.values[batch] for batch in batches])
+        turned = x.swapaxes(1, 2)
         decay = 2 * settings.sparsity_weight if settings.sparsity == "l2" else 0.0
-        step = self.decoders.step(self._features(foreign, x, self.inner), x.T[None], settings.learning_rate, decay)
-        gradient = step.features[0].swapaxes(0, 1).reshape(len(x), -1)
+        step = self.decoders.step(self._features(foreign, x, self.inner), turned, settings.learning_rate, decay)
+        gradient = step.features[0].swapaxes(0, 1).reshape(foreign.shape[1:])
         steps = encode_clipped(-settings.learning_rate * gradient, self.mechanism, rounding)
-        holder.descend(batch, steps)
+        holder.descend(batches, steps[None])
         holder.into.grow(self._noise(*holder.into.fresh.shape))
         if self.plan.privacy is not None and self.plan.privacy.noise_from == "both":
             holder.out.grow(self._noise(*holder.out.fresh.shape))
-        inner = ring.small_matmul(x.T * 2.0**VALUE_BITS, steps).reshape(self.inner.shape)
+        inner = ring.small_matmul(turned * 2.0**VALUE_BITS, steps[None]).reshape(self.inner.shape)
         inner += ring.centred(self._noise(*inner.shape))
         self.inner += self.inner_allowed * inner / 2.0**WEIGHT_BITS
 
     def _noise(self, *shape: int) -> Ring:
         return rounded_normal(self.source, self.mechanism.increment_deviation, *shape)
 
-    def _factors(self, link: Link) -> tuple[Array, Array]:
-        self.loss = 0.0
-        return super()._factors(link)
+    def _factors(self, link: Link, at: Sequence[int]) -> tuple[Array, Array]:
+        self.loss[:] = 0.0
+        return super()._factors(link, at)
 
 
 class PrivateCentralizedVFedCD(CentralizedVFedCD):
@@ -84,7 +90,7 @@ class PrivateCentralizedVFedCD(CentralizedVFedCD):
         kind = (settings.depth, settings.activation, np.zeros(d, dtype=bool), settings.likelihood, rng)
         self.decoders = PrivateDecoders(1, d, settings.width, *kind, mechanism=self.mechanism, source=source)
 
-    def _step(self, x: Array) -> Array:
+    def step(self, x: Array) -> Array:
         losses = super()._step(x)
         moved = self.settings.learning_rate / x.shape[1] * self.mechanism.deviation
         self.weights -= moved * self.structure.allowed[..., None] * normal(self.source, *self.weights.shape)

@@ -37,7 +37,7 @@ class MpcSchedule(ABC):
 
     def run(self, store: Store | None = None) -> None:
         """From the first epoch that is not done; with a store, what a later start goes on from is kept there."""
-        plan, search = self.plan, self.plan.searches[0]
+        plan, search = self.plan, self.plan.groups[0]
         if store is not None and store.start_step is not None:
             self.load_state(store.load(store.start_step))
         self.x = self.enter(self._columns)

@@ -39,11 +39,10 @@ def expected_cost(plan: Plan) -> SharesCost:
     a_step = numbers * between + 2 * n * numbers * d * (parties - 1)
     a_look = 2 * numbers * between + 2 * between + sum(size * size for size in plan.sizes) + 2 * d * d
     masks = looks * numbers * between  # of norms, ahead
-    messages = pairs * (2 * steps + 2 * looks + 1) + 2 * parties * looks
-    words = steps * a_step + looks * a_look + masks
-    seconds = steps * parties * (parties - 1) * _STEP / 2 + words * _NUMBER
+    rounds = sum(group.last - group.first for group in plan.groups)
+    # Searches side by side share the messages of the steps, and have those ahead of an epoch on their own.
+    messages = rounds * (pairs * 2 * (steps + looks) + 2 * parties * looks) + plan.epochs * pairs
+    words = plan.epochs * (steps * a_step + looks * a_look + masks)
+    seconds = rounds * steps * pairs * _STEP / 2 + words * _NUMBER
     known = plan.encryption == "none"
-    epochs = plan.epochs
-    return SharesCost(
-        epochs * seconds if known else None, epochs * messages, epochs * (words * WORD + messages * MESSAGE)
-    )
+    return SharesCost(seconds if known else None, messages, words * WORD + messages * MESSAGE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -62,22 +63,38 @@ class Works(Protocol):
     def public_key(self, seed: bytes) -> Bytes: ...
     def columns(self) -> dict[str, Parts]: ...
     def accept(self, keys: Mapping[str, Bytes], columns: Mapping[str, Parts]) -> None: ...
-    def submit(self, this: GeneratorRound, received: Mapping[str, Parts]) -> None: ...
-    def collect(self) -> tuple[dict[str, Parts], TripleBatch | None]: ...
+    def submit(self, search: int, this: GeneratorRound, received: Mapping[str, Parts]) -> None: ...
+    def collect(self, search: int) -> tuple[dict[str, Parts], TripleBatch | None]: ...
     def close(self) -> None: ...
 
 
 class InlineTripleGenerator(TripleGenerator):
     """A generator that works when its result is wanted."""
 
-    def submit(self, this: GeneratorRound, received: Mapping[str, Parts]) -> None:
-        self._submitted = this, received
+    def __init__(self, order: TripleSpec) -> None:
+        super().__init__(order)
+        self._submitted: dict[int, tuple[GeneratorRound, Mapping[str, Parts]]] = {}
+        """By search."""
 
-    def collect(self) -> tuple[dict[str, Parts], TripleBatch | None]:
-        return self.work(*self._submitted)
+    def submit(self, search: int, this: GeneratorRound, received: Mapping[str, Parts]) -> None:
+        self._submitted[search] = this, received
+
+    def collect(self, search: int) -> tuple[dict[str, Parts], TripleBatch | None]:
+        return self.work(*self._submitted.pop(search))
 
     def close(self) -> None:
         pass
+
+
+@dataclass
+class TriplesAhead:
+    """How far the triples of one search are."""
+
+    search: SearchPlan
+    first: int
+    """Its first epoch in this start."""
+    received: dict[str, Parts] = field(default_factory=dict)
+    """What peers sent in the last round."""
 
 
 class OfflinePhase:
@@ -88,11 +105,9 @@ class OfflinePhase:
         self.kind = protocol.triples(plan)
         self.used_keys: list[str] = []
         """Fingerprints of all keys that this run has seen, also before it was resumed."""
-        self._first = 0
         self._turns = 0
-        self._received: dict[str, Parts] = {}
-        self._begun = False
-        self.search = plan.searches[0]
+        self._ahead: dict[int, TriplesAhead] = {}
+        """By search."""
 
     def __enter__(self) -> OfflinePhase:
         made: Callable[[TripleSpec], Works] = (
@@ -127,47 +142,45 @@ class OfflinePhase:
             columns[peer] = {name: part.numpy() for name, part in received.items()}
         self.generator.accept(keys, columns)
 
-    def begin(self, search: SearchPlan) -> None:
-        """Turn to a search; the triples of the one before are used up."""
-        self.search, self._begun = search, False
-
-    def epoch(self, link: Link, epoch: int) -> TripleBatch:
-        """The triples of the next epoch; the ones after it are begun."""
-        if not self._begun:
-            self._begun, self._first = True, epoch
-            for ahead in (epoch - 3, epoch - 2, epoch - 1):
-                self._submit(ahead)
-                made = self._collect(link)
+    def epoch(self, link: Link, search: SearchPlan, epoch: int) -> TripleBatch:
+        """The triples of a search's next epoch; the ones after it are begun."""
+        ahead = self._ahead.get(search.number)
+        if ahead is None:
+            ahead = self._ahead[search.number] = TriplesAhead(search, epoch)
+            for before in (epoch - 3, epoch - 2, epoch - 1):
+                self._submit(ahead, before)
+                made = self._collect(link, ahead)
         else:
-            made = self._collect(link)
-        self._submit(epoch)
+            made = self._collect(link, ahead)
+        self._submit(ahead, epoch)
         return self._whole(made)
 
-    def at_once(self, link: Link, needs: Needs) -> TripleBatch:
+    def at_once(self, link: Link, search: SearchPlan, needs: Needs) -> TripleBatch:
         """Triples that nobody could know of before, for the end of a search."""
-        last = self.search.comparison
-        self.generator.submit(GeneratorRound(ask=last, needs=needs), {})
-        self._collect(link)
-        self.generator.submit(GeneratorRound(answer=last), self._received)
-        self.generator.collect()
-        self.generator.submit(GeneratorRound(finish=last), self._received)
-        return self._whole(self.generator.collect()[1])
+        ahead, last = self._ahead[search.number], search.comparison
+        self.generator.submit(search.number, GeneratorRound(ask=last, needs=needs), {})
+        self._collect(link, ahead)
+        self.generator.submit(search.number, GeneratorRound(answer=last), ahead.received)
+        self.generator.collect(search.number)
+        self.generator.submit(search.number, GeneratorRound(finish=last), ahead.received)
+        return self._whole(self.generator.collect(search.number)[1])
 
-    def _submit(self, number: int) -> None:
+    def _submit(self, ahead: TriplesAhead, number: int) -> None:
+        search = ahead.search
         at = {"finish": number + 1, "answer": number + 2, "ask": number + 3}
-        due = {name: epoch for name, epoch in at.items() if self._first <= epoch <= self.search.last}
+        due = {name: epoch for name, epoch in at.items() if ahead.first <= epoch <= search.last}
         if due:
-            needs = self.plan.needs(self.search, due["ask"]) if "ask" in due else Needs()
-            self.generator.submit(GeneratorRound(**due, needs=needs), self._received)
+            needs = self.plan.needs(search, due["ask"]) if "ask" in due else Needs()
+            self.generator.submit(search.number, GeneratorRound(**due, needs=needs), ahead.received)
 
-    def _collect(self, link: Link) -> TripleBatch | None:
+    def _collect(self, link: Link, ahead: TriplesAhead) -> TripleBatch | None:
         """Wait for the generator, then send and receive what the round gave."""
-        sent, made = self.generator.collect()
+        sent, made = self.generator.collect(ahead.search.number)
         self._turns += 1
         for peer, parts in sent.items():
             link.send(peer, self.kind, self._step(self._turns), {name: tensor(part) for name, part in parts.items()})
         received = link.gather_each(dict.fromkeys(self.peers, self.kind), self._step(self._turns))
-        self._received = {
+        ahead.received = {
             peer: {name: part.numpy() for name, part in message.tensors.items()} for peer, message in received.items()
         }
         return made
@@ -183,39 +196,66 @@ class OfflinePhase:
 
 
 class TripleStore:
-    """For a party that shares each block with one other party."""
+    """For a party that shares each block with one other party: the triples of searches side by side, use by use."""
 
-    def __init__(self, made: TripleBatch, peers: tuple[str, ...], sizes: Sequence[int]) -> None:
-        """`sizes` are the rows of every batch."""
-        target, source = [made.target[peer] for peer in peers], [made.source[peer] for peer in peers]
-        needs = made.needs
-        forward, backward = [], []
-        # All batches at once: one by one, to put the peers' halves together would take longer than the step.
-        if needs.forward:
-            masks = np.concatenate([half.weight_masks for half in target], axis=1)
-            kept = np.stack([half.features for half in target])
-            half = np.concatenate([half.features for half in source], axis=1)
-            rows = spans([sizes[batch] for batch in needs.forward])
-            forward = [(masks[at], kept[:, rows[at]], half[rows[at]]) for at in range(len(rows))]
-        if needs.backward:
-            masks = np.stack([half.gradient_masks for half in target])
-            kept = np.concatenate([half.increments for half in target], axis=1)
-            half = np.concatenate([half.increments for half in source], axis=2)
-            rows = spans([sizes[batch] for batch in needs.backward])
-            backward = [(masks[:, rows[at]], kept[at], half[at]) for at in range(len(rows))]
-        self._forward = OneTimePool("forward", needs.forward, forward)
-        self._backward = OneTimePool("backward", needs.backward, backward)
-        squares = list(zip(made.square_masks, made.squares, strict=True))
-        self._squares = OneTimePool("norm", [0] * len(squares), squares)
+    def __init__(
+        self,
+        made: Mapping[int, TripleBatch],
+        peers: tuple[str, ...],
+        sizes: Sequence[int],
+        orders: Sequence[Sequence[int]] | None = None,
+    ) -> None:
+        """Of each search by its place; `sizes` are the rows of every batch, and `orders` say in which order each search
+        uses its batches."""
+        forward, backward, needs = [], [], next(iter(made.values())).needs
+        for number, one in enumerate(made.values()):
+            target, source = [one.target[peer] for peer in peers], [one.source[peer] for peer in peers]
+            # All batches at once: one by one, to put the peers' halves together would take longer than the step.
+            if needs.forward:
+                rows = spans([sizes[batch] for batch in needs.forward])
+                order = range(len(rows)) if orders is None else orders[number]
+                masks = np.concatenate([half.weight_masks for half in target], axis=1)
+                kept = np.stack([half.features for half in target])
+                half = np.concatenate([half.features for half in source], axis=1)
+                forward.append([(masks[at], kept[:, rows[at]], half[rows[at]]) for at in order])
+            if needs.backward:
+                rows = spans([sizes[batch] for batch in needs.backward])
+                order = range(len(rows)) if orders is None else orders[number]
+                masks = np.stack([half.gradient_masks for half in target])
+                kept = np.concatenate([half.increments for half in target], axis=1)
+                half = np.concatenate([half.increments for half in source], axis=2)
+                backward.append([(masks[:, rows[at]], kept[at], half[at]) for at in order])
+        uses = [needs.forward] if orders is None else orders
+        batches = list(zip(*uses, strict=True))
+        self._forward = OneTimePool("forward", batches if forward else (), _beside(forward, (0, 1, 0)))
+        self._backward = OneTimePool("backward", batches if backward else (), _beside(backward, (1, 0, 0)))
+        self._squares = {
+            at: OneTimePool("norm", [0] * len(one.squares), list(zip(one.square_masks, one.squares, strict=True)))
+            for at, one in made.items()
+        }
 
-    def forward(self, batch: int) -> tuple[Ring, Ring, Ring]:
-        """Masks (foreign, own·h), the target's share (peers, n, own·h) and the source's (n, foreign·h) of products."""
-        return self._forward.take(batch)
+    def forward(self, batches: tuple[int, ...]) -> tuple[Ring, Ring, Ring]:
+        """Masks (S, foreign, own·h), the target's share (peers, S, n, own·h) and the source's (S, n, foreign·h) of
+        products, for a batch of each of S searches."""
+        return self._forward.take(batches)
 
-    def backward(self, batch: int) -> tuple[Ring, Ring, Ring]:
-        """Masks (peers, n, own·h), the target's share (foreign, own·h) and the source's (own, foreign·h)."""
-        return self._backward.take(batch)
+    def backward(self, batches: tuple[int, ...]) -> tuple[Ring, Ring, Ring]:
+        """Masks (peers, S, n, own·h), the target's share (S, foreign, own·h) and the source's (S, own, foreign·h)."""
+        return self._backward.take(batches)
 
-    def square(self) -> tuple[Ring, Ring]:
-        """Masks (blocks, h) and a share (blocks,) of the squared norms of all holders' masks together."""
-        return self._squares.take(0)
+    def square(self, searches: Sequence[int]) -> tuple[Ring, Ring]:
+        """Masks (S, blocks, h) and a share (S, blocks) of the squared norms of all holders' masks together."""
+        masks, squares = zip(*(self._squares[at].take(0) for at in searches), strict=True)
+        return np.stack(masks), np.stack(squares)
+
+
+Triple = tuple[Ring, Ring, Ring]
+
+
+def _beside(searches: Sequence[Sequence[Triple]], axes: tuple[int, int, int]) -> list[Triple]:
+    """What each search has for its uses, use by use beside each other along an axis of its own."""
+    together = []
+    for uses in zip(*searches, strict=True):
+        masks, kept, half = (np.stack(parts, axis) for parts, axis in zip(zip(*uses, strict=True), axes, strict=True))
+        together.append((masks, kept, half))
+    return together

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,13 @@ from veracausa.crypto.randomness import make_draws
 from veracausa.crypto.triples import Needs
 from veracausa.discovery.engines.shares import protocol
 from veracausa.discovery.engines.shares.offline_phase import OfflinePhase
-from veracausa.discovery.engines.shares.plan import VALIDATOR, Plan, SearchPlan, pairing
+from veracausa.discovery.engines.shares.plan import VALIDATOR, ParallelSearches, Plan, SearchPlan, pairing
 from veracausa.discovery.engines.shares.protocol import LOSSES, tensor
 from veracausa.discovery.engines.shares.share_engine import ShareEngine
 from veracausa.discovery.engines.shares.triples import TripleSpec
 from veracausa.discovery.methods.vfedcd.as_published import laplace
 from veracausa.discovery.methods.vfedcd.as_published.k_way_shares import KWayShareEngine
-from veracausa.discovery.methods.vfedcd.decoders import Decoders, decoders_for
+from veracausa.discovery.methods.vfedcd.decoders import Decoders, Likelihood, decoders_for
 from veracausa.discovery.methods.vfedcd.diagnostics import FIGURES, figures
 from veracausa.discovery.privacy import countermeasures as bottleneck
 from veracausa.discovery.privacy import options as output
@@ -59,36 +59,47 @@ class AttributeParty:
         self.preparation = OfflinePhase(plan, name, order)
         self.binary = binary & settings.bernoulli
         self.mixing = bottleneck.mixing(settings.bottleneck, self.h) if settings.bottleneck else None
+        self.searches: tuple[SearchPlan, ...] = ()
+        """Those side by side that are not over. Arrays below have an axis for the S of them."""
         self.decoders: Decoders
         self.inner: Array
-        """The weights between the party's own attributes: nobody else's business, so not shared."""
+        """(S, own, own, h): the weights between the party's own attributes, nobody else's business, so not shared."""
         self.inner_allowed: Mask
-        self.draw()
+        self.loss: Array
+        """(S,): since the last structure update."""
+        self.ending = 0
+        """Which of the searches is being compared."""
         self.norms_kind, self.factors_kind = protocol.norms(plan, name), protocol.factors(plan, name)
         self.candidates_kind = protocol.candidates(plan, name)
         self.result_kind = output.result_kind(plan.output, plan.d, self.count)
         self.known: Array
         """(d, d): what the validator sent this party of the graph, at the end."""
         self.epoch = 0
-        """So many phases of the plan are done."""
+        """So many rounds of the plan are done."""
         self.tell: Callable[[int], None] = lambda done: None
         """Hears after every epoch how many are done."""
-        self.loss = 0.0
         self.figures = np.full((len(plan.searches), self.count, len(FIGURES)), np.nan)
         """Of the own attributes on held-out rows, by search, see `diagnostics`: they stay with the party."""
 
-    def draw(self, *search: int) -> None:
-        """First weights that are the party's own alone; for a search after the first one, by its number."""
-        self.search = search[0] if search else 0
-        settings = self.plan.searches[self.search].settings
-        rng = self.draws.generator("decoders", *search)
-        self.decoders = decoders_for(settings.likelihood)(
-            1, self.count, self.h, settings.depth, settings.activation, self.binary, settings.likelihood, rng
-        )
-        self.decoders.observe(np.concatenate(self.values[: self.steps])[None])
-        self.inner_allowed = self.allowed[self.own, self.own, None]
-        shape = (self.count, self.count, self.h)
-        self.inner = rng.uniform(-1, 1, shape) / (self.plan.d * np.sqrt(self.h)) * self.inner_allowed
+    def draw(self, group: ParallelSearches) -> None:
+        """First weights that are the party's own alone, for each search of a group."""
+        self.searches, drawn = group.searches, [self._drawn(search) for search in group.searches]
+        decoders, inner = zip(*drawn, strict=True)
+        self.decoders = decoders[0].beside(decoders[1:])
+        self.inner_allowed = np.repeat(self.allowed[None, self.own, self.own, None], len(inner), axis=0)
+        self.inner = np.stack(inner) * self.inner_allowed
+        self.loss = np.zeros(len(inner))
+
+    def _drawn(self, search: SearchPlan) -> tuple[Decoders, Array]:
+        settings = search.settings
+        rng = self.draws.generator("decoders", *([search.number] if search.number else []))
+        kind = settings.depth, settings.activation, self.binary, settings.likelihood
+        decoders = self._decoders(settings.likelihood, 1, self.count, self.h, *kind, rng)
+        decoders.observe(np.concatenate(self.values[: self.steps])[None])
+        return decoders, rng.uniform(-1, 1, (self.count, self.count, self.h)) / (self.plan.d * np.sqrt(self.h))
+
+    def _decoders(self, likelihood: Likelihood, *shape_and_kind: Any) -> Decoders:
+        return decoders_for(likelihood)(*shape_and_kind)
 
     def run(self, link: Link, store: Store | None = None) -> None:
         """Take part from set-up to the last held-out row."""
@@ -100,148 +111,183 @@ class AttributeParty:
         with self.preparation:
             self.preparation.set_up(link)
             self.holder.share_pads(link)
-            for search in self.plan.left(self.epoch):
-                self.preparation.begin(search)
-                if search.begins(self.epoch):
-                    self._begin(link, search)
-                self._learn(link, store, search)
-                step = self._compare(link, search)
-        sent = link.receive(VALIDATOR, self.result_kind, step).tensors
+            for group in self.plan.left(self.epoch):
+                if self.epoch <= group.first:
+                    self.draw(group)
+                    numbers = [search.number for search in group.searches]
+                    self.holder.share_first_weights(link, self.allowed, numbers)
+                    self.epoch = group.first
+                for done in range(self.epoch, group.last + 1):
+                    for search in group.ending(done):
+                        self._compare(link, search)
+                    self.keep(group.running(done))
+                    if self.searches:
+                        self._learn(link, group, done)
+                        self.epoch = done + 1
+                        self.tell(self.plan.epochs_done(self.epoch))
+                        if store is not None and self.plan.keeps(group, self.epoch):
+                            store.save(self.epoch, self.state())
+        sent = link.receive(VALIDATOR, self.result_kind, self.holder.step).tensors
         self.known = output.received(sent, self.plan.d, self.own)
 
-    def _begin(self, link: Link, search: SearchPlan) -> None:
-        if search.number:
-            self.draw(search.number)
-        self.holder.share_first_weights(link, self.allowed, search.number)
+    def keep(self, searches: tuple[SearchPlan, ...]) -> None:
+        """Go on with these searches: the others are over."""
+        if searches and searches != self.searches:
+            at = [self.searches.index(search) for search in searches]
+            self.holder.keep(at)
+            self.decoders = self.decoders.chosen(at)
+            self.inner, self.inner_allowed, self.loss = self.inner[at], self.inner_allowed[at], self.loss[at]
+        self.searches = searches
 
-    def _learn(self, link: Link, store: Store | None, search: SearchPlan) -> None:
+    def _learn(self, link: Link, group: ParallelSearches, done: int) -> None:
+        """One epoch of each search that is not over."""
         plan, holder = self.plan, self.holder
-        for epoch in search.epochs(self.epoch):
-            holder.use(self.preparation.epoch(link, epoch))
-            rounding = self.draws.generator("rounding", epoch)
-            own = search.settings
-            self.decoders.noisy_rate = own.refit_noisy_rate if epoch >= search.refit else own.noisy_rate
-            if epoch == search.refit:
-                into, out = self._factors(link)
-                holder.restrict(into > 0, out > 0)
-                self.inner_allowed = (into[self.inside] > 0)[..., None]
-                self.inner *= self.inner_allowed
-            for batch, update in plan.order(epoch):
-                self._step(link, batch, rounding)
-                if update:
-                    into, out = self._factors(link)
-                    holder.shrink(into, out)
-                    self.inner *= into[self.inside][..., None]
-            holder.deliver(link)
-            self.epoch = epoch + 1
-            self.tell(plan.epochs_done(self.epoch))
-            if store is not None and plan.keeps(search, self.epoch):
-                store.save(self.epoch, self.state())
+        epochs = [group.epoch(search, done) for search in self.searches]
+        made = [self.preparation.epoch(link, *each) for each in zip(self.searches, epochs, strict=True)]
+        steps = list(zip(*(plan.order(epoch) for epoch in epochs), strict=True))
+        holder.use(dict(enumerate(made)), [[batch for batch, _ in order] for order in zip(*steps, strict=True)])
+        rounding = self.rounding(epochs, len(steps))
+        self.pace(epochs)
+        settling = [at for at, search in enumerate(self.searches) if epochs[at] == search.refit]
+        if settling:
+            into, out = self._factors(link, settling)
+            holder.restrict(into > 0, out > 0, settling)
+            self.inner_allowed[settling] = (into[:, *self.inside] > 0)[..., None]
+            self.inner *= self.inner_allowed
+        every = range(len(self.searches))
+        for number, step in enumerate(steps):
+            self.step(link, tuple(batch for batch, _ in step), rounding[number])
+            if step[0][1]:
+                into, out = self._factors(link, every)
+                holder.shrink(into, out, every)
+                self.inner *= into[:, *self.inside][..., None]
+        holder.deliver(link)
 
-    def _step(self, link: Link, batch: int, rounding: np.random.Generator) -> None:
+    def pace(self, epochs: Sequence[int]) -> None:
+        """Let attributes with much noise learn as fast as each search says for this epoch."""
+        own = [(search.settings, epoch >= search.refit) for search, epoch in zip(self.searches, epochs, strict=True)]
+        rates = [settings.refit_noisy_rate if refit else settings.noisy_rate for settings, refit in own]
+        self.decoders.noisy_rate = np.array(rates)[:, None, None, None]
+
+    def rounding(self, epochs: Sequence[int], steps: int) -> Any:
+        """What each step's gradients are rounded by, (S, n, own·numbers): every epoch has draws of its own."""
+        shape = (steps, len(self.values[0]), self.count * self.plan.numbers)
+        return np.stack([self.draws.generator("rounding", epoch).random(shape) for epoch in epochs], axis=1)
+
+    def step(self, link: Link, batches: tuple[int, ...], rounding: Any) -> None:
         settings = self.plan.settings
-        foreign = self._spread(self.holder.features(link, batch))
-        x = self.values[batch]
+        foreign = self._spread(self.holder.features(link, batches))
+        x = np.stack([self.values[batch] for batch in batches])
+        turned = x.swapaxes(1, 2)
         decay = 2 * settings.sparsity_weight if settings.sparsity == "l2" else 0.0
         gradient = np.zeros_like(foreign)
         for local in range(self.plan.local_steps):
-            step = self.decoders.step(self._features(foreign, x, self.inner), x.T[None], settings.learning_rate, decay)
-            by_feature = step.features[0].swapaxes(0, 1).reshape(len(x), -1)
-            self.inner -= settings.learning_rate * self.inner_allowed * (x.T @ by_feature).reshape(self.inner.shape)
+            step = self.decoders.step(self._features(foreign, x, self.inner), turned, settings.learning_rate, decay)
+            by_feature = step.features.swapaxes(1, 2).reshape(foreign.shape)
+            moved = settings.learning_rate * self.inner_allowed
+            self.inner -= moved * (turned @ by_feature).reshape(self.inner.shape)
             gradient += by_feature
             if local == 0:
-                self.loss += float(step.losses.sum())
+                self.loss += step.losses.sum(1)
         if self.mixing is not None:
             gradient = bottleneck.gathered(gradient, self.mixing)
-        self.holder.descend(batch, fixed_point.encode_gradient(-settings.learning_rate * gradient, rounding))
+        self.holder.descend(batches, fixed_point.encode_gradient(-settings.learning_rate * gradient, rounding))
 
     def _spread(self, opened: Array) -> Array:
         """What was opened, as an input of every hidden unit."""
         return opened if self.mixing is None else bottleneck.spread(opened, self.mixing)
 
     def _features(self, foreign: Array, x: Array, inner: Array) -> Array:
-        """(1, own, n, h): the opened part and the party's own."""
-        z = foreign + x @ inner.reshape(self.count, -1)
-        features: Array = z.reshape(len(x), self.count, self.h).swapaxes(0, 1)[None]
+        """(S, own, n, h): the opened part and the party's own."""
+        z = foreign + x @ inner.reshape(len(inner), self.count, -1)
+        features: Array = z.reshape(*x.shape[:2], self.count, self.h).swapaxes(1, 2)
         return features
 
-    def _factors(self, link: Link) -> tuple[Array, Array]:
-        """What the validator makes of the strengths: a factor for every block into and out of the own attributes."""
-        holder = self.holder
-        into, out = holder.norms(link) if self.plan.validator == "M2" else holder.weights(link)
-        sent = {"into": into, "out": out, "own": np.square(self.inner).sum(2)}
+    def _factors(self, link: Link, at: Sequence[int]) -> tuple[Array, Array]:
+        """What the validator makes of some searches' strengths: a factor for every block into and out of the own
+        attributes."""
+        holder, these = self.holder, list(at)
+        into, out = holder.norms(link, at) if self.plan.validator == "M2" else holder.weights(link, at)
+        sent = {"into": into, "out": out, "own": np.square(self.inner[these]).sum(3)}
         if self.plan.laplace is not None and self.plan.laplace.rule == "sum":
             noise = self.draws.masks("noise", holder.step)
             sent = laplace.noisy_squares(noise, self.plan.laplace, sent)
-        tensors = {name: tensor(array) for name, array in sent.items()}
-        link.send(VALIDATOR, self.norms_kind, holder.step, tensors, loss=self.loss)
-        self.loss = 0.0
-        received = link.receive(VALIDATOR, self.factors_kind, holder.step).tensors
-        return received["into"].numpy(), received["out"].numpy()
+        tensors = {name: tensor(array) for name, array in (sent | {"losses": self.loss[these]}).items()}
+        link.send(VALIDATOR, self.norms_kind, holder.step, tensors)
+        self.loss[these] = 0.0
+        received = protocol.of_each(link.receive(VALIDATOR, self.factors_kind, holder.step), len(these))
+        return received["into"], received["out"]
 
-    def _compare(self, link: Link, search: SearchPlan) -> int:
-        """The held-out loss with the edges that the validator proposes; only sums leave. The last update's number."""
-        self.holder.use(self.preparation.epoch(link, search.last))
-        self._factors(link)
+    def _compare(self, link: Link, search: SearchPlan) -> None:
+        """The held-out loss with the edges that the validator proposes; only sums leave."""
+        self.ending = at = self.searches.index(search)
+        self.holder.use({at: self.preparation.epoch(link, search, search.last)})
+        self._factors(link, [at])
         step = self.holder.step
         if not self.plan.held_out:
-            return step
+            return
         proposed = link.receive(VALIDATOR, self.candidates_kind, step).tensors
         if self.plan.every_graph:
             held_out = tuple(range(self.steps, len(self.values)))
-            self.holder.use(self.preparation.at_once(link, Needs(forward=held_out * len(proposed["into"]))))
+            needs = Needs(forward=held_out * len(proposed["into"]))
+            self.holder.use({at: self.preparation.at_once(link, search, needs)})
         losses, empty = self.scores(link, {name: part.numpy() for name, part in proposed.items()})
         link.send(VALIDATOR, LOSSES, step, {"losses": tensor(losses)}, empty=empty)
-        return step
 
     def scores(self, link: Link, proposed: Mapping[str, Mask]) -> tuple[Array, float]:
-        """The held-out loss with each choice of edges, and without any causes."""
+        """The held-out loss of the search that ends, with each choice of edges, and without any causes."""
+        decoders, inner = self.decoders.chosen([self.ending]), self.inner[[self.ending]]
         if self.plan.every_graph:
             graphs = zip(proposed["into"], proposed["out"], strict=True)
-            losses = np.array([self._held_out_loss(link, graph, not at) for at, graph in enumerate(graphs)])
+            losses = np.array(
+                [self._held_out_loss(link, decoders, inner, graph, not at) for at, graph in enumerate(graphs)]
+            )
         else:
-            losses = self._own_edges(link, proposed["own"])
+            losses = self._own_edges(link, decoders, inner, proposed["own"])
         rows = np.concatenate(self.values[self.steps :])
-        return losses, float(self.decoders.losses_without_causes(rows.T[None]).sum())
+        return losses, float(decoders.losses_without_causes(rows.T[None]).sum())
 
-    def _own_edges(self, link: Link, stays: Mask) -> Array:
+    def _own_edges(self, link: Link, decoders: Decoders, inner: Array, stays: Mask) -> Array:
         """The loss with what stays in each trial: between two own attributes, and on the diagonal what all others add
         to an attribute. Every row is opened once: under two graphs the difference would show what the edges between
         them add, a copy of their causes. To leave out all that was opened of an attribute opens nothing."""
         total, rows, seen = np.zeros(len(stays)), 0, []
         for batch in range(self.steps, len(self.values)):
             x = self.values[batch]
-            foreign = self._spread(self.holder.features(link, batch))
+            foreign = self._spread(self.holder.features(link, (batch,), at=self.ending))
             seen.append(foreign)
             for at, own in enumerate(stays):
                 opened = foreign * np.repeat(own.diagonal(), self.h)
-                features = self._features(opened, x, self.inner * own[..., None])
-                total[at] += float(self.decoders.losses(features, x.T[None]).sum()) * len(x)
+                features = self._features(opened, x[None], inner * own[..., None])
+                total[at] += float(decoders.losses(features, x.T[None]).sum()) * len(x)
             rows += len(x)
-        self._diagnose(seen, self.inner)
+        self._diagnose(seen, decoders, inner)
         return total / rows
 
-    def _held_out_loss(self, link: Link, graph: tuple[Mask, Mask], first: bool) -> float:
-        inner = self.inner * graph[0][self.inside][..., None]
+    def _held_out_loss(
+        self, link: Link, decoders: Decoders, inner: Array, graph: tuple[Mask, Mask], first: bool
+    ) -> float:
+        inner = inner * graph[0][self.inside][..., None]
         total, rows, seen = 0.0, 0, []
         for batch in range(self.steps, len(self.values)):
             x = self.values[batch]
-            foreign = self._spread(self.holder.features(link, batch, graph))
+            foreign = self._spread(self.holder.features(link, (batch,), graph, self.ending))
             seen.append(foreign)
-            total += float(self.decoders.losses(self._features(foreign, x, inner), x.T[None]).sum()) * len(x)
+            total += float(decoders.losses(self._features(foreign, x[None], inner), x.T[None]).sum()) * len(x)
             rows += len(x)
         if first:  # it has all edges that the order leaves
-            self._diagnose(seen, inner)
+            self._diagnose(seen, decoders, inner)
         return total / rows
 
-    def _diagnose(self, seen: list[Array], inner: Array) -> None:
+    def _diagnose(self, seen: list[Array], decoders: Decoders, inner: Array) -> None:
         """What held-out rows say of the own attributes, from what was opened of them."""
-        rows, foreign = np.concatenate(self.values[self.steps :]), np.concatenate(seen)
-        prediction = self.decoders.predict(self._features(foreign, rows, inner))[0].T
+        rows, foreign = np.concatenate(self.values[self.steps :]), np.concatenate(seen, axis=1)
+        prediction = decoders.predict(self._features(foreign, rows[None], inner))[0].T
         opened = foreign.reshape(len(rows), self.count, self.h)
-        own = np.broadcast_to(self.inner_allowed[..., 0], (self.count, self.count))
+        own = np.broadcast_to(self.inner_allowed[self.ending, ..., 0], (self.count, self.count))
         causes = [np.column_stack([opened[:, at], rows[:, own[:, at]]]) for at in range(self.count)]
-        self.figures[self.search] = figures(prediction, rows, causes, self.binary, self.plan.train_rows)
+        number = self.searches[self.ending].number
+        self.figures[number] = figures(prediction, rows, causes, self.binary, self.plan.train_rows)
 
     def state(self) -> dict[str, Any]:
         return {
@@ -251,17 +297,17 @@ class AttributeParty:
             "decoders": {name: tensor(value) for name, value in self.decoders.values.items()},
             "inner": tensor(self.inner),
             "inner_allowed": tensor(self.inner_allowed),
-            "loss": self.loss,
+            "loss": tensor(self.loss),
             "figures": tensor(self.figures),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        self.epoch, self.loss = state["epoch"], state["loss"]
-        if number := self.plan.left(self.epoch)[0].number:
-            self.draw(number)  # of the likelihood of that search
+        self.epoch = state["epoch"]
+        group = self.plan.left(self.epoch)[0]
+        self.draw(group)  # of the likelihood of these searches
         self.holder.load_state(state["holder"])
+        self.keep(group.left(self.epoch))
         self.preparation.used_keys = list(state["used_keys"])
         self.decoders.values = {name: value.numpy() for name, value in state["decoders"].items()}
         self.inner, self.inner_allowed = state["inner"].numpy(), state["inner_allowed"].numpy()
-        if "figures" in state:  # checkpoints from before there were any have none
-            self.figures = state["figures"].numpy()
+        self.loss, self.figures = state["loss"].numpy(), state["figures"].numpy()

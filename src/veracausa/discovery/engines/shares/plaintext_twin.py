@@ -16,7 +16,7 @@ from veracausa.crypto import fixed_point, ring
 from veracausa.crypto.ring import Ring, Small
 from veracausa.crypto.shares import SharedWeights
 from veracausa.discovery.engines.shares.party import AttributeParty
-from veracausa.discovery.engines.shares.plan import VALIDATOR, Plan, SearchPlan, make_plan
+from veracausa.discovery.engines.shares.plan import VALIDATOR, ParallelSearches, Plan, make_plan
 from veracausa.discovery.engines.shares.protocol import tensor
 from veracausa.discovery.engines.shares.share_engine import FEATURE_BITS, first_weights
 from veracausa.discovery.engines.shares.validator import Validator
@@ -59,21 +59,31 @@ def discover_plaintext(
 
 
 class _PlaintextShareEngine:
-    """What a party takes for its holder: the weights themselves, and everybody's rows."""
+    """What a party takes for its holder: the weights themselves of all searches, and everybody's rows."""
 
-    def __init__(self, weights: SharedWeights, rows: list[Small], own: slice) -> None:
-        self.weights, self.rows, self.at = weights, rows, (slice(None), own)
+    def __init__(self, weights: Sequence[SharedWeights], rows: list[Small], own: slice) -> None:
+        self.weights, self.rows, self.at = list(weights), rows, (slice(None), own)
 
-    def features(self, link: None, batch: int, graph: tuple[Mask, Mask] | None = None) -> Array:
-        weights = self.weights.forward[self.at]
+    def features(
+        self, link: None, batches: tuple[int, ...], graph: tuple[Mask, Mask] | None = None, at: int | None = None
+    ) -> Array:
+        chosen = self.weights if at is None else [self.weights[at]]
+        opened = [self._opened(*each, graph) for each in zip(chosen, batches, strict=True)]
+        return fixed_point.decode(np.stack(opened), FEATURE_BITS)
+
+    def _opened(self, search: SharedWeights, batch: int, graph: tuple[Mask, Mask] | None) -> Ring:
+        weights = search.forward[self.at]
         if graph is not None:
             weights = weights * graph[0][..., None]
-        opened = ring.matmul(self.rows[batch], weights.reshape(len(weights), -1))
-        return fixed_point.decode(opened, FEATURE_BITS)
+        return ring.matmul(self.rows[batch], weights.reshape(len(weights), -1))
 
-    def descend(self, batch: int, steps: Small) -> None:
-        increment = ring.small_matmul(self.rows[batch].T, steps)
-        self.weights.grow(ring.reduce(increment).reshape(self.weights.fresh[self.at].shape), self.at)
+    def descend(self, batches: tuple[int, ...], steps: Small) -> None:
+        for search, batch, step in zip(self.weights, batches, steps, strict=True):
+            increment = ring.small_matmul(self.rows[batch].T, step)
+            search.grow(ring.reduce(increment).reshape(search.fresh[self.at].shape), self.at)
+
+    def keep(self, at: Sequence[int]) -> None:
+        self.weights = [self.weights[search] for search in at]
 
 
 class _SimulatedLink:
@@ -83,45 +93,66 @@ class _SimulatedLink:
         self.plan, self.parties, self.allowed = plan, parties, allowed
         batches = [party.batches for party in parties.values()]
         self.rows = [np.concatenate(of_all, axis=1) for of_all in zip(*batches, strict=True)]
-        self.weights: SharedWeights
+        self.weights: list[SharedWeights] = []
+        """Of the searches that are not over."""
         self._until_look = self._learn()
         self._stage = ""
+        self._at: Sequence[int] = ()
+        """The searches that are looked at."""
         self._norms: Ring
         self._sent: dict[str, Array] = {}
         self._proposed: dict[str, dict[str, Mask]] = {}
 
-    def _begin(self, search: SearchPlan) -> None:
-        plan = self.plan
-        first = np.zeros((plan.d, plan.d, plan.numbers), dtype=np.int64)
+    def _begin(self, group: ParallelSearches) -> None:
+        plan, self.weights = self.plan, []
+        for search in group.searches:
+            first = np.zeros((plan.d, plan.d, plan.numbers), dtype=np.int64)
+            for name, party in self.parties.items():
+                masks = party.draws.masks("shares", search.number)
+                first[plan.own(name), plan.foreign(name)] = first_weights(plan, name, self.allowed, masks)
+            weights = SharedWeights(ring.reduce(first))
+            weights.allowed = self.allowed & plan.between
+            self.weights.append(weights)
         for name, party in self.parties.items():
-            masks = party.draws.masks("shares", search.number)
-            first[plan.own(name), plan.foreign(name)] = first_weights(plan, name, self.allowed, masks)
-        self.weights = SharedWeights(ring.reduce(first))
-        self.weights.allowed = self.allowed & plan.between
-        for name, party in self.parties.items():
+            party.draw(group)
             party.holder = _PlaintextShareEngine(self.weights, self.rows, plan.own(name))  # type: ignore[assignment]
-            if search.number:
-                party.draw(search.number)
 
     def declare(self, *kinds: Kind, peer: str) -> None:
         pass
 
-    def _learn(self) -> Iterator[str]:
-        for search in self.plan.searches:
-            self._begin(search)
-            for epoch in search.epochs():
-                if epoch == search.refit:
-                    yield "settle"
-                yield from self._epoch(epoch)
-            yield "end"
+    def _learn(self) -> Iterator[tuple[str, Sequence[int]]]:
+        """What the validator is asked about next, and of which of the searches that are not over."""
+        parties = list(self.parties.values())
+        for group in self.plan.groups:
+            self._begin(group)
+            for done in range(group.first, group.last + 1):
+                searches = group.left(done)
+                for search in group.ending(done):
+                    for party in parties:
+                        party.ending = searches.index(search)
+                    yield "end", [searches.index(search)]
+                running = group.running(done)
+                self.weights = [self.weights[searches.index(search)] for search in running]
+                for party in parties:
+                    party.keep(running)
+                if running:
+                    epochs = [group.epoch(search, done) for search in running]
+                    settling = [at for at, search in enumerate(running) if epochs[at] == search.refit]
+                    if settling:
+                        yield "settle", settling
+                    yield from self._epoch(epochs)
 
-    def _epoch(self, epoch: int) -> Iterator[str]:
-        rounding = {name: party.draws.generator("rounding", epoch) for name, party in self.parties.items()}
-        for batch, update in self.plan.order(epoch):
+    def _epoch(self, epochs: Sequence[int]) -> Iterator[tuple[str, Sequence[int]]]:
+        steps = list(zip(*(self.plan.order(epoch) for epoch in epochs), strict=True))
+        rounding = {}
+        for name, party in self.parties.items():
+            party.pace(epochs)
+            rounding[name] = party.rounding(epochs, len(steps))
+        for number, step in enumerate(steps):
             for name, party in self.parties.items():
-                party._step(None, batch, rounding[name])  # type: ignore[arg-type]
-            if update:
-                yield "update"
+                party.step(None, tuple(batch for batch, _ in step), rounding[name][number])  # type: ignore[arg-type]
+            if step[0][1]:
+                yield "update", range(len(epochs))
 
     def receive(self, name: str, kind: Kind, step: int) -> Message:
         plan, party = self.plan, self.parties[name]
@@ -129,15 +160,14 @@ class _SimulatedLink:
             losses, empty = party.scores(None, self._proposed[name])  # type: ignore[arg-type]
             return Message(name, VALIDATOR, kind.name, step, {"losses": tensor(losses)}, {"empty": empty})
         if name == plan.parties[0]:
-            self._stage = next(self._until_look)
-            norm = self.weights.norm
-            self._norms = ring.total(ring.multiply(norm, norm), 2)
-        own, others = plan.own(name), plan.foreign(name)
-        loss, party.loss = party.loss, 0.0
-        into, nothing = self._norms[others, own], np.zeros((party.count, len(others)), dtype=np.int64)
-        sent = {"into": into, "out": nothing, "own": np.square(party.inner).sum(2)}
-        tensors = {part: tensor(array) for part, array in sent.items()}
-        return Message(name, VALIDATOR, kind.name, step, tensors, {"loss": loss})
+            self._stage, self._at = next(self._until_look)
+            norms = np.stack([self.weights[at].norm for at in self._at])
+            self._norms = ring.total(ring.multiply(norms, norms), 3)
+        own, others, at = plan.own(name), plan.foreign(name), list(self._at)
+        into, nothing = self._norms[:, others, own], np.zeros((len(at), party.count, len(others)), dtype=np.int64)
+        sent = {"into": into, "out": nothing, "own": np.square(party.inner[at]).sum(3), "losses": party.loss[at]}
+        party.loss[at] = 0.0
+        return Message(name, VALIDATOR, kind.name, step, {part: tensor(array) for part, array in sent.items()})
 
     def gather_each(self, kinds: Mapping[str, Kind], step: int) -> dict[str, Message]:
         return {name: self.receive(name, kind, step) for name, kind in kinds.items()}
@@ -148,13 +178,15 @@ class _SimulatedLink:
             self._proposed[name] = {part: mask.numpy() for part, mask in tensors.items()}
         if kind.name != "factors" or self._stage == "end":
             return
+        at = list(self._at)
         into = self._sent[name] = tensors["into"].numpy()
         if self._stage == "settle":
-            party.inner_allowed = (into[party.inside] > 0)[..., None]
-        party.inner *= into[party.inside][..., None]
+            party.inner_allowed[at] = (into[:, *party.inside] > 0)[..., None]
+        party.inner[at] *= into[:, *party.inside][..., None]
         if name == self.plan.parties[-1]:
-            factors = np.concatenate([self._sent[party] for party in self.plan.parties], axis=1)
-            if self._stage == "settle":
-                self.weights.restrict((factors > 0) & self.plan.between)
-            else:
-                self.weights.shrink(factors)
+            factors = np.concatenate([self._sent[party] for party in self.plan.parties], axis=2)
+            for search, factor in zip(at, factors, strict=True):
+                if self._stage == "settle":
+                    self.weights[search].restrict((factor > 0) & self.plan.between)
+                else:
+                    self.weights[search].shrink(factor)

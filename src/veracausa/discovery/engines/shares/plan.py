@@ -59,13 +59,42 @@ class SearchPlan:
     def comparison(self) -> int:
         return self.last + 1
 
-    def epochs(self, done: int = 0) -> range:
-        """Those that are not done."""
-        return range(max(self.first, done), self.last)
+    @property
+    def epochs(self) -> range:
+        return range(self.first, self.last)
 
-    def begins(self, done: int) -> bool:
-        """Whether it begins anew when so many phases are done."""
-        return done <= self.first
+
+@dataclass(frozen=True)
+class ParallelSearches:
+    """Searches that are trained side by side: in a round each that is not over has its next epoch.
+
+    They need nothing of each other. What they exchange goes in one message, which costs little more than one search's.
+    """
+
+    searches: tuple[SearchPlan, ...]
+    first: int
+    """The first of its rounds, which are numbered on from group to group."""
+
+    @property
+    def last(self) -> int:
+        """So many rounds are done when all its searches have had their last epoch."""
+        return self.first + max(len(search.epochs) for search in self.searches)
+
+    def running(self, done: int) -> tuple[SearchPlan, ...]:
+        """Those that have an epoch left when so many rounds are done."""
+        return tuple(search for search in self.searches if done - self.first < len(search.epochs))
+
+    def ending(self, done: int) -> tuple[SearchPlan, ...]:
+        """Those whose last epoch was in the last of so many rounds."""
+        return tuple(search for search in self.searches if done - self.first == len(search.epochs))
+
+    def left(self, done: int) -> tuple[SearchPlan, ...]:
+        """Those of both kinds: what they hold is still needed."""
+        return tuple(search for search in self.searches if done - self.first <= len(search.epochs))
+
+    def epoch(self, search: SearchPlan, done: int) -> int:
+        """The next epoch of a search, as a phase of the plan."""
+        return search.first + done - self.first
 
 
 @dataclass(frozen=True)
@@ -120,13 +149,34 @@ class Plan:
             made.append(SearchPlan(number, settings, made[-1].comparison + 1 if made else 0))
         return tuple(made)
 
-    def left(self, done: int) -> tuple[SearchPlan, ...]:
-        """The searches that are not over when so many phases are done."""
-        return tuple(search for search in self.searches if done <= search.last)
+    @cached_property
+    def groups(self) -> tuple[ParallelSearches, ...]:
+        """All searches of one likelihood side by side; with shares at all parties each on its own."""
+        alike: list[list[SearchPlan]] = []
+        for search in self.searches:
+            last = alike[-1][-1] if alike and self.shares == "two" else None
+            if last is not None and last.settings.likelihood == search.settings.likelihood:
+                alike[-1].append(search)
+            else:
+                alike.append([search])
+        made: list[ParallelSearches] = []
+        for searches in alike:
+            made.append(ParallelSearches(tuple(searches), made[-1].last + 1 if made else 0))
+        return tuple(made)
 
-    def epochs_done(self, phases: int) -> int:
-        """How many epochs there are among the first so many phases."""
-        return sum(min(max(phases - search.first, 0), len(search.epochs())) for search in self.searches)
+    @property
+    def most_together(self) -> int:
+        """So many searches share a message at most."""
+        return max(len(group.searches) for group in self.groups)
+
+    def left(self, done: int) -> tuple[ParallelSearches, ...]:
+        """The groups that are not over when so many rounds are done."""
+        return tuple(group for group in self.groups if done <= group.last)
+
+    def epochs_done(self, done: int) -> int:
+        """How many epochs of all searches there are in the first so many rounds."""
+        each = [(max(done - group.first, 0), len(search.epochs)) for group in self.groups for search in group.searches]
+        return sum(min(rounds, epochs) for rounds, epochs in each)
 
     def own(self, party: str) -> slice:
         """The party's attributes among all."""
@@ -205,9 +255,9 @@ class Plan:
         updates = len(batches) // self.every + (epoch == search.refit)
         return Needs(batches, batches, updates if self.validator == "M2" else 0)
 
-    def keeps(self, search: SearchPlan, done: int) -> bool:
-        """Whether there is a checkpoint after so many phases."""
-        return (done - search.first) % self.checkpoint_every == 0 or done == search.last
+    def keeps(self, group: ParallelSearches, done: int) -> bool:
+        """Whether there is a checkpoint after so many rounds."""
+        return (done - group.first) % self.checkpoint_every == 0 or bool(group.ending(done))
 
     def describe(self) -> dict[str, Any]:
         """What must be the same for a run to go on."""
@@ -215,6 +265,8 @@ class Plan:
         own = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in free}
         if self.privacy is not None:  # each resume counts as many releases more as lie between two checkpoints
             own["checkpoint_every"] = self.checkpoint_every
+        if not self.settings.strong:  # what is kept of searches side by side goes on only side by side
+            own["searches_at_once"] = [len(group.searches) for group in self.groups]
         for noise in ("privacy", "laplace"):
             own[noise] = None if own[noise] is None else own[noise].model_dump()
         return own | self.settings.recorded()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from veracausa.crypto.agreement import tensor as tensor
 from veracausa.crypto.ring import P, Ring
@@ -67,7 +69,7 @@ def _cipher(values: int, chunks: int, optional: bool = False) -> TensorSpec:
 
 def first_share(plan: Plan, one: str, other: str) -> Kind:
     """Shares of the weights that the source drew."""
-    return Kind("first share", {"share": _flat(*_weights(plan, one, other))}, secret_shared=True)
+    return Kind("first share", {"share": _flat(plan, *_weights(plan, one, other))}, secret_shared=True)
 
 
 def masked(plan: Plan, one: str, other: str) -> Kind:
@@ -76,9 +78,9 @@ def masked(plan: Plan, one: str, other: str) -> Kind:
     a, b, h = plan.count(one), plan.count(other), plan.numbers
     n = len(plan.batches[0])
     return Kind("masked", {
-        "weights": _flat(*_weights(plan, one, other)),
-        "gradients": _flat(n * a * h, n * b * h),
-        "norms": _flat(_blocks(plan, a, b) * h),
+        "weights": _flat(plan, *_weights(plan, one, other)),
+        "gradients": _flat(plan, n * a * h, n * b * h),
+        "norms": _flat(plan, _blocks(plan, a, b) * h),
     }, secret_shared=True)  # fmt: skip
 
 
@@ -87,7 +89,8 @@ def answer(plan: Plan, one: str, other: str) -> Kind:
     a, b, h = plan.count(one), plan.count(other), plan.numbers
     rows = {len(batch) for batch in (*plan.batches, *plan.held_out)}
     sizes = {n * size * h for n in rows for size in (a, b)}
-    return Kind("answer", {"features": _flat(*sizes), "norms": _flat(_blocks(plan, a, b) * h)}, secret_shared=True)
+    numbers = {"features": _flat(plan, *sizes), "norms": _flat(plan, _blocks(plan, a, b) * h)}
+    return Kind("answer", numbers, secret_shared=True)
 
 
 def _weights(plan: Plan, one: str, other: str) -> set[int]:
@@ -100,9 +103,12 @@ def _blocks(plan: Plan, a: int, b: int) -> int:
     return a * b if plan.shares == "two" else int(plan.between.sum())
 
 
-def _flat(*sizes: int) -> TensorSpec:
-    """Elements of the field in a row; of exactly that many where it is the same in both directions."""
-    return TensorSpec(torch.int64, (sizes[0] if len(set(sizes)) == 1 else None,), max(sizes), optional=True)
+def _flat(plan: Plan, *sizes: int) -> TensorSpec:
+    """Elements of the field in a row, for all searches side by side; of exactly that many where it is always the
+    same."""
+    most = plan.most_together * max(sizes)
+    always = len(set(sizes)) == 1 and plan.most_together == 1
+    return TensorSpec(torch.int64, (most if always else None,), most, optional=True)
 
 
 def elements(message: Message, name: str, *shape: int) -> Ring:
@@ -137,26 +143,42 @@ PAD_SECRET = Kind("pad secret", {"secret": TensorSpec(torch.uint8, (SECRET,))})
 
 
 def norms(plan: Plan, party: str) -> Kind:
-    """A party's shares of all squared strengths that touch its attributes; in mode M1, of the weights themselves."""
+    """A party's shares of all squared strengths that touch its attributes, search by search, and the losses since the
+    last time; in mode M1, of the weights themselves."""
     own, others, h = plan.count(party), len(plan.foreign(party)), plan.numbers
     last = (h,) if plan.validator == "M1" else ()
     into, out = ((others, own), (own, others)) if plan.shares == "two" else ((int(plan.between.sum()),), (0,))
+    most = plan.most_together
     return Kind(
         "norms",
         {
-            "into": TensorSpec(torch.int64, (*into, *last)),
-            "out": TensorSpec(torch.int64, (*out, *last)),
-            "own": TensorSpec(torch.float64, (own, own)),
+            "into": TensorSpec(torch.int64, (None, *into, *last), most),
+            "out": TensorSpec(torch.int64, (None, *out, *last), most),
+            "own": TensorSpec(torch.float64, (None, own, own), most),
+            "losses": TensorSpec(torch.float64, (None,), most),
         },
-        {"loss": float},
         secret_shared=True,
     )
 
 
 def factors(plan: Plan, party: str) -> Kind:
-    """From the validator: how every block that the party has a share of is scaled."""
+    """From the validator: how every block that the party has a share of is scaled, search by search."""
     into, out = _concerned(plan, party)
-    return Kind("factors", {"into": TensorSpec(torch.float64, into), "out": TensorSpec(torch.float64, out)})
+    most = plan.most_together
+    specs = {
+        "into": TensorSpec(torch.float64, (None, *into), most),
+        "out": TensorSpec(torch.float64, (None, *out), most),
+    }
+    return Kind("factors", specs)
+
+
+def of_each(message: Message, searches: int) -> Mapping[str, NDArray[Any]]:
+    """The arrays of a message that has one for each of so many searches; anything else is refused."""
+    arrays = {name: part.numpy() for name, part in message.tensors.items()}
+    for name, array in arrays.items():
+        if len(array) != searches:
+            raise WireError(f"{message.kind}.{name}", f"is of {len(array)} searches, {searches} are expected")
+    return arrays
 
 
 def candidates(plan: Plan, party: str) -> Kind:

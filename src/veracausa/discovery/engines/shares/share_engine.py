@@ -1,12 +1,13 @@
 """A party's two roles in the protocol: target of the blocks into its attributes, source of the blocks out of them.
 
 Each block W[k, t] is shared between its source k and its target t alone. All that is encrypted was done ahead: a step
-only opens differences from masks that are used once, and computes in the field.
+only opens differences from masks that are used once, and computes in the field. Searches that are trained side by side
+share every message: arrays have an axis for the S of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -62,9 +63,9 @@ class ShareEngine:
         self.widths = [self.counts[peer] * self.h for peer in self.peers]
         self.masked = {peer: protocol.masked(plan, name, peer) for peer in self.peers}
         self.answer = {peer: protocol.answer(plan, name, peer) for peer in self.peers}
-        self.pending: tuple[int, Ring, Ring] | None = None
-        """Of the last step, the batch, the hidden gradients (peers, n, own·h), which go with the next message, and this
-        party's half of the triple as source."""
+        self.pending: tuple[Small, Ring, Ring] | None = None
+        """Of the last step, the rows (S, n, own), the hidden gradients (peers, S, n, own·h), which go with the next
+        message, and this party's half of the triple as source."""
         self.me, self.number = plan.parties.index(name), {peer: plan.parties.index(peer) for peer in self.peers}
         self.phase = 0
         """So many times triples came in this start; all parties count the same."""
@@ -73,41 +74,53 @@ class ShareEngine:
         self.exchange = 0
         self.supply: TripleStore
         self.shares: SharedWeights
-        """(blocks, h): of the blocks into this party's attributes, then of those out of them."""
+        """(blocks, h): of the blocks into this party's attributes, search by search, then of those out of them."""
         self.into: SharedBlocks
-        """(foreign, own, h): this party's share as target."""
+        """(S, foreign, own, h): this party's share as target."""
         self.out: SharedBlocks
-        """(own, foreign, h): its share as source."""
+        """(S, own, foreign, h): its share as source."""
+        self.searches = 0
+        """S, of those that are not over."""
 
     @property
     def step(self) -> int:
         """The number of the exchange, unlike that of any other, also in a start of this run before it was resumed."""
         return protocol.counter(self.restart_index, self.exchange)
 
-    def use(self, made: TripleBatch) -> None:
-        """Go on with these triples; what is left of the ones before is thrown away."""
-        for peer, half in made.source.items():
-            half.features = zero_sum.padded(half.features, self.me, self.number[peer], self.phase, self.pads)
-        self.phase += 1
-        self.supply = TripleStore(made, self.peers, [len(rows) for rows in self.batches])
+    def use(self, made: Mapping[int, TripleBatch], orders: Sequence[Sequence[int]] | None = None) -> None:
+        """Go on with these triples of some searches; what is left of the ones before is thrown away.
 
-    def share_first_weights(self, link: Link, allowed: Mask, search: int = 0) -> None:
+        `orders` say in which order each search uses its batches.
+        """
+        for one in made.values():
+            for peer, half in one.source.items():
+                half.features = zero_sum.padded(half.features, self.me, self.number[peer], self.phase, self.pads)
+            self.phase += 1
+        self.supply = TripleStore(made, self.peers, [len(rows) for rows in self.batches], orders)
+
+    def share_first_weights(self, link: Link, allowed: Mask, searches: Sequence[int] = (0,)) -> None:
         """The source draws, the target gets a uniform share: who knew the weights could solve for the columns."""
-        self.exchange = protocol.first_exchange(search)
-        masks = self.draws.masks("shares", search)
-        drawn = ring.reduce(first_weights(self.plan, self.name, allowed, masks))
-        given = masks.uniform(*drawn.shape)
+        self.exchange = protocol.first_exchange(searches[0])
+        drawn, given = zip(*(self._drawn(allowed, search) for search in searches), strict=True)
+        shown = np.stack(given)
         kinds = {peer: protocol.first_share(self.plan, self.name, peer) for peer in self.peers}
         for peer, kind in kinds.items():
-            link.send(peer, kind, self.step, {"share": tensor(given[:, self.at[peer]].reshape(-1))})
+            link.send(peer, kind, self.step, {"share": tensor(shown[:, :, self.at[peer]].reshape(-1))})
         got = [
-            elements(message, "share", self.counts[peer], self.count, self.h)
+            elements(message, "share", len(searches), self.counts[peer], self.count, self.h)
             for peer, message in link.gather_each(kinds, self.step).items()
         ]
-        into, out = np.concatenate(got), ring.subtract(drawn, given)
-        shares = SharedWeights(np.concatenate([into.reshape(-1, self.h), out.reshape(-1, self.h)]))
-        shares.allowed = self._both(allowed[self.others][:, self.own], allowed[self.own][:, self.others])
-        self._hold(shares)
+        into, out = np.concatenate(got, axis=1), ring.subtract(np.stack(drawn), shown)
+        shares = SharedWeights(self._both(into, out, self.h))
+        live = allowed[None].repeat(len(searches), axis=0)
+        shares.allowed = self._both(live[:, self.others, self.own], live[:, self.own, self.others])
+        self._hold(shares, len(searches))
+
+    def _drawn(self, allowed: Mask, search: int) -> tuple[Ring, Ring]:
+        """First weights of a search, and a uniform share of them, which the targets get."""
+        masks = self.draws.masks("shares", search)
+        drawn = ring.reduce(first_weights(self.plan, self.name, allowed, masks))
+        return drawn, masks.uniform(*drawn.shape)
 
     def share_pads(self, link: Link) -> None:
         """Agree with every other party on what keeps a third one from seeing one source's part of its features."""
@@ -124,49 +137,75 @@ class ShareEngine:
                 received = link.receive(peer, PAD_SECRET, self.step).tensors["secret"]
                 self.pads[number[peer]] = received.numpy().tobytes()
 
-    def _hold(self, shares: SharedWeights) -> None:
-        between, others = self.count * len(self.others), len(self.others)
-        self.shares = shares
-        self.into = SharedBlocks(shares, slice(0, between), others, self.count)
-        self.out = SharedBlocks(shares, slice(between, None), self.count, others)
+    def _hold(self, shares: SharedWeights, searches: int) -> None:
+        others = len(self.others)
+        between = searches * self.count * others
+        self.shares, self.searches = shares, searches
+        self.into = SharedBlocks(shares, slice(0, between), searches, others, self.count)
+        self.out = SharedBlocks(shares, slice(between, None), searches, self.count, others)
+
+    def keep(self, at: Sequence[int]) -> None:
+        """Go on with these searches only: the others are over."""
+        blocks = self._blocks(at)
+        if blocks is not None:
+            self._hold(self.shares.taken(blocks), len(at))
+
+    def _blocks(self, at: Sequence[int]) -> NDArray[np.int_] | None:
+        """The blocks of some searches, by their numbers; None: of all."""
+        if len(at) == self.searches:
+            return None
+        each = np.arange(2 * self.searches * self.count * len(self.others)).reshape(2, self.searches, -1)
+        return np.asarray(each[:, list(at)].reshape(-1))
 
     @staticmethod
-    def _both(into: NDArray[Any], out: NDArray[Any]) -> NDArray[Any]:
-        return np.concatenate([into.reshape(-1), out.reshape(-1)])
+    def _both(into: NDArray[Any], out: NDArray[Any], *last: int) -> NDArray[Any]:
+        return np.concatenate([into.reshape(-1, *last), out.reshape(-1, *last)])
 
-    def features(self, link: Link, batch: int, graph: tuple[Mask, Mask] | None = None) -> Array:
-        """(n, own·h): what the others' attributes add to this party's features, opened here."""
-        got, kept = self._answers(link, batch, graph)
+    def features(
+        self, link: Link, batches: tuple[int, ...], graph: tuple[Mask, Mask] | None = None, at: int | None = None
+    ) -> Array:
+        """(S, n, own·h): what the others' attributes add to this party's features, opened here.
+
+        `batches` has one for each search; with `at` it is that of one of them alone.
+        """
+        got, kept = self._answers(link, batches, graph, at)
         # Of as many as there may be parties both sums stay in int64.
         opened = ring.reduce(got.sum(0) + ring.total(kept, 0) if len(got) > 2 else got.sum(0) + kept.sum(0))
         return fixed_point.decode(opened, FEATURE_BITS)
 
-    def opened(self, link: Link, batch: int, graph: tuple[Mask, Mask] | None = None) -> Ring:
-        """(peers, n, own·h): what each peer's attributes add to this party's features.
+    def opened(
+        self, link: Link, batches: tuple[int, ...], graph: tuple[Mask, Mask] | None = None, at: int | None = None
+    ) -> Ring:
+        """(peers, S, n, own·h): what each peer's attributes add to this party's features.
 
         `graph` leaves only the edges of (d, own) and (own, d); every party must be given the same one.
         """
-        return ring.add(*self._answers(link, batch, graph))
+        return ring.add(*self._answers(link, batches, graph, at))
 
-    def _answers(self, link: Link, batch: int, graph: tuple[Mask, Mask] | None) -> tuple[Ring, Ring]:
-        masks, kept, opened = self.supply.forward(batch)
-        mine = self.into.forward
+    def _answers(
+        self, link: Link, batches: tuple[int, ...], graph: tuple[Mask, Mask] | None, at: int | None
+    ) -> tuple[Ring, Ring]:
+        masks, kept, opened = self.supply.forward(batches)
+        count, chosen = len(batches), slice(None) if at is None else slice(at, at + 1)
+        mine = self.into.forward[chosen]
         if graph is not None:
             mine = mine * graph[0][self.others, :, None]
-        hidden = ring.subtract(mine.reshape(-1, self.width), masks)
-        asked = self._exchange(link, {peer: {"weights": hidden[at]} for peer, at in self.at.items()})
-        parts = all_elements(asked, "weights", [(self.count, width) for width in self.widths], 1)
-        theirs = self.out.forward  # not before the exchange, which lets it grow
+        hidden = ring.subtract(mine.reshape(count, -1, self.width), masks)
+        asked = self._exchange(link, {peer: {"weights": hidden[:, own]} for peer, own in self.at.items()})
+        parts = all_elements(asked, "weights", [(count, self.count, width) for width in self.widths], 2)
+        theirs = self.out.forward[chosen]  # not before the exchange, which lets it grow
         if graph is not None:
             theirs = theirs * graph[1][:, self.others, None]
-        weights = parts + theirs.reshape(self.count, -1)
-        answers = ring.matmul(self.batches[batch], weights, opened)
-        got = self._answer(
-            link, "features", {peer: self._guarded(peer, answers[:, self._columns(peer)]) for peer in self.peers}
-        )
-        rows = kept.shape[1]
-        parts = all_elements(got, "features", [(rows, self.width)] * len(got), 0)
-        return parts.reshape(-1, rows, self.width), kept
+        weights = parts + theirs.reshape(count, self.count, -1)
+        answers = ring.matmul(self._rows(batches), weights, opened)
+        told = {peer: self._guarded(peer, answers[:, :, self._columns(peer)]) for peer in self.peers}
+        got = self._answer(link, "features", told)
+        rows = kept.shape[2]
+        parts = all_elements(got, "features", [(count * rows, self.width)] * len(got), 0)
+        return parts.reshape(-1, count, rows, self.width), kept
+
+    def _rows(self, batches: tuple[int, ...]) -> Small:
+        return np.stack([self.batches[batch] for batch in batches])
 
     def _guarded(self, peer: str, answer: Ring) -> Ring:
         """The answer to a target, with the noise that the settings ask for."""
@@ -176,45 +215,59 @@ class ShareEngine:
             answer = ring.add(answer, row_noise.drawn(masks, part, FEATURE_BITS, *answer.shape))
         return answer
 
-    def descend(self, batch: int, steps: Small) -> None:
-        """Let all blocks into this party's attributes grow by Xᵀ·steps, (n, own·h) fixed-point numbers."""
-        masks, kept, half = self.supply.backward(batch)
-        self.pending = batch, ring.reduce(steps.astype(np.int64) - masks), half
-        self.into.grow(kept.reshape(-1, self.count, self.h))
+    def descend(self, batches: tuple[int, ...], steps: Small) -> None:
+        """Let all blocks into this party's attributes grow by Xᵀ·steps, (S, n, own·h) fixed-point numbers."""
+        masks, kept, half = self.supply.backward(batches)
+        self.pending = self._rows(batches), ring.reduce(steps.astype(np.int64) - masks), half
+        self.into.grow(kept.reshape(len(batches), -1, self.count, self.h))
 
-    def norms(self, link: Link) -> tuple[Ring, Ring]:
-        """This party's shares of the squared norm of every block into (foreign, own) and out (own, foreign).
+    def norms(self, link: Link, at: Sequence[int]) -> tuple[Ring, Ring]:
+        """This party's shares of the squared norm of every block into (S, foreign, own) and out (S, own, foreign), of
+        some searches.
 
         With masks A and B of both holders, E = W − A − B is opened to both: ‖W‖² = ‖E‖² + 2⟨E, A + B⟩ + ‖A + B‖².
         The sum of the two shares' norms would be no norm at all: each share alone is uniform.
         """
-        masks, squares = self.supply.square()
-        between = len(masks) // 2
-        into = ring.subtract(self.into.norm, masks[:between].reshape(-1, self.count, self.h))
-        asked = self._exchange(link, {peer: {"norms": into[at]} for peer, at in self.at.items()})
-        out = ring.subtract(self.out.norm, masks[between:].reshape(self.count, -1, self.h))
-        got = self._answer(link, "norms", {peer: out[:, at] for peer, at in self.at.items()})
-        for peer, at in self.at.items():
-            into[at] += elements(got[peer], "norms", self.counts[peer], self.count, self.h)
-            out[:, at] += elements(asked[peer], "norms", self.count, self.counts[peer], self.h)
-        opened = ring.reduce(np.concatenate([into.reshape(-1, self.h), out.reshape(-1, self.h)]))
+        masks, squares = self.supply.square(at)
+        count, between = len(at), masks.shape[1] // 2
+        first, second = masks[:, :between], masks[:, between:]
+        into = ring.subtract(self.into.norm[list(at)], first.reshape(count, -1, self.count, self.h))
+        asked = self._exchange(link, {peer: {"norms": into[:, own]} for peer, own in self.at.items()})
+        out = ring.subtract(self.out.norm[list(at)], second.reshape(count, self.count, -1, self.h))
+        got = self._answer(link, "norms", {peer: out[:, :, own] for peer, own in self.at.items()})
+        for peer, own in self.at.items():
+            into[:, own] += elements(got[peer], "norms", count, self.counts[peer], self.count, self.h)
+            out[:, :, own] += elements(asked[peer], "norms", count, self.count, self.counts[peer], self.h)
+        shape = (count, -1, self.h)
+        opened = ring.reduce(np.concatenate([into.reshape(shape), out.reshape(shape)], axis=1))
         times = 2 * masks
-        times[:between] += opened[:between]
-        shares = ring.reduce(ring.total(ring.multiply(opened, ring.reduce(times)), 1) + squares)
-        return shares[:between].reshape(-1, self.count), shares[between:].reshape(self.count, -1)
+        times[:, :between] += opened[:, :between]
+        shares = ring.reduce(ring.total(ring.multiply(opened, ring.reduce(times)), 2) + squares)
+        return shares[:, :between].reshape(count, -1, self.count), shares[:, between:].reshape(count, self.count, -1)
 
-    def weights(self, link: Link) -> tuple[Ring, Ring]:
+    def weights(self, link: Link, at: Sequence[int]) -> tuple[Ring, Ring]:
         """This party's shares of the weights themselves, at the scale of the norms."""
         self._exchange(link, {peer: {} for peer in self.peers})
-        return self.into.norm, self.out.norm
+        return self.into.norm[list(at)], self.out.norm[list(at)]
 
-    def shrink(self, into: Array, out: Array) -> None:
-        """Scale all blocks by public factors, (d, own) and (own, d)."""
-        self.shares.shrink(self._both(into[self.others], out[:, self.others]))
+    def shrink(self, into: Array, out: Array, at: Sequence[int]) -> None:
+        """Scale all blocks of some searches by public factors, (S, d, own) and (S, own, d)."""
+        self._change(SharedWeights.shrink, into, out, at)
 
-    def restrict(self, into: Mask, out: Mask) -> None:
-        """End the blocks whose edge is not allowed any more."""
-        self.shares.restrict(self._both(into[self.others], out[:, self.others]))
+    def restrict(self, into: Mask, out: Mask, at: Sequence[int]) -> None:
+        """End the blocks of some searches whose edge is not allowed any more."""
+        self._change(SharedWeights.restrict, into, out, at)
+
+    def _change(
+        self, how: Callable[[SharedWeights, Any], None], into: NDArray[Any], out: NDArray[Any], at: Sequence[int]
+    ) -> None:
+        given, blocks = self._both(into[:, self.others], out[:, :, self.others]), self._blocks(at)
+        if blocks is None:
+            how(self.shares, given)
+        else:
+            some = self.shares.taken(blocks)
+            how(some, given)
+            self.shares.put(blocks, some)
 
     def deliver(self, link: Link) -> None:
         """Hand over gradients that no other message took along."""
@@ -231,16 +284,14 @@ class ShareEngine:
             link.send(peer, self.masked[peer], self.step, sent)
         messages = link.gather_each(self.masked, self.step)
         if self.pending is not None:
-            batch, _, half = self.pending
-            rows = self.batches[batch]
-            steps = all_elements(messages, "gradients", [(len(rows), width) for width in self.widths], 1)
-            increment = ring.matmul(rows.T, steps, half)
-            self._grow_out(increment)
+            rows, _, half = self.pending
+            steps = all_elements(messages, "gradients", [(*rows.shape[:2], width) for width in self.widths], 2)
+            self._grow_out(ring.matmul(rows.swapaxes(1, 2), steps, half))
             self.pending = None
         return messages
 
     def _grow_out(self, increment: Ring) -> None:
-        self.out.grow(increment.reshape(self.count, -1, self.h))
+        self.out.grow(increment.reshape(len(increment), self.count, -1, self.h))
 
     def _answer(self, link: Link, name: str, parts: Mapping[str, Ring]) -> dict[str, Message]:
         for peer, part in parts.items():
@@ -258,8 +309,8 @@ class ShareEngine:
             link.declare(first, PAD_SECRET, self.masked[peer], self.answer[peer], peer=peer)
 
     def state(self) -> dict[str, Any]:
-        return {"exchange": self.exchange, "shares": self.shares.state()}
+        return {"exchange": self.exchange, "shares": self.shares.state(), "searches": self.searches}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         self.exchange = state["exchange"]
-        self._hold(SharedWeights.of(state["shares"]))
+        self._hold(SharedWeights.of(state["shares"]), state["searches"])

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -194,6 +195,9 @@ class TripleGeneratorProcess:
         )
         there.close()
         self._pipe = Connection(here.detach())
+        self._submitted: deque[int] = deque()
+        """The searches whose rounds it works on, in their order."""
+        self._done: dict[int, tuple[dict[str, Parts], TripleBatch | None]] = {}
         self._say(order)
 
     def public_key(self, seed: bytes) -> Bytes:
@@ -207,13 +211,15 @@ class TripleGeneratorProcess:
     def accept(self, keys: Mapping[str, Bytes], columns: Mapping[str, Parts]) -> None:
         self._ask("accept", keys, columns)
 
-    def submit(self, this: GeneratorRound, received: Mapping[str, Parts]) -> None:
+    def submit(self, search: int, this: GeneratorRound, received: Mapping[str, Parts]) -> None:
+        self._submitted.append(search)
         self._say(("work", (this, received)))
 
-    def collect(self) -> tuple[dict[str, Parts], TripleBatch | None]:
-        """What came of the round that was submitted."""
-        result: tuple[dict[str, Parts], TripleBatch | None] = self._hear()
-        return result
+    def collect(self, search: int) -> tuple[dict[str, Parts], TripleBatch | None]:
+        """What came of the round that was submitted for a search; those of other searches may come before it."""
+        while search not in self._done:
+            self._done[self._submitted.popleft()] = self._hear()
+        return self._done.pop(search)
 
     def close(self) -> None:
         self._pipe.close()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from veracausa.crypto.fixed_point import WEIGHT_BITS, decode
 from veracausa.crypto.randomness import make_draws
 from veracausa.crypto.shares import NORM_BITS
 from veracausa.discovery.engines.shares import protocol
-from veracausa.discovery.engines.shares.plan import VALIDATOR, Plan, SearchPlan
+from veracausa.discovery.engines.shares.plan import VALIDATOR, ParallelSearches, Plan, SearchPlan
 from veracausa.discovery.engines.shares.protocol import LOSSES, tensor
 from veracausa.discovery.graphs import greedy_cut
 from veracausa.discovery.methods.vfedcd import structure as rules
@@ -27,6 +28,69 @@ from veracausa.runs.store import Store
 from veracausa.wire.link import Link
 
 BITS = WEIGHT_BITS + NORM_BITS
+
+
+class JudgedSearch:
+    """What the validator knows of one search."""
+
+    def __init__(self, plan: Plan, search: SearchPlan, structure: Structure) -> None:
+        self.search, self.structure = search, structure
+        self.strengths = np.zeros((plan.d, plan.d))
+        self.history: list[dict[str, float]] = []
+        self.loss, self.threshold, self.held_out_loss, self.apart = 0.0, 0.0, float("nan"), float("nan")
+
+    def record(self, plan: Plan) -> dict[str, float]:
+        """Write down an epoch that is over."""
+        structure, before = self.structure, sum(len(one.epochs) for one in plan.searches[: self.search.number])
+        record = {
+            "epoch": before + len(self.history) + 1.0,
+            "weight": float(structure.weight[0]) if structure.searching else 0.0,
+            "loss": self.loss / len(plan.batches),
+            "acyclicity": float(structure.value[0]),
+        }
+        self.loss = 0.0
+        if plan.privacy is not None:
+            del record["loss"]  # nobody sent one
+        elif not np.isfinite(record["loss"]):
+            raise RunError(
+                f"the fit diverged in epoch {len(self.history) + 1}; lower its rate ({plan.settings.learning_rate})"
+            )
+        self.history.append(record)
+        return record
+
+    def fit(self) -> Fit:
+        """What it found."""
+        recent = [record.get("loss", 0.0) for record in self.history[-self.search.settings.compared :]]
+        return Fit(
+            self.strengths[None],
+            self.structure.allowed,
+            thresholds=np.array([self.threshold]),
+            held_out_loss=np.array([self.held_out_loss]),
+            score=np.array([np.mean(recent)]),
+            search=np.array([self.search.number]),
+            apart=np.array([self.apart]),
+            history=self.history,
+        )
+
+    def state(self) -> dict[str, Any]:
+        structure = self.structure
+        arrays = {"strengths": self.strengths, "allowed": structure.allowed, "weight": structure.weight,
+                  "value": structure.value}  # fmt: skip
+        return {
+            "arrays": {name: tensor(array) for name, array in arrays.items()},
+            "penalty": {name: tensor(array) for name, array in structure.penalty.state().items()},
+            "searching": structure.searching,
+            "history": self.history,
+            "loss": self.loss,
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        structure, arrays = self.structure, {name: array.numpy() for name, array in state["arrays"].items()}
+        self.strengths, structure.allowed = arrays["strengths"], arrays["allowed"]
+        structure.weight, structure.value = arrays["weight"], arrays["value"]
+        structure.penalty.load_state({name: array.numpy() for name, array in state["penalty"].items()})
+        structure.searching, self.loss = state["searching"], state["loss"]
+        self.history = [dict(record) for record in state["history"]]
 
 
 class Validator:
@@ -45,7 +109,6 @@ class Validator:
         self.plan, self.required, self.notify, self.restart_index = plan, required, notify, restart_index
         self.allowed, self.start_graph = allowed, start_graph
         self.noise = make_draws(seed, VALIDATOR).masks("noise", restart_index)
-        self.history: list[dict[str, float]] = []
         self.norms_kind = {party: protocol.norms(plan, party) for party in plan.parties}
         self.factors_kind = {party: protocol.factors(plan, party) for party in plan.parties}
         self.candidates_kind = {party: protocol.candidates(plan, party) for party in plan.parties}
@@ -53,20 +116,38 @@ class Validator:
         self.own = {party: plan.own(party) for party in plan.parties}
         self.others = {party: plan.foreign(party) for party in plan.parties}
         self.epoch = 0
-        """So many phases of the plan are done."""
-        self.found: Fit | None = None
-        """The likeliest of the searches that are over."""
-        self._begin(plan.searches[0])
+        """So many rounds of the plan are done."""
+        self.exchange = 0
+        self.searches: tuple[JudgedSearch, ...] = ()
+        """Those side by side that are not over."""
+        self.fits: dict[int, Fit] = {}
+        """What those that are over found, by their number."""
 
-    def _begin(self, search: SearchPlan) -> None:
-        plan = self.plan
-        self.structure = Structure(search.settings, self.allowed[None], self.required)
-        self.structure.start = self.start_graph
+    def _begin(self, group: ParallelSearches) -> None:
+        self.searches = tuple(JudgedSearch(self.plan, search, self._structure(search)) for search in group.searches)
+        self.exchange = protocol.first_exchange(group.searches[0].number)
+
+    def _structure(self, search: SearchPlan) -> Structure:
+        plan, structure = self.plan, Structure(search.settings, self.allowed[None], self.required)
+        structure.start = self.start_graph
         if plan.laplace is not None and plan.laplace.rule == "published":
-            self.structure.penalty = NoisyPenalty(self.structure.penalty, plan.laplace, len(plan.parties), self.noise)
-        self.strengths = np.zeros((plan.d, plan.d))
-        self.exchange = protocol.first_exchange(search.number)
-        self.loss, self.threshold, self.held_out_loss, self.apart = 0.0, 0.0, float("nan"), float("nan")
+            structure.penalty = NoisyPenalty(structure.penalty, plan.laplace, len(plan.parties), self.noise)
+        return structure
+
+    @property
+    def found(self) -> Fit | None:
+        """The likeliest of the searches that are over, with the history of all."""
+        kept = None
+        for number in sorted(self.fits):
+            kept = likelier(kept, self.fits[number], self.plan.settings.each)
+        return None if kept is None else replace(kept, history=self.history)
+
+    @property
+    def history(self) -> list[dict[str, float]]:
+        """Every epoch, search by search."""
+        each = {number: fit.history for number, fit in self.fits.items()}
+        each |= {one.search.number: one.history for one in self.searches}
+        return [record for number in sorted(each) for record in each[number]]
 
     @property
     def step(self) -> int:
@@ -80,126 +161,128 @@ class Validator:
             link.declare(*kinds, self.result_kind[party], LOSSES, peer=party)
         if store is not None and store.start_step is not None:
             self.load_state(store.load(store.start_step))
-        for search in plan.left(self.epoch):
-            if search.begins(self.epoch):
-                self._begin(search)
-            for epoch in search.epochs(self.epoch):
-                if epoch == search.refit:
-                    self._settle(link)
-                self._epoch(link, search, epoch)
-                self.epoch = epoch + 1
-                if store is not None and plan.keeps(search, self.epoch):
-                    store.save(self.epoch, self.state())
-            self._choose(link)
-            self._compare(search)
+        for group in plan.left(self.epoch):
+            if self.epoch <= group.first:
+                self._begin(group)
+                self.epoch = group.first
+            for done in range(self.epoch, group.last + 1):
+                ending = group.ending(done)
+                for one in self.searches:
+                    if one.search in ending:
+                        self._choose(link, one)
+                        self.fits[one.search.number] = one.fit()
+                self.searches = tuple(one for one in self.searches if one.search not in ending)
+                if self.searches:
+                    self._epochs(link, [group.epoch(one.search, done) for one in self.searches])
+                    self.epoch = done + 1
+                    if store is not None and plan.keeps(group, self.epoch):
+                        store.save(self.epoch, self.state())
         self._tell(link)
 
-    def _epoch(self, link: Link, search: SearchPlan, epoch: int) -> None:
+    def _epochs(self, link: Link, epochs: Sequence[int]) -> None:
+        """One epoch of each search that is not over."""
+        plan = self.plan
+        self._settle(link, [one for one, at in zip(self.searches, epochs, strict=True) if at == one.search.refit])
         pending = False
-        for _, update in self.plan.order(epoch):
+        for _, update in plan.order(epochs[0]):  # updates are after the same steps in all epochs
             self.exchange += 1
             pending = not update
             if update:
-                self._open(link)
-                factors = self.structure.factors(self.strengths[None], self.plan.every)[0]
-                self._send(link, factors)
-                self.strengths = self.strengths * factors
+                self._open(link, self.searches)
+                factors = [one.structure.factors(one.strengths[None], plan.every)[0] for one in self.searches]
+                self._send(link, np.stack(factors))
+                for one, factor in zip(self.searches, factors, strict=True):
+                    one.strengths = one.strengths * factor
         self.exchange += pending  # increments of the last steps, which nothing else took along
-        self.structure.end_epoch(self.strengths[None], epoch - search.first)
-        structure = self.structure
-        record = {
-            "epoch": len(self.history) + 1.0,
-            "weight": float(structure.weight[0]) if structure.searching else 0.0,
-            "loss": self.loss / len(self.plan.batches),
-            "acyclicity": float(structure.value[0]),
-        }
-        self.loss = 0.0
-        if self.plan.privacy is not None:
-            del record["loss"]  # nobody sent one
-        elif not np.isfinite(record["loss"]):
-            raise RunError(
-                f"the fit diverged in epoch {len(self.history) + 1}; lower its rate "
-                f"({self.plan.settings.learning_rate})"
-            )
-        self.history.append(record)
-        self.notify(event_of("epoch", {"step": len(self.history), "of": self.plan.epochs, **record}))
+        done = len(self.history)
+        for one, epoch in zip(self.searches, epochs, strict=True):
+            one.structure.end_epoch(one.strengths[None], epoch - one.search.first)
+            record, done = one.record(plan), done + 1
+            self.notify(event_of("epoch", {"step": done, "of": plan.epochs, **record}))
 
-    def _open(self, link: Link) -> None:
-        """The strengths, from one message of every party."""
-        plan = self.plan
+    def _open(self, link: Link, searches: Sequence[JudgedSearch]) -> None:
+        """The strengths of some searches, from one message of every party."""
+        plan, count = self.plan, len(searches)
         self.exchange += 1
-        squares = np.zeros((plan.d, plan.d))
+        squares = np.zeros((count, plan.d, plan.d))
         last = (plan.numbers,) if plan.validator == "M1" else ()
-        opened = np.zeros((plan.d, plan.d, *last), dtype=np.int64)
+        opened = np.zeros((count, plan.d, plan.d, *last), dtype=np.int64)
         for party, message in link.gather_each(self.norms_kind, self.step).items():
-            own, others = self.own[party], self.others[party]
+            own, others, sent = self.own[party], self.others[party], protocol.of_each(message, count)
             if plan.shares == "two":
-                opened[others, own] += message.tensors["into"].numpy()
-                opened[own, others] += message.tensors["out"].numpy()
+                opened[:, others, own] += sent["into"]
+                opened[:, own, others] += sent["out"]
             else:
-                opened[plan.between] += message.tensors["into"].numpy()
-            squares[own, own] = message.tensors["own"].numpy()
-            self.loss += float(message.meta["loss"])
+                opened[:, plan.between] += sent["into"]
+            squares[:, own, own] = sent["own"]
+            for one, loss in zip(searches, sent["losses"], strict=True):
+                one.loss += float(loss)
         opened = ring.reduce(opened)
-        shared = np.square(decode(opened, BITS)).sum(2) if plan.validator == "M1" else decode(opened, 2 * BITS)
+        shared = np.square(decode(opened, BITS)).sum(3) if plan.validator == "M1" else decode(opened, 2 * BITS)
         for own in self.own.values():
-            shared[own, own] = squares[own, own]
-        self.strengths = np.sqrt(np.maximum(shared, 0.0))
+            shared[:, own, own] = squares[:, own, own]
+        for one, strengths in zip(searches, np.sqrt(np.maximum(shared, 0.0)), strict=True):
+            one.strengths = strengths
 
     def _send(self, link: Link, factors: Array) -> None:
         for party in self.plan.parties:
             at = self.plan.concerned(party)
-            tensors = {"into": tensor(factors[:, at]), "out": tensor(factors[at])}
+            tensors = {"into": tensor(factors[:, :, at]), "out": tensor(factors[:, at])}
             link.send(party, self.factors_kind[party], self.step, tensors)
 
-    def _settle(self, link: Link) -> None:
-        """End the search; from now on edges follow one order."""
-        self._open(link)
-        allowed = self.structure.settle(self.strengths[None])[0]
-        self._send(link, allowed.astype(float))
-        self.strengths = self.strengths * allowed
+    def _settle(self, link: Link, searches: Sequence[JudgedSearch]) -> None:
+        """End the search of some; from now on their edges follow one order."""
+        if not searches:
+            return
+        self._open(link, searches)
+        allowed = [one.structure.settle(one.strengths[None])[0] for one in searches]
+        self._send(link, np.stack(allowed).astype(float))
+        for one, kept in zip(searches, allowed, strict=True):
+            one.strengths = one.strengths * kept
 
-    def _choose(self, link: Link) -> None:
+    def _choose(self, link: Link, one: JudgedSearch) -> None:
         """The threshold, by the rule; the parties score edges on held-out rows."""
-        plan, settings, allowed = self.plan, self.plan.settings, self.structure.allowed[0]
-        self._open(link)
-        self._send(link, np.ones((plan.d, plan.d)))
-        self.strengths = strengths = np.where(allowed, self.strengths, 0.0)
+        plan, settings, allowed = self.plan, self.plan.settings, one.structure.allowed[0]
+        self._open(link, [one])
+        self._send(link, np.ones((1, plan.d, plan.d)))
+        one.strengths = strengths = np.where(allowed, one.strengths, 0.0)
         if settings.threshold == "mixture":
-            self.threshold = rules.mixture_threshold(strengths, allowed)
+            one.threshold = rules.mixture_threshold(strengths, allowed)
         elif isinstance(settings.threshold, float):
-            self.threshold = settings.threshold
+            one.threshold = settings.threshold
         if plan.held_out and plan.every_graph:
-            self._compare_graphs(link)
+            self._compare_graphs(link, one)
         elif plan.held_out:
-            self._try_edges(link)
+            self._try_edges(link, one)
 
-    def _try_edges(self, link: Link) -> None:
+    def _try_edges(self, link: Link, one: JudgedSearch) -> None:
         """Which strength is worth its place, by edges that a party can end by itself: all of them, in one set or
         another."""
         plan, settings = self.plan, self.plan.settings
         count = settings.candidates if settings.threshold == "held_out" else 0
-        ended = {party: rules.endings(self.strengths, own, count) for party, own in self.own.items()}
+        ended = {party: rules.endings(one.strengths, own, count) for party, own in self.own.items()}
         proposed = {party: {"own": _staying(ended[party], own)} for party, own in self.own.items()}
         scored, empty = self._scored(link, proposed)
+        self.exchange += len(plan.held_out)
         loss = sum(float(losses[0]) for losses in scored.values())
-        self.held_out_loss = self.apart = loss
+        one.held_out_loss = one.apart = loss
         if settings.threshold == "held_out":
             rises = np.concatenate([losses[1:] - losses[0] for losses in scored.values()])
             sets, gain = np.concatenate([*ended.values()]), rules.mean_gain(loss, empty, plan.d)
-            tried = self.strengths, self.structure.allowed[0], sets, rises
-            self.threshold = rules.worth_threshold(*tried, gain, settings.min_edge_gain, plan.rows - plan.train_rows)
+            tried = one.strengths, one.structure.allowed[0], sets, rises
+            one.threshold = rules.worth_threshold(*tried, gain, settings.min_edge_gain, plan.rows - plan.train_rows)
 
-    def _compare_graphs(self, link: Link) -> None:
-        plan, settings, allowed = self.plan, self.plan.settings, self.structure.allowed[0]
-        thresholds, graphs = rules.candidates(self.strengths, allowed, self.required, settings.candidates)
+    def _compare_graphs(self, link: Link, one: JudgedSearch) -> None:
+        plan, settings, allowed = self.plan, self.plan.settings, one.structure.allowed[0]
+        thresholds, graphs = rules.candidates(one.strengths, allowed, self.required, settings.candidates)
         concerned = {party: plan.concerned(party) for party in plan.parties}
         proposed = {party: {"into": graphs[:, :, at], "out": graphs[:, at]} for party, at in concerned.items()}
         scored, empty = self._scored(link, proposed)
+        self.exchange += len(plan.held_out) * len(graphs)
         losses = np.sum([*scored.values()], axis=0)
-        self.apart = float(losses[0])  # the first choice leaves all edges
+        one.apart = float(losses[0])  # the first choice leaves all edges
         chosen = rules.most_worthy(losses, graphs.sum((1, 2)), empty, plan.d, settings.min_edge_gain)
-        self.threshold, self.held_out_loss = float(thresholds[chosen]), float(losses[chosen])
+        one.threshold, one.held_out_loss = float(thresholds[chosen]), float(losses[chosen])
 
     def _scored(self, link: Link, proposed: Mapping[str, Mapping[str, Mask]]) -> tuple[dict[str, Array], float]:
         """Every party's held-out loss with each choice of edges, and that of all attributes without any causes."""
@@ -215,57 +298,35 @@ class Validator:
             empty += float(message.meta["empty"])
         return losses, empty
 
-    def _compare(self, search: SearchPlan) -> None:
-        """Keep this search if it makes the data likelier than those before it did."""
-        recent = [record.get("loss", 0.0) for record in self.history[-search.settings.compared :]]
-        found = Fit(
-            self.strengths[None],
-            self.structure.allowed,
-            thresholds=np.array([self.threshold]),
-            held_out_loss=np.array([self.held_out_loss]),
-            score=np.array([np.mean(recent)]),
-            search=np.array([search.number]),
-            apart=np.array([self.apart]),
-            history=self.history,
-        )
-        self.found = likelier(self.found, found, self.plan.settings.each)
-
     def _tell(self, link: Link) -> None:
         """Each party its part of the graph, by the output policy."""
-        assert self.found is not None
-        strengths, allowed = self.found.strengths[0], self.found.allowed[0]
-        graph = greedy_cut(strengths, float(self.found.thresholds[0]), self.required, ~allowed)
+        found = self.found
+        assert found is not None
+        strengths, allowed = found.strengths[0], found.allowed[0]
+        graph = greedy_cut(strengths, float(found.thresholds[0]), self.required, ~allowed)
         for party in self.plan.parties:
             part = output.sent_to(self.plan.output, graph, strengths, self.plan.own(party))
             link.send(party, self.result_kind[party], self.step, part)
 
     def state(self) -> dict[str, Any]:
-        structure = self.structure
-        arrays = {"strengths": self.strengths, "allowed": structure.allowed, "weight": structure.weight,
-                  "value": structure.value}  # fmt: skip
-        return {
-            "epoch": self.epoch,
-            "exchange": self.exchange,
-            "arrays": {name: tensor(array) for name, array in arrays.items()},
-            "penalty": {name: tensor(array) for name, array in structure.penalty.state().items()},
-            "searching": structure.searching,
-            "history": self.history,
-            "loss": self.loss,
-            "found": {name: tensor(array) for name, array in self.found.arrays.items()} if self.found else {},
-        }
+        fits = [
+            [number, {name: tensor(array) for name, array in fit.arrays.items()}, fit.history]
+            for number, fit in self.fits.items()
+        ]
+        searches = [one.state() for one in self.searches]
+        return {"epoch": self.epoch, "exchange": self.exchange, "searches": searches, "fits": fits}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        self._begin(self.plan.left(state["epoch"])[0])
-        structure = self.structure
-        if state["found"]:
-            self.found = Fit(**{name: array.numpy() for name, array in state["found"].items()})
-        self.epoch, self.exchange, self.loss = state["epoch"], state["exchange"], state["loss"]
-        arrays = {name: array.numpy() for name, array in state["arrays"].items()}
-        self.strengths, structure.allowed = arrays["strengths"], arrays["allowed"]
-        structure.weight, structure.value = arrays["weight"], arrays["value"]
-        structure.penalty.load_state({name: array.numpy() for name, array in state["penalty"].items()})
-        structure.searching = state["searching"]
-        self.history = [dict(record) for record in state["history"]]
+        group = self.plan.left(state["epoch"])[0]
+        self._begin(group)
+        left = group.left(state["epoch"])
+        self.searches = tuple(one for one in self.searches if one.search in left)
+        for one, kept in zip(self.searches, state["searches"], strict=True):
+            one.load_state(kept)
+        self.epoch, self.exchange = state["epoch"], state["exchange"]
+        for number, arrays, history in state["fits"]:
+            found = {name: array.numpy() for name, array in arrays.items()}
+            self.fits[number] = Fit(**found, history=[dict(record) for record in history])
 
 
 def _staying(ended: Mask, own: slice) -> Mask:

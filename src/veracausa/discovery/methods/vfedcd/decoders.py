@@ -7,9 +7,10 @@ and a tape would cost more than they do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -153,6 +154,20 @@ class Decoders:
     def observe(self, rows: Array) -> None:
         """Take note of what the training rows (R, n, m) of the targets say before the first step."""
 
+    def beside(self, others: Sequence[Self]) -> Self:
+        """These decoders with the replicates of others after their own, as one."""
+        made = copy(self)
+        made.values = {
+            name: np.concatenate([value, *(one.values[name] for one in others)]) for name, value in self.values.items()
+        }
+        return made
+
+    def chosen(self, replicates: Sequence[int]) -> Self:
+        """Some of the replicates alone."""
+        made = copy(self)
+        made.values = {name: value[list(replicates)] for name, value in self.values.items()}
+        return made
+
     def _head(self, last: Array, mean: Array, target: Array) -> tuple[Array, dict[str, Array], Array]:
         """The losses, the gradients of all that follows the last layer, and the gradient of its output."""
         losses, error, log_variance = self._loss(mean, target)
@@ -210,6 +225,16 @@ class HeteroscedasticDecoders(Decoders):
 
     def observe(self, rows: Array) -> None:
         self.least = np.log(np.maximum(rounding_variance(rows), LEAST))[..., None, None]
+
+    def beside(self, others: Sequence[Self]) -> Self:
+        made = super().beside(others)
+        made.least = np.concatenate([self.least, *(one.least for one in others)])
+        return made
+
+    def chosen(self, replicates: Sequence[int]) -> Self:
+        made = super().chosen(replicates)
+        made.least = self.least[list(replicates)]
+        return made
 
     def losses(self, features: Array, target: Array) -> Array:
         outputs, mean = self._forward(features)

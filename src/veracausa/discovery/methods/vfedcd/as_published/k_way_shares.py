@@ -7,7 +7,7 @@ source and its target. And all parties learn the factors of all blocks, because 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,8 +43,9 @@ class KWayShareEngine(ShareEngine):
         }
         self.first = plan.parties[0] == self.name
 
-    def use(self, made: TripleBatch) -> None:
-        needs, peers, target, source = made.needs, self.peers, made.target, made.source
+    def use(self, made: Mapping[int, TripleBatch], orders: Sequence[Sequence[int]] | None = None) -> None:
+        (one,) = made.values()
+        needs, peers, target, source = one.needs, self.peers, one.target, one.source
         forward, backward = [], []
         for at, rows in enumerate(spans([len(self.batches[batch]) for batch in needs.forward])):
             kept = {peer: target[peer].features[rows] for peer in peers}
@@ -62,11 +63,12 @@ class KWayShareEngine(ShareEngine):
             backward.append((masks, {peer: target[peer].increments[at] for peer in peers}, halves))
         self._forward = OneTimePool("forward", needs.forward, forward)
         self._backward = OneTimePool("backward", needs.backward, backward)
-        squares = list(zip(made.square_masks, made.squares, strict=True))
+        squares = list(zip(one.square_masks, one.squares, strict=True))
         self._squares = OneTimePool("norm", [0] * len(squares), squares)
 
-    def share_first_weights(self, link: Link, allowed: Mask, search: int = 0) -> None:
+    def share_first_weights(self, link: Link, allowed: Mask, searches: Sequence[int] = (0,)) -> None:
         """The source draws, and all others get uniform fragments."""
+        (search,) = searches
         self.exchange = protocol.first_exchange(search)
         masks = self.draws.masks("shares", search)
         own = ring.reduce(first_weights(self.plan, self.name, allowed, masks))
@@ -83,19 +85,27 @@ class KWayShareEngine(ShareEngine):
             fragments[at] = elements(message, "share", at.stop - at.start, self.h)
         shares = SharedWeights(fragments)
         shares.allowed = allowed[self.sources, self.targets]
-        self._hold(shares)
+        self._hold(shares, 1)
 
     def share_pads(self, link: Link) -> None:
         """Not needed: an answer holds masks of all parties but its target, so that only the sum says something."""
 
-    def _hold(self, shares: SharedWeights) -> None:
-        self.shares = shares
+    def _hold(self, shares: SharedWeights, searches: int) -> None:
+        self.shares, self.searches = shares, searches
 
-    def features(self, link: Link, batch: int, graph: tuple[Mask, Mask] | None = None) -> Array:
-        return pooled(self.opened(link, batch, graph))
+    def keep(self, at: Sequence[int]) -> None:
+        """There is one search at a time."""
 
-    def opened(self, link: Link, batch: int, graph: tuple[Mask, Mask] | None = None) -> Ring:
-        """(peers, n, own·h), of which only the sum over all peers says something."""
+    def features(
+        self, link: Link, batches: tuple[int, ...], graph: tuple[Mask, Mask] | None = None, at: int | None = None
+    ) -> Array:
+        return pooled(self.opened(link, batches, graph))
+
+    def opened(
+        self, link: Link, batches: tuple[int, ...], graph: tuple[Mask, Mask] | None = None, at: int | None = None
+    ) -> Ring:
+        """(peers, 1, n, own·h), of which only the sum over all peers says something."""
+        (batch,) = batches
         masks, kept, opened = self._forward.take(batch)
         forward = self._of_graph(graph)
         hidden = {
@@ -113,18 +123,20 @@ class KWayShareEngine(ShareEngine):
         mine = kept[self.name]
         received = np.stack([elements(message, "features", *mine.shape) for message in got.values()])
         received[0] = ring.add(received[0], mine)
-        return received
+        return np.expand_dims(received, 1)
 
-    def descend(self, batch: int, steps: Array) -> None:
+    def descend(self, batches: tuple[int, ...], steps: Array) -> None:
+        (batch,) = batches
         masks, kept, half = self._backward.take(batch)
-        self.pending = batch, ring.reduce(steps.astype(np.int64) - masks), half
+        hidden = ring.reduce(steps.astype(np.int64) - np.expand_dims(masks, 1))
+        self.pending = self._rows(batches), hidden, half[None]
         for peer, increment in kept.items():
             self.shares.grow(increment.reshape(-1, self.h), self.blocks_into[peer])
 
     def _grow_out(self, increment: Ring) -> None:
         self.shares.grow(increment.reshape(-1, self.h), self.of[self.name])
 
-    def norms(self, link: Link) -> tuple[Ring, Ring]:
+    def norms(self, link: Link, at: Sequence[int]) -> tuple[Ring, Ring]:
         """This party's shares of the squared norms of all blocks, and nothing else."""
         masks, squares = self._squares.take(0)
         self._exchange(link, {peer: {} for peer in self.peers})
@@ -135,17 +147,17 @@ class KWayShareEngine(ShareEngine):
         opened = ring.reduce(opened)
         times = 2 * masks + opened if self.first else 2 * masks
         shares = ring.reduce(ring.total(ring.multiply(opened, ring.reduce(times)), 1) + squares)
-        return shares, shares[:0]
+        return shares[None], shares[None, :0]
 
-    def weights(self, link: Link) -> tuple[Ring, Ring]:
+    def weights(self, link: Link, at: Sequence[int]) -> tuple[Ring, Ring]:
         self._exchange(link, {peer: {} for peer in self.peers})
-        return self.shares.norm, self.shares.norm[:0]
+        return self.shares.norm[None], self.shares.norm[None, :0]
 
-    def shrink(self, into: Array, out: Array) -> None:
-        self.shares.shrink(into[self.sources, self.targets])
+    def shrink(self, into: Array, out: Array, at: Sequence[int]) -> None:
+        self.shares.shrink(into[0, self.sources, self.targets])
 
-    def restrict(self, into: Mask, out: Mask) -> None:
-        self.shares.restrict(into[self.sources, self.targets])
+    def restrict(self, into: Mask, out: Mask, at: Sequence[int]) -> None:
+        self.shares.restrict(into[0, self.sources, self.targets])
 
     def _of_graph(self, graph: tuple[Mask, Mask] | None) -> Ring:
         forward = self.shares.forward
@@ -155,10 +167,6 @@ class KWayShareEngine(ShareEngine):
         """The columns of a target among those of all blocks out of a source."""
         at = self.plan.among_foreign(source, target)
         return slice(at.start * self.h, at.stop * self.h)
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self.exchange = state["exchange"]
-        self._hold(SharedWeights.of(state["shares"]))
 
 
 def _range(own: slice) -> NDArray[np.int64]:
