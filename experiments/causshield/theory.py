@@ -107,12 +107,12 @@ def page(folder: Path) -> str:
     lines = [
         "# What the theorems claim, beside trained parties",
         "",
-        "`python experiments/causshield/theory.py results/causshield/theory --data …` writes this page. Eight test rows,",
-        "means of both passive parties, one seed. r^s is what is sent, r what the bottom gives, r^u = r − r^s.",
+        "`python experiments/causshield/theory.py results/causshield/theory --data …` writes this page.",
+        "Eight test rows, means of both passive parties, one seed. r^s is what is sent, r what the bottom gives, r^u = r − r^s.",
         "",
         "- **σ ratio**: the median of σ_i(G^U)/σ_i(G^S). Theorem 1 rests on it being far above 1.",
-        "- **overlap**: how far the row spaces of both parts agree. Definition 1 says 0; one space has 1. *Chance* is what",
-        "  two random spaces of that size have.",
+        "- **overlap**: how far the row spaces of both parts agree. Definition 1 says 0; one space has 1. *Chance* is",
+        "  what two random spaces of that size have.",
         "- **1 − kγ²**: the factor of Eq. 7's lower bound. At 0 and below the bound says nothing.",
         "- **InvLoss** of r^s and of r: what a reader of the payload must miss, as a share of ‖x − μ‖². 0: it misses",
         "  nothing.",
@@ -124,7 +124,8 @@ def page(folder: Path) -> str:
         job = told["job"]
         lines += ["", f"## {job['data']['name']}, cut at {job['model']['cut']}", ""]
         lines += [
-            "| profile | accuracy | training | σ ratio | overlap (chance) | 1 − kγ² | InvLoss r^s | InvLoss r | τ_th | above |",
+            "| profile | accuracy | training | σ ratio | overlap (chance) | 1 − kγ² "
+            "| InvLoss r^s | InvLoss r | τ_th | above |",
             "|---|---|---|---|---|---|---|---|---|---|",
         ]
         for profile, found in told["profiles"].items():
