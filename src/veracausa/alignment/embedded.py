@@ -12,6 +12,7 @@ import torch
 
 from veracausa.alignment.program import FEW, Aligned, AlignmentProgram
 from veracausa.alignment.settings import AlignmentSettings, OwnOptions
+from veracausa.data.array_files import is_array_file
 from veracausa.data.ids import TableFile, texts
 from veracausa.data.table_files import MISSING, header_of, read_table
 from veracausa.errors import InputError
@@ -62,6 +63,7 @@ def write_aligned(table: IdTable, found: Aligned, folder: Path, party: str, rows
         return [index]
     # What was packed by gzip is written unpacked.
     place = table.path.with_suffix("") if table.path.suffix.lower() == ".gz" else table.path
+    place = place.with_suffix(".parquet") if is_array_file(place) else place
     target = folder / f"{party}{place.suffix.lower() or '.csv'}"
     aligned = table.frame[rows]
     if target.suffix in PARQUET:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from veracausa.cli.own_files import DATA_SUFFIXES, OwnFiles, own_files
 
 IMAGE_DATA = """\
 [data]                              # `veracausa list datasets` shows them all with their settings
@@ -30,12 +34,8 @@ name = "{name}"
 {test}
 [partition]                         # which party holds which columns
 kind = "auto"                       # auto | columns | random
-active_has_features = true          # the active party holds columns beside the labels
-# [partition.columns]               # or name them, party by party
-# active = ["age", "sex"]
-# passive_1 = ["income", "debts"]
-# passive_2 = ["visits"]
-"""
+active_has_features = {has}          # the active party holds columns beside the labels
+{shares}"""
 
 IMAGE_MODEL = """\
 [model]                             # one model, cut in two: bottoms at the parties, the top at the active party
@@ -60,13 +60,13 @@ seed = 0                            # the same seed on the same machine gives th
 
 {data}
 [parties]
-active = "active"                   # holds the labels and {leads}
-passive = ["passive_1", "passive_2"]
+active = {active}# holds the labels and {leads}
+passive = [{passive}]
 
 [overlap]                           # when a party lacks some of the people
 fraction = 1.0                      # 0.6: it holds only 60 % of the training rows
-# parties = ["passive_2"]           # who lacks them; default: the last passive party
-"""
+# parties = ["{last}"]           # who lacks them; default: the last passive party
+{files}"""
 
 SPLIT = """\
 # missing = "gwd"                   # gwd | drop | zero_fill: what to do with rows that someone lacks
@@ -97,7 +97,7 @@ record = false
 [defense]                           # what every passive party does before a representation leaves it
 name = "none"                       # none: it leaves as it is, and can leak | causshield | greyscale: only a control
 
-# [party.passive_2.defense]         # one party's own choice
+# [party.{last}.defense]         # one party's own choice
 # name = "none"
 """
 
@@ -122,7 +122,7 @@ min_rows = 20                       # a feature or a class that fewer rows have 
 [features]                          # what each party makes of its own rows, at home; `veracausa list features`
 name = "auto"                       # {maps}
 
-# [party.passive_2.features]        # one party's own choice
+# [party.{last}.features]        # one party's own choice
 # name = "{other}"
 
 {network}{runtime}"""
@@ -144,6 +144,19 @@ precision = "fp32"                  # fp32 | bf16
 timeout = 120.0                     # seconds without a word after which a party counts as lost
 """
 
+SHARES = """\
+# [partition.columns]               # or name them, party by party
+# active = ["age", "sex"]
+# passive_1 = ["income", "debts"]
+# passive_2 = ["visits"]
+"""
+FILES = """
+# [party.active.data]               # or a file a party, matched by `id`: leave [data] path and [partition] out then
+# path = "bank.csv"
+# [party.passive_1.data]
+# path = "shop.csv"
+"""
+"""What is said of files of one's own; `veracausa init job.toml bank=bank.csv shop=shop.csv` writes it out."""
 SMALL = ("clothing", "digits")
 """Bundled pictures: so few that more and smaller steps pay, and take seconds."""
 WHY = {
@@ -165,7 +178,21 @@ class Protocol(StrEnum):
 
 def init(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="The job file to write.")] = Path("job.toml"),
-    data: Annotated[str, typer.Option("--data", help="The data set; `csv` for tables of your own.")] = "digits",
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PARTY=]FILE…",
+            help="Your own data: a table or a folder of pictures for all parties, or a table a party.",
+        ),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option("--data", help="A known data set, or `csv`, `parquet`, `images` to fill in; default: digits."),
+    ] = None,
+    label: Annotated[str | None, typer.Option("--label", help="Of tables given: the column to predict.")] = None,
+    id: Annotated[
+        str | None, typer.Option("--id", help="Of tables given: the column that says whose row it is.")
+    ] = None,
     protocol: Annotated[
         Protocol,
         typer.Option(
@@ -183,16 +210,24 @@ def init(
     from veracausa.cli import console
     from veracausa.errors import InputError
 
+    if "=" in path.name or path.suffix.lower() in DATA_SUFFIXES:
+        raise InputError(f"{path}: name the job file to write first: veracausa init job.toml {path}")
     if path.is_dir():
         raise InputError(f"{path}: is a folder; name the job file to write, such as {path / 'job.toml'}")
     if path.exists() and not force:
         raise InputError(f"{path}: is already there; --force writes over it")
+    if files and data is not None:
+        raise InputError(f"--data {data}: the data are the files given; leave it out")
+    if not files and (label is not None or id is not None):
+        raise InputError("--label, --id: are of files given, as in: veracausa init job.toml table.csv --label good")
+    own = own_files(files, label, id) if files else None
+    data = own.data if own is not None else data or "digits"
     text = job_text(
-        data, path, "split" if protocol is Protocol.SPLIT else "blind"
+        data, path, "split" if protocol is Protocol.SPLIT else "blind", own
     )  # a wrong name comes before a question
     if protocol is Protocol.AUTO:
         chosen = _chosen()
-        text = job_text(data, path, chosen)
+        text = job_text(data, path, chosen, own)
         console.out.print(f"It takes {WHY[chosen]}.", markup=False, soft_wrap=True)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -202,6 +237,8 @@ def init(
     except PermissionError:
         raise InputError(f"{path}: may not be written; name another place") from None
     where = str(path) if " " not in str(path) else f'"{path}"'
+    if own is not None and own.said:
+        console.out.print(own.said, markup=False, soft_wrap=True)
     console.out.print(f"Wrote {path}. Next: veracausa train {where}", markup=False, soft_wrap=True)
     if "your-file" in text or "your-pictures" in text:
         console.out.print("Put the path of your own data into its [data] section first.", markup=False)
@@ -229,8 +266,14 @@ def _terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def job_text(dataset: str, path: Path = Path("job.toml"), protocol: str = "split") -> str:
-    """A job for this data set and protocol, as commented TOML that loads."""
+def _run_name(path: Path) -> str:
+    return re.sub(r"[^\w-]+", "-", path.stem) or "job"
+
+
+def job_text(
+    dataset: str, path: Path = Path("job.toml"), protocol: str = "split", files: OwnFiles | None = None
+) -> str:
+    """A job for this data set and protocol, or for files of one's own, as commented TOML that loads."""
     import tomllib
 
     from veracausa.config import load_job
@@ -243,27 +286,47 @@ def job_text(dataset: str, path: Path = Path("job.toml"), protocol: str = "split
     if "path" in options.model_fields:
         example = "your-pictures" if of_pictures else f"your-file.{dataset}"
         what = "a folder with one folder a class" if of_pictures else "one file for all parties"
-        own += f'path = "{example}"'.ljust(36) + f"# {what}\n"
+        if files is None:
+            own += f'path = "{example}"'.ljust(36) + f"# {what}\n"
+        elif files.path is not None:
+            own += f"path = {json.dumps(files.path, ensure_ascii=False)}".ljust(36) + f"# {what}\n"
     if "grey" in options.model_fields:
         own += "# grey = true".ljust(36) + "# for grey pictures: one channel in place of three equal ones\n"
     if "label" in options.model_fields and options.model_fields["label"].is_required():
-        own += 'label = "label"'.ljust(36) + "# the column to predict, the active party's\n"
+        named = json.dumps(files.label if files is not None else "label", ensure_ascii=False)
+        own += f"label = {named}".ljust(36) + "# the column to predict, the active party's\n"
     if "label" in options.model_fields:
-        own += '# id = "id"'.ljust(36) + "# the column that names a row; needed where parties have files of their own\n"
-    test = ""
+        known = files is not None and files.id is not None
+        named = json.dumps(files.id if files is not None and known else "id", ensure_ascii=False)
+        own += (
+            f"{'' if known else '# '}id = {named}".ljust(36)
+            + "# the column that names a row; needed where parties have files of their own\n"
+        )
+    names = [*files.files] if files is not None and files.files else ["active", "passive_1", "passive_2"]
+    has = "false" if files is not None and not files.active_has_features else "true"
+    shares = SHARES if files is None or not files.files else ""
+    test_path, test = "test_path" in options.model_fields and files is None, ""
     if "test_path" in options.model_fields:
         test += "# holdout = 0.2".ljust(36) + "# the share held out for the test, where there is no test_path\n"
         test += f'# test_path = "test.{dataset}"\n'
         test += '# categorical = ["postcode"]'.ljust(36) + "# columns of words, also where the words are numbers\n"
     if "decimal" in options.model_fields:
-        test += '# separator = ";"\n# decimal = ","'.ljust(54) + "# 20,5 in place of 20.5\n"
+        between = dict(files.separators).get("") if files is not None else None
+        test += f"{'# ' * (between is None)}separator = {json.dumps(between or ';')}\n"
+        test += '# decimal = ","'.ljust(36) + "# 20,5 in place of 20.5\n"
         test += '# encoding = "cp1252"'.ljust(36) + "# of files that are not UTF-8\n"
     head = HEAD.format(
         file=path.name,
-        name=dataset,
+        name=dataset if files is None else _run_name(path),
         example="training.epochs=3" if protocol == "split" else "blind.labels=private",
         leads="the top model" if protocol == "split" else "computes the head",
-        data=(IMAGE_DATA if of_pictures else TABLE_DATA).format(name=dataset, path=own, test=test),
+        data=(IMAGE_DATA if of_pictures else TABLE_DATA).format(
+            name=dataset, path=own, test=test, has=has, shares=shares
+        ),
+        active=json.dumps(names[0], ensure_ascii=False).ljust(27),
+        passive=", ".join(json.dumps(name, ensure_ascii=False) for name in names[1:]),
+        last=names[-1],
+        files=f"\n{files.sections()}\n" if files is not None and files.files else FILES if test_path else "",
     )
     epochs, batch_size, rate = (30, 32, 0.004) if dataset in SMALL else (10, 64, 0.002)
     text = head + (SPLIT if protocol == "split" else BLIND).format(
@@ -272,6 +335,7 @@ def job_text(dataset: str, path: Path = Path("job.toml"), protocol: str = "split
         rate=rate,
         model=IMAGE_MODEL if of_pictures else TABLE_MODEL,
         baselines='"joint"' if of_pictures else '"active_only"',
+        last=names[-1],
         runtime=RUNTIME.format(file=path.name),
         network=NETWORK if of_pictures else "",
         maps="auto: simclr on a GPU, patches on a CPU" if of_pictures else "auto: splines; scores of trees with labels",

@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from veracausa.data.array_files import is_array_file
 from veracausa.data.table_files import (
     GZIP,
     MISSING,
@@ -174,6 +175,8 @@ def open_rows(
     try:
         if is_parquet(path):
             return _open_parquet(path, head, frozenset(categorical))
+        if is_array_file(path):
+            raise InputError(f"{path}: arrays are not streamed; leave data.stream out, or save the file as Parquet")
         for setting, value, usual in (("decimal", decimal, "."), ("thousands", thousands, "")):
             if value != usual:
                 raise InputError(

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from veracausa.data.array_files import ROW
 from veracausa.data.table_files import as_meant
 from veracausa.errors import InputError
 
 if TYPE_CHECKING:
     import polars as pl
-
-ROW = "row"
-"""The id column of an array: the row's number from 1 on."""
 
 
 def is_array(given: Any) -> bool:

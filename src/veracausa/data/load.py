@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from veracausa.data import preprocessing
+from veracausa.data.array_files import class_names, is_array_file, picture_arrays, read_arrays
 from veracausa.data.blocks import StreamedTable, open_rows
 from veracausa.data.frames import is_array, is_rows, table_of
 from veracausa.data.ids import TableFile, held_by_all
 from veracausa.data.images import ImageOptions, Images, split_images, split_new_images
-from veracausa.data.picture_files import class_folders, in_turn, pictures_below, read_pictures
+from veracausa.data.picture_files import as_pictures, class_folders, in_turn, pictures_below, read_pictures
 from veracausa.data.sources import datasets
 from veracausa.data.split_tables import Task, encode, split_tables
 from veracausa.data.streamed import stream_new, stream_tables
@@ -197,7 +198,7 @@ def new_labels(job: Job, file: TableFile, rows: Tensor, classes: Sequence[str]) 
 
 
 def new_images(job: Job, sources: Sources, classes: Sequence[str]) -> VerticalDataset:
-    """The pictures of a folder, or of a .npy array; labels where class folders say them."""
+    """The pictures of a folder, or of a .npy or .npz file; labels where class folders or an archive say them."""
     if isinstance(sources, Mapping):
         if len({id(source) if is_rows(source) else str(source) for source in sources.values()}) != 1:
             raise InputError("pictures are split here: give one folder or one .npy file for all parties")
@@ -208,16 +209,16 @@ def new_images(job: Job, sources: Sources, classes: Sequence[str]) -> VerticalDa
             raise InputError(
                 f"data: a {type(sources).__name__} holds no pictures, which this run predicts; give an array"
             )
-        pictures, labels = _pictures(np.asarray(sources), "data", channels, side), None
+        pictures, labels = as_pictures(np.asarray(sources), "data", channels, side), None
         return split_new_images(pictures, labels, _numbered(pictures), tuple(classes), job)
     path = Path(sources)
     if path.is_dir():
         pictures, labels, ids = _folder(path, channels, side, classes)
-    elif path.suffix.lower() == ".npy" and path.is_file():
-        pictures, labels = _array(path, channels, side), None
+    elif is_array_file(path) and path.is_file():
+        pictures, labels = _arrays(path, channels, side, classes)
         ids = _numbered(pictures)
     else:
-        raise InputError(f"{path}: is neither a folder of pictures nor a .npy file; correct the path")
+        raise InputError(f"{path}: is neither a folder of pictures nor a .npy or .npz file; correct the path")
     return split_new_images(pictures, labels, ids, tuple(classes), job)
 
 
@@ -234,30 +235,20 @@ def _folder(
     return read_pictures(paths, channels, side), labels, tuple(str(picture.relative_to(path)) for picture in paths)
 
 
-def _array(path: Path, channels: int, side: int | None) -> Tensor:
-    try:
-        array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{path}: cannot be read as a NumPy array ({error}); save it with numpy.save") from None
-    return _pictures(array, str(path), channels, side)
+def _arrays(path: Path, channels: int, side: int | None, classes: Sequence[str]) -> tuple[Tensor, Tensor | None]:
+    """The pictures of a .npy file, or those of a .npz file with their labels where it has some: its test part first."""
+    arrays = read_arrays(path)
+    if len(arrays) == 1:
+        return as_pictures(next(iter(arrays.values())), str(path), channels, side), None
+    train, test = picture_arrays(path)
+    array, told = test or train
+    names = class_names(told, len(array), str(path))
+    for name in names:
+        if name not in classes:
+            raise InputError(f"{path}: class {name!r} was not in the training{did_you_mean(name, classes)}")
+    labels = torch.tensor([classes.index(name) for name in names])
+    return as_pictures(array, str(path), channels, side), labels
 
 
 def _numbered(pictures: Tensor) -> tuple[str, ...]:
     return tuple(str(row) for row in range(1, len(pictures) + 1))
-
-
-def _pictures(array: np.ndarray[Any, Any], where: str, channels: int, side: int | None) -> Tensor:
-    shape = array.shape
-    if array.dtype != np.uint8 or array.ndim not in (3, 4) or not len(array):
-        raise InputError(
-            f"{where}: holds {array.dtype} of shape {array.shape}; "
-            "pictures are uint8 (N, H, W), (N, H, W, C) or (N, C, H, W)"
-        )
-    if array.ndim == 3:
-        array = array[:, None]
-    elif array.shape[1] != channels or (side is not None and array.shape[2:] != (side, side)):
-        array = array.transpose(0, 3, 1, 2)
-    if array.shape[1] != channels or (side is not None and array.shape[2:] != (side, side)):
-        expected = f"{channels} channels" + (f" of {side}x{side} pixels" if side else "")
-        raise InputError(f"{where}: shape {shape} does not fit; the model wants {expected}")
-    return torch.from_numpy(np.ascontiguousarray(array))

@@ -162,6 +162,42 @@ def read_pictures(paths: Sequence[Path], channels: int, side: int | None) -> Ten
     return torch.from_numpy(pixels)
 
 
+def as_pictures(
+    array: np.ndarray[Any, Any], where: str, channels: int, side: int | None, scale: bool = False
+) -> Tensor:
+    """Pictures of an array as (N, channels, H, W); grey ones become three equal channels where three are wanted.
+
+    scale: bring them to the wanted side, as pictures in files are brought to it.
+    """
+    shape = array.shape
+    if array.dtype != np.uint8 or array.ndim not in (3, 4) or not len(array):
+        hint = "; of numbers from 0 to 1 make (255 * x).round().astype('uint8')" if array.dtype.kind == "f" else ""
+        raise InputError(
+            f"{where}: holds {array.dtype} of shape {shape}; "
+            f"pictures are uint8 (N, H, W), (N, H, W, C) or (N, C, H, W){hint}"
+        )
+    if array.ndim == 3:
+        array = array[:, None]
+    elif array.shape[-1] in (1, 3) and array.shape[1] not in (1, 3):
+        array = array.transpose(0, 3, 1, 2)
+    if array.shape[1] == 1 and channels == 3:
+        array = array.repeat(3, axis=1)
+    if scale and side is not None and array.shape[1] == channels and array.shape[2:] != (side, side):
+        array = np.stack([_fitted(picture, side) for picture in array])
+    if array.shape[1] != channels or (side is not None and array.shape[2:] != (side, side)):
+        expected = f"{channels} channels" + (f" of {side}x{side} pixels" if side else "")
+        raise InputError(f"{where}: shape {shape} does not fit; the model wants {expected}")
+    return torch.from_numpy(np.ascontiguousarray(array))
+
+
+def _fitted(picture: np.ndarray[Any, Any], side: int) -> np.ndarray[Any, Any]:
+    from PIL import Image, ImageOps
+
+    image = Image.fromarray(picture[0] if len(picture) == 1 else np.ascontiguousarray(picture.transpose(1, 2, 0)))
+    values = np.asarray(ImageOps.fit(image, (side, side), Image.Resampling.BILINEAR))
+    return values[None] if len(picture) == 1 else values.transpose(2, 0, 1)
+
+
 def _read(path: Path, channels: int, side: int | None) -> np.ndarray[Any, Any]:
     from PIL import Image, ImageOps
 

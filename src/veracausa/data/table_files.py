@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from veracausa.data.array_files import ROW, is_array_file, read_arrays, table_of_arrays
 from veracausa.data.columns import in_plain_form, numbers_of
 from veracausa.errors import InputError
 
@@ -36,7 +37,6 @@ _OTHERS = {
     b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "an old Excel workbook or another Office file",
     b"%PDF": "a PDF",
     b"SQLite format 3\x00": "an SQLite database",
-    b"\x93NUMPY": "a NumPy array",
     b"\x89HDF\r\n\x1a\n": "an HDF5 file",
     b"ARROW1": "a Feather file",
     b"\x89PNG": "a picture",
@@ -74,6 +74,8 @@ def check_text(path: Path, head: bytes, encoding: str) -> None:
     """Refuse what is no text in the one sentence that says what it is instead."""
     if head.startswith(b"PK\x03\x04"):
         raise InputError(f"{path}: {_zipped(path)}")
+    if head.startswith(b"\x93NUMPY"):
+        raise InputError(f"{path}: is a NumPy array; give it a name that ends in .npy")
     if head.startswith(PARQUET):
         raise InputError(f"{path}: is a Parquet file; give it a name that ends in .parquet")
     for magic, name in _PACKED.items():
@@ -100,6 +102,8 @@ def _zipped(path: Path) -> str:
             names = archive.namelist()
     except (OSError, zipfile.BadZipFile):
         return "is a zip archive that cannot be opened; get it whole again"
+    if names and all(name.endswith(".npy") for name in names):
+        return "is an archive of NumPy; give it a name that ends in .npz"
     if any(name.startswith("xl/") for name in names):
         return f"is an Excel workbook; {_SAVE}"
     if "content.xml" in names:
@@ -121,7 +125,7 @@ def read_table(
     thousands: str = "",
     encoding: str = "utf-8",
 ) -> pl.DataFrame:
-    """All rows of a file: Parquet by its suffix, anything else CSV, plain or packed by gzip.
+    """All rows of a file: Parquet or NumPy's by its suffix, anything else CSV, plain or packed by gzip.
 
     The `text` columns stay as they are written, and so do the `categorical` ones, which become `pl.Categorical`: so
     that nobody takes them for numbers later. Names that the file does not have are passed over.
@@ -130,6 +134,8 @@ def read_table(
     try:
         if is_parquet(path):
             frame = _parquet(path, head)
+        elif is_array_file(path):
+            frame = as_meant(table_of_arrays(read_arrays(path), str(path), ROW in text))
         else:
             frame = _csv(path, head, separator, missing, (*text, *categorical), decimal, thousands, encoding)
     except OSError as error:
@@ -143,9 +149,9 @@ def read_table(
 
 
 def header_of(path: Path, separator: str = ",", encoding: str = "utf-8") -> list[str]:
-    """The names of a CSV file's columns; none of a Parquet file, which has types of its own."""
+    """The names of a CSV file's columns; none of a file that has types of its own."""
     head = check_file(path)
-    if is_parquet(path):
+    if is_parquet(path) or is_array_file(path):
         return []
     content = _content(path, head, encoding)
     return header_names(io.BytesIO(content) if content is not None else path.open("rb"), separator)

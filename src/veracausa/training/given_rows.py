@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from veracausa.config import Job, job_tree, load_job
-from veracausa.data.frames import ROW, column_names, is_array, is_rows, label_series, table_of
+from veracausa.data.array_files import ROW
+from veracausa.data.frames import column_names, is_array, is_rows, label_series, table_of
 from veracausa.data.kept_rows import FOLDER, is_kept, kept_name, write_rows
 from veracausa.data.tables import TableFileOptions
 from veracausa.errors import InputError

@@ -10,10 +10,11 @@ from pydantic import Field
 from torch import Tensor
 
 from veracausa import seeding
+from veracausa.data.array_files import class_names, in_order, picture_arrays
 from veracausa.data.files import given_path, subset_note
 from veracausa.data.images import ImageOptions, Images
 from veracausa.data.overlap import hold_out
-from veracausa.data.picture_files import ANNOTATIONS, annotated, class_folders, in_turn, read_pictures
+from veracausa.data.picture_files import ANNOTATIONS, annotated, as_pictures, class_folders, in_turn, read_pictures
 from veracausa.data.sources import datasets
 from veracausa.errors import InputError
 from veracausa.registry import did_you_mean
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
 class ImageFolderOptions(ImageOptions):
     path: str
-    """A folder of class folders, or with train/ and test/ (or val/) of class folders; Tiny-ImageNet as published."""
+    """A folder of class folders, or with train/ and test/ (or val/) of class folders; Tiny-ImageNet as published. Or a
+    .npz file of pictures and their labels."""
     size: int | None = Field(None, ge=1)
     """Scale and crop every picture to this square; default: they all have one size already."""
     grey: bool = False
@@ -40,8 +42,12 @@ class ImageFolderOptions(ImageOptions):
 def images(options: ImageFolderOptions, job: Job) -> Images:
     """The pictures below a folder, one class in turn with the others; only those that a limit asks for are opened."""
     folder = given_path(options.path, "data.path")
+    if folder.suffix.lower() == ".npz" and folder.is_file():
+        return _of_arrays(folder, options, job)
     if not folder.is_dir():
-        raise InputError(f"data.path = {options.path!r}: is a file; name the folder that holds the pictures")
+        raise InputError(
+            f"data.path = {options.path!r}: is a file; name the folder that holds the pictures, or a .npz file"
+        )
     if (folder / "train").is_dir():
         train_classes, test_classes = class_folders(folder / "train"), _test_classes(_test_folder(folder))
         names = tuple(train_classes)
@@ -71,13 +77,39 @@ def images(options: ImageFolderOptions, job: Job) -> Images:
     )
 
 
-def _grey_note(options: ImageFolderOptions, pictures: Tensor) -> tuple[str, ...]:
+def _of_arrays(path: Path, options: ImageFolderOptions, job: Job) -> Images:
+    """The pictures of a .npz file, with a test part of its own or one that is drawn."""
+    (array, told), test = picture_arrays(path)
+    channels, side = options.picture()
+    pictures = as_pictures(array, str(path), channels, side, scale=True)
+    names = class_names(told, len(array), str(path))
+    classes = in_order(set(names))
+    labels = torch.tensor([classes.index(name) for name in names])
+    if test is None:
+        held_out = hold_out(len(pictures), options.holdout, seeding.generator(job.seed, "holdout"), "data.holdout")
+        kept = (pictures[~held_out], labels[~held_out], pictures[held_out], labels[held_out])
+    else:
+        others = class_names(test[1], len(test[0]), str(path))
+        for name in others:
+            if name not in classes:
+                raise InputError(f"{path}: test class {name!r} is no training class{did_you_mean(name, classes)}")
+        theirs = torch.tensor([classes.index(name) for name in others])
+        kept = (pictures, labels, as_pictures(test[0], str(path), channels, side, scale=True), theirs)
+    sizes = len(kept[0]), len(kept[2])
+    limits = (options.train, options.train, options.test, options.test)
+    train, train_labels, test_pictures, test_labels = (part[:most] for part, most in zip(kept, limits, strict=True))
+    notes = _grey_note(options, train, test_pictures)
+    return Images(train, train_labels, test_pictures, test_labels, classes, sizes, notes)
+
+
+def _grey_note(options: ImageFolderOptions, *parts: Tensor) -> tuple[str, ...]:
     """What is to be said of grey pictures that are read as coloured ones: three times the same."""
     # A few first: coloured ones are known by them, and the others need not be looked at.
-    if options.grey or not len(pictures) or not (_is_grey(pictures[:64]) and _is_grey(pictures)):
+    count = sum(map(len, parts))
+    if options.grey or not count or not all(_is_grey(part[:64]) and _is_grey(part) for part in parts):
         return ()
     return (
-        f"images: all {len(pictures)} pictures are grey, and each is read as three equal channels; "
+        f"images: all {count} pictures are grey, and each is read as three equal channels; "
         "set data.grey = true to read one",
     )
 
