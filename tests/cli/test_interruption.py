@@ -137,6 +137,9 @@ def test_before_anything_is_written_there_is_nothing_to_go_on_with(tmp_path: Pat
     assert GoOn().sentence(["train"]) == "stopped by Ctrl-C before anything was written"
     assert GoOn(tmp_path / "none").sentence(["train"]) == "stopped by Ctrl-C before anything was written"
     assert GoOn(by_itself=True).sentence(["reproduce", "a/b"]).endswith("go on with: veracausa reproduce a/b")
+    resumed = ["audit", "job.toml", "--resume"]
+    assert GoOn().sentence(resumed).endswith("go on with: veracausa audit job.toml --resume")
+    assert GoOn(tmp_path).sentence(resumed).endswith(f"veracausa audit job.toml --resume --out {tmp_path}")
     assert GoOn(tmp_path).sentence(["train", "--out=x", "--resume"]).endswith("veracausa train --out=x --resume")
 
 

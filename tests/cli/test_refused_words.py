@@ -38,6 +38,10 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["train", "latin.toml"], "latin.toml: is not UTF-8 text (byte 9); save it as UTF-8"),
         (["list", "defences"], "list defences: there is no such kind; did you mean 'defenses'?"),
         (["discover", "rows.csv", "--set", "epoch=3"], "'epochs' is one of vfedcd, so add --method vfedcd"),
+        (["list", "runs", "--in", "job.toml"], "--in job.toml: is a file; name the folder that holds the runs"),
+        (["train", "job.toml", "--allow-model", "os.system"], "write it as package.module:factory"),
+        (["align", "rows.csv", "job.toml", "--id", "shop=id"], "--id shop=id: no party is named 'shop'"),
+        (["align", "rows.csv", "job.toml", "--id", "id", "--separator", ";;"], "';;': must be one character"),
         (["discover", "rows.csv", "--engine", "quantum"], "--engine quantum: must be federated or floating"),
     ],
 )

@@ -69,6 +69,8 @@ def align(
         raise InputError(f"--out {folder}: is there already; name a new folder")
     settings = AlignmentSettings(parties=tuple(paths), mode=mode, case_fold=case_fold, whole_numbers=whole_numbers)
     own = OwnOptions(pad_to=pad_to, max_ids=max_ids, min_share=min_share, workers=workers)
+    if len(separator) != 1:
+        raise InputError(f"--separator {separator!r}: must be one character, such as ';'")
     tables = {party: read_id_table(path, columns[party], separator) for party, path in paths.items()}
     ids = {party: table.ids for party, table in tables.items()}
     found = align_embedded(ids, settings, own, Launch(link), observer, {p: str(path) for p, path in paths.items()})

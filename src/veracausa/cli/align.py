@@ -11,6 +11,7 @@ import typer
 
 from veracausa.cli.console import err, out, print_json_line
 from veracausa.errors import InputError
+from veracausa.registry import did_you_mean
 
 
 class Mode(StrEnum):
@@ -120,6 +121,8 @@ def _columns(ids: Sequence[str], parties: Sequence[str]) -> dict[str, str]:
         name, given, column = item.partition("=")
         if given and name in parties:
             of_one[name] = column
+        elif given:  # a column's own name may hold the sign, and can be given party by party
+            raise InputError(f"--id {item}: no party is named {name!r}{did_you_mean(name, parties)}")
         else:
             of_all = item
     for party in parties:

@@ -31,15 +31,16 @@ class GoOn:
         return hear
 
     def sentence(self, words: Sequence[str] | None = None) -> str:
-        if not self._by_itself and (self._folder is None or not self._folder.exists()):
-            return "stopped by Ctrl-C before anything was written"
         given = list(sys.argv[1:] if words is None else words)
-        if self._by_itself:
-            return f"stopped by Ctrl-C; what is finished is kept, go on with: {shlex.join(['veracausa', *given])}"
-        if "--resume" not in given:
+        known = self._folder if self._folder is not None and self._folder.exists() else None
+        # Who resumes has a folder, of which nothing may have been told here yet.
+        if not self._by_itself and known is None and "--resume" not in given:
+            return "stopped by Ctrl-C before anything was written"
+        if not self._by_itself and "--resume" not in given:
             given.append("--resume")
-        if self._names_folder and not any(word == "--out" or word.startswith("--out=") for word in given):
-            given += ["--out", str(self._folder)]
+        named = any(word == "--out" or word.startswith("--out=") for word in given)
+        if not self._by_itself and self._names_folder and known is not None and not named:
+            given += ["--out", str(known)]
         return f"stopped by Ctrl-C; what is finished is kept, go on with: {shlex.join(['veracausa', *given])}"
 
 

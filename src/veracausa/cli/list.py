@@ -70,6 +70,8 @@ def list_(
     if what not in tuple(What):
         raise InputError(f"list {what}: there is no such kind{did_you_mean(what, [kind.value for kind in What])}")
     kind = What(what)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--in {folder}: is a file; name the folder that holds the runs")
     if kind is What.matrix:
         _show_matrix(as_json)
         return

@@ -72,7 +72,7 @@ class ProgressDisplay:
             return
         for task in self._bar.task_ids:  # a new one, because rate and time left must not remember the last one's
             self._bar.remove_task(task)
-        self._bar.add_task(what, total=total, rate="", left="", result="")
+        self._bar.add_task(what, total=total, rate="", timed=True, result="")
         self._bar.start()
 
     def close(self) -> None:
@@ -157,16 +157,19 @@ class ProgressDisplay:
     def _one_of(self, kind: str, what: str, event: Event) -> None:
         """One of several things that an audit does one after another: which, and how long all of them take."""
         number, of = event.get("number", 1), event.get("of", 1)
-        words = f"{kind} {number} of {of}: {what}" if of > 1 else what
+        place = f"{kind} {number} of {of}"
+        words = f"{place}: {what}" if of > 1 else what
         left = self._queue.left(kind, number, of, event["share"])
         if self._task != words or not event["share"]:
             told = f", {left}" if left and of > 1 else ""
-            self.begin(words if self._bar is not None else words + told, 1.0, quiet=False)
+            self.begin(place if self._bar is not None and of > 1 else words + told, 1.0, quiet=False)
             self._task = words
         elif left and self._bar is None and not self._queue.said:
-            self._say(f"{kind} {number} of {of}: {left} for all" if of > 1 else f"{words}: {left}")
+            self._say(f"{place}: {left} for all" if of > 1 else f"{words}: {left}")
         self._queue.said = self._queue.said or bool(left)
-        self._update(completed=event["share"], left=left if of > 1 else "")
+        if of > 1:  # which one, and the time for all, before what a narrow terminal may cut
+            self._update(description=f"{place}, {left}" if left else place, result=what, timed=False)
+        self._update(completed=event["share"])
 
     def _part(self, event: Event) -> None:
         """A part of a discovery: what begins, and as soon as the first seconds tell, how long it takes."""
@@ -194,7 +197,8 @@ class ProgressDisplay:
         cost = [format_seconds(max(1, round(seconds)))] if isinstance(seconds, int | float) else []
         cost += [f"{format_bytes(size)} of messages"] if size else []
         if cost:
-            what = f"{told['method']}: " if told.get("method") else ""
+            name = told.get("method") or told.get("what")
+            what = f"{name}: " if name else ""
             self._say(f"{what}about {' and '.join(cost)}".replace(".0 s", " s"))
 
     def _trial(self, event: Event) -> None:
@@ -244,10 +248,10 @@ def _about(seconds: float) -> str:
 
 
 class _Left(TimeRemainingColumn):
-    """The time that is left, in words where somebody gave them."""
+    """The time that is left of this task; nothing where the task says more than that in words."""
 
     def render(self, task: Task) -> Text:
-        return Text(task.fields["left"], style="progress.remaining") if task.fields["left"] else super().render(task)
+        return super().render(task) if task.fields["timed"] else Text("")
 
 
 class _Done(MofNCompleteColumn):
