@@ -278,7 +278,7 @@ class Predict(Protocol):
 
 
 @dataclass(frozen=True)
-class OwnPart:
+class AttackersPart:
     """What an active party that holds features has beside a victim's rows: its own part of the same people's."""
 
     auxiliary: Tensor
@@ -300,7 +300,7 @@ class LiveView(AdversaryView):
     """Auxiliary rows of the other passive parties, of the same people as `auxiliary`."""
     other_bottoms: Mapping[str, Callable[[torch.Generator], nn.Module]] = field(default_factory=dict)
     """Fresh bottom models of their architecture."""
-    own: OwnPart | None = None
+    own: AttackersPart | None = None
     """Where the active party holds features itself."""
 
 

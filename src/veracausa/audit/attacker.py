@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from veracausa import seeding
 from veracausa.atomic import atomic_write
 from veracausa.attacks import attacks
-from veracausa.attacks.base import Exchange, Grant, LiveAttack, LiveView, OwnPart
+from veracausa.attacks.base import AttackersPart, Exchange, Grant, LiveAttack, LiveView
 from veracausa.audit.sample import choose
 from veracausa.config import Job
 from veracausa.data.vertical import Part, VerticalDataset
@@ -114,7 +114,7 @@ class AdversaryKnowledge:
             **known,
         )
 
-    def _own(self, held: Mapping[str, Tensor], device: torch.device) -> OwnPart | None:
+    def _own(self, held: Mapping[str, Tensor], device: torch.device) -> AttackersPart | None:
         part, auxiliary = self.own, held.get(self.job.parties.active)
         if part is None or auxiliary is None:
             return None
@@ -122,7 +122,7 @@ class AdversaryKnowledge:
         def rows(positions: Tensor) -> Tensor:
             return part.take(positions.cpu()).to(device)
 
-        return OwnPart(auxiliary, rows, self._bottom(self.victim, tuple(auxiliary.shape[1:]), device))
+        return AttackersPart(auxiliary, rows, self._bottom(self.victim, tuple(auxiliary.shape[1:]), device))
 
     def _built(self, party: str, shape: tuple[int, ...], rng: torch.Generator) -> DefendedBottom:
         columns = self.columns.get(party)

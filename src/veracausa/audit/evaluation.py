@@ -15,6 +15,7 @@ from veracausa import seeding
 from veracausa.attacks import attacks
 from veracausa.attacks.base import AdversaryView, Beside, FeatureAttack, Grant, LiveAttack
 from veracausa.attacks.transcript import Transcript
+from veracausa.audit.classifier import PictureClassifier
 from veracausa.audit.measure import Gallery, Measured, example_rows, mean_errors, measure, trivial_guesses
 from veracausa.audit.sample import Sample, labels_at, labels_of, own_rows
 from veracausa.audit.settings import GRANTED
@@ -72,7 +73,16 @@ class AttackOutcome:
 class AttackEvaluation:
     """One victim, its rows, and what an attacker can say of them without payloads."""
 
-    def __init__(self, job: Job, dataset: VerticalDataset, victim: Victim, sample: Sample, moment: float = 1.0) -> None:
+    def __init__(
+        self,
+        job: Job,
+        dataset: VerticalDataset,
+        victim: Victim,
+        sample: Sample,
+        moment: float = 1.0,
+        judge: PictureClassifier | None = None,
+    ) -> None:
+        self.judge = judge
         self.job, self.dataset, self.victim, self.sample, self.moment = job, dataset, victim, sample, moment
         self.active = dataset.parties[dataset.active]
         self.auxiliary = torch.cat([victim.rows(split, positions) for split, positions in sample.learnt_from])
@@ -118,7 +128,7 @@ class AttackEvaluation:
             steps = [*kept, *([] if name == self.victim.name else [self.victim.step])]
             others += [Victim(run, self.dataset.parties[name], schema, step) for step in steps]
         stacked = StackedVictim(self.victim, others)
-        return AttackEvaluation(self.job, self.dataset, stacked, self.sample, self.moment)
+        return AttackEvaluation(self.job, self.dataset, stacked, self.sample, self.moment, self.judge)
 
     def read(self, attack: FeatureAttack, observer: Observer, begin: bool = False) -> AttackOutcome:
         """What the attack makes of its victims' payloads; one that has watched the training needs not `begin`."""
@@ -160,6 +170,9 @@ class AttackEvaluation:
             if victim.pixels:
                 trivial = mean_errors(trivial_guesses(self.auxiliary, len(positions)), truth)
                 others = {**found.others, "attributes": self._attributes(split, positions, guess, truth)}
+                if self.judge is not None:
+                    rates = self.judge.rates(guess, truth, blind, self.active, split, positions)
+                    others["success"] = {**found.others["success"], "class": rates}
                 found = Measured(**{**vars(found), "trivial": {**found.trivial, **trivial}, "others": others})
                 if split == "train":
                     best_guess = blind[blind_mse(blind, truth)[1]]

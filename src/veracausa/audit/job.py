@@ -18,6 +18,7 @@ from veracausa.attacks.base import Grant
 from veracausa.audit.baseline import FOLDER, baseline_of, check_baseline, defended_by, point_at_baseline, undefended
 from veracausa.audit.blind import BlindAuditSettings
 from veracausa.audit.blind_record import audit_blind_run, is_blind
+from veracausa.audit.classifier import PictureClassifier
 from veracausa.audit.evaluation import AttackEvaluation, AttackOutcome
 from veracausa.audit.labels import attack_labels, parties_to_attack
 from veracausa.audit.live import attacked_live
@@ -195,7 +196,7 @@ def blind_settings(
     given = {name: value for name, value in settings.items() if value is not None}
     if baseline is not None or given.pop("until_converged", False):
         raise InputError("--baseline and --until-converged are for split training; a blind run is its own baseline")
-    for name in ("known", "from_training"):
+    for name in ("known", "from_training", "classify"):
         if name in given:
             raise InputError(f"--{name.replace('_', '-')} is for split training; leave it out for a blind run")
     return BlindAuditSettings(tuple(names), tuple(overrides), **given)
@@ -257,7 +258,7 @@ class _Plan:
         """What tells whether the same is asked for again."""
         settings = self.settings
         known = {"known": settings.known} if Grant.KNOWN_ROWS in registered.get(options.name).needs else {}
-        more = {"from_training": True} if settings.from_training else {}
+        more = {name: True for name in ("from_training", "classify") if getattr(settings, name)}
         return {
             **known,
             **more,
@@ -278,8 +279,13 @@ class _Plan:
                 continue
             data = self.dataset.parties[party]
             sample = choose(data, job.seed, *sizes, known, settings.from_training)
+            judge: PictureClassifier | None = None
+            if settings.classify:
+                active = self.dataset.parties[self.dataset.active]
+                judge = PictureClassifier.of(Victim(run, data, schema), active, sample, job.seed)
             for share, step in _snapshots(run, party) if attack.snapshots else [(1.0, None)]:
-                evaluation = AttackEvaluation(job, self.dataset, Victim(run, data, schema, step), sample, share)
+                victim = Victim(run, data, schema, step)
+                evaluation = AttackEvaluation(job, self.dataset, victim, sample, share, judge)
                 yield evaluation.attacked(options, observer, settings.until_converged and step is None)
 
 

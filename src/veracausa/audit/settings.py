@@ -51,6 +51,8 @@ class AuditSettings:
     """Training rows that an attacker knows beforehand, where an attack is granted some; none of them is a victim."""
     from_training: bool = False
     """Whether auxiliary rows that the test split lacks come from training rows that are no victims."""
+    classify: bool = False
+    """Whether a classifier of the auditor's own also says how often it sees the right class in what was read."""
 
     def options(self) -> dict[str, Options]:
         """The settings of each attack, checked: nothing is trained for an attack that cannot run."""

@@ -46,6 +46,10 @@ def audit(
             help="Auxiliary rows that the test rows lack come from training rows, none of them a victim.",
         ),
     ] = False,
+    classify: Annotated[
+        bool,
+        typer.Option("--classify", help="Also how often a classifier sees the right class in pictures that were read."),
+    ] = False,
     victims: Annotated[int, typer.Option(min=1, help="Rows to reconstruct: of training, and as many of test.")] = 2000,
     known: Annotated[
         int | None,
@@ -125,6 +129,7 @@ def audit(
         common |= {} if auxiliary is None else {"auxiliary": auxiliary}
         common |= {} if known is None else {"known": known}
         common |= {"from_training": True} if from_training else {}
+        common |= {"classify": True} if classify else {}
         if what.is_dir():
             if out is not None:
                 raise InputError(f"--out: {what} is a finished run, its audit goes into its own folder")

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from veracausa.attacks import attacks
 from veracausa.attacks.base import Grant
+from veracausa.audit.classifier import PictureClassifier
 from veracausa.audit.evaluation import AttackEvaluation, AttackOutcome
 from veracausa.audit.live import attacked_live
 from veracausa.audit.sample import Sample, choose
@@ -57,6 +58,7 @@ class ResolvedAttack:
     """Shares of the training before its end at which it reads, too."""
     from_training: bool = False
     until_converged: bool = False
+    classify: bool = False
 
     @property
     def live(self) -> bool:
@@ -78,7 +80,7 @@ class AttackCell(Cell):
     @cached_property
     def settings(self) -> dict[str, Any]:
         attack = dict(vars(self.attack))
-        for name in ("snapshots", "from_training", "until_converged"):
+        for name in ("snapshots", "from_training", "until_converged", "classify"):
             if not attack[name]:
                 del attack[name]  # what does not ask for it is known by the same settings as ever
         return {"job": job_settings(self.job), "reading": attack}
@@ -209,7 +211,11 @@ def _outcomes(
         for positions in torch.split(chosen.victims["train"], most or max(1, len(chosen.victims["train"]))):
             given = replace(chosen, victims={**chosen.victims, "train": positions})
             converged = attack.until_converged and step is None
-            yield AttackEvaluation(job, dataset, victim, given, moment).attacked(options, lambda event: None, converged)
+            judge = None
+            if attack.classify:
+                judge = PictureClassifier.of(victim, dataset.parties[dataset.active], given, job.seed)
+            evaluation = AttackEvaluation(job, dataset, victim, given, moment, judge)
+            yield evaluation.attacked(options, lambda event: None, converged)
 
 
 def _sets(sample: Sample, labels: Tensor | None, attack: ResolvedAttack) -> list[Sample]:
@@ -248,6 +254,8 @@ def _scores(outcomes: list[AttackOutcome]) -> dict[str, dict[str, float]]:
     for name, rates in measured.others.get("success", {}).items():
         found[f"success_{name}"] = {"mean": rates["attack"]}
         found[f"success_{name}_grey"] = {"mean": rates["grey"]}
+        for beside in rates.keys() & {"no_payload", "originals"}:
+            found[f"success_{name}_{beside}"] = {"mean": rates[beside]}
     identified = measured.others.get("identified", {})
     found |= {f"identified_{name}": {"mean": identified[name]} for name in ("top_1", "top_5") if name in identified}
     for told in measured.others.get("attributes", ()):

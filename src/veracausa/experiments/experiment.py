@@ -168,12 +168,12 @@ class TableRow(ExperimentSection):
 class AttackSpec(ExperimentSection):
     """How an attack is run; figures that say the same share what it found."""
 
-    attack: str = ""
-    """Which attack it is, where its name is a title of its own."""
+    attack: str = ""  # where its name is a title of its own
     settings: dict[str, Any] = {}
     auxiliary: int = Field(4000, ge=4)
-    from_training: bool = False  # both as for an audit
+    from_training: bool = False  # these three as for an audit
     until_converged: bool = False
+    classify: bool = False
     victims: int = Field(2000, ge=1)
     parties: tuple[str, ...] = ()
     snapshots: tuple[float, ...] = (0.0, 0.1, 0.5)

@@ -58,7 +58,8 @@ class TrainingCell(Cell):
         run = train(self.job.model_copy(update={"checkpoints": kept}), path, resume=begun, observer=observer)
         for folder in path.glob("parties/*/checkpoints"):
             shutil.rmtree(folder)  # the trained models stay; the way there takes most of the room
-        store.keep(self, training_result(run))
+        found = training_result(run)
+        store.keep(self, {**found, "notes": [*found["notes"], *_how(self.job)]})
 
     def trained(self, store: CellStore) -> Run | None:
         """The finished training; None where it is not there, or not any more."""
@@ -147,6 +148,6 @@ def training_result(run: Run) -> dict[str, Any]:
         "unavailable": {"invre": f"InvRE: {reasons[0]}"} if reasons else {},
         "curves": curves,
         "seconds": summary.get("seconds"),
-        "notes": [*summary.get("notes", []), *_how(run.job)],
+        "notes": summary.get("notes", []),
         "environment": json.loads((run.path / "environment.json").read_text(encoding="utf-8")),
     }

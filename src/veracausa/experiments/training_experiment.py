@@ -355,6 +355,7 @@ def _resolved(name: str, spec: AttackSpec, where: str) -> ResolvedAttack:
         spec.snapshots if attacks.get(name).snapshots else (),
         spec.from_training,
         spec.until_converged,
+        spec.classify,
     )
 
 

@@ -28,13 +28,13 @@ from veracausa.attacks import attacks, blind_attacks, column_attacks, label_atta
 from veracausa.attacks.base import (
     AdversaryView,
     Attack,
+    AttackersPart,
     Exchange,
     FeatureAttack,
     Grant,
     LiveAttack,
     LiveView,
     NotGranted,
-    OwnPart,
     View,
 )
 from veracausa.attacks.blind import BlindAttack, BlindReading, BlindView
@@ -251,7 +251,7 @@ class _Toy:
             predict=self.predict,
             others={"other": self.auxiliary.clone()},
             other_bottoms={"other": self.bottom},
-            own=OwnPart(self.auxiliary.clone(), lambda positions: self.rows[positions], self.bottom),
+            own=AttackersPart(self.auxiliary.clone(), lambda positions: self.rows[positions], self.bottom),
         )
 
     def exchange(self, step: int) -> Exchange:

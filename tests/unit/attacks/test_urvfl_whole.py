@@ -6,7 +6,7 @@ import pytest
 import torch
 from toys import OTHER, LiveToy, Scrambled, convolution
 
-from veracausa.attacks.base import OwnPart
+from veracausa.attacks.base import AttackersPart
 from veracausa.attacks.methods.features.urvfl_whole import URVFLWhole, URVFLWholeOptions, joined, joined_shape, seam
 from veracausa.errors import InputError
 
@@ -15,7 +15,7 @@ def whole(toy: LiveToy, **settings) -> URVFLWhole:
     """The active party holds what is the other party's in the toy."""
     small = {"name": "urvfl_whole", "epochs": 15, "lr": 5e-3, "lr_dac": 1e-3, "batch_size": 32}
     attack = URVFLWhole(URVFLWholeOptions(**{**small, **settings}))
-    own = OwnPart(toy.spare[OTHER], lambda positions: toy.rows[OTHER][positions], convolution)
+    own = AttackersPart(toy.spare[OTHER], lambda positions: toy.rows[OTHER][positions], convolution)
     attack.begin(toy.view(8, own=own))  # a victim of four channels may settle in a mirrored place: some seeds do
     attack.pretrain()
     return attack

@@ -15,7 +15,7 @@ from veracausa.defenses.noise import NoiseDefense, NoiseOptions, NoiseSource
 
 class LaplaceOptions(NoiseOptions):
     swept: ClassVar[tuple[str, ...]] = ("epsilon",)
-    sweep: ClassVar[Mapping[str, tuple[Any, ...]]] = {"epsilon": (3.0, 1.5, 1.0, 0.5, 0.25)}
+    sweep: ClassVar[Mapping[str, tuple[Any, ...]]] = {"epsilon": (3.0, 2.0, 1.5, 1.0, 0.75, 0.5, 0.25)}
 
     epsilon: float = Field(1.0, gt=0)
     """Smaller is more noise. The literature's name; no guarantee of differential privacy comes with it here."""

@@ -81,8 +81,12 @@ def channel_deviations(r: Tensor) -> Tensor:
 
 
 class NoisyBottleneckOptions(Options):
-    swept: ClassVar[tuple[str, ...]] = ("noise",)
-    sweep: ClassVar[Mapping[str, tuple[Any, ...]]] = {"noise": (0.25, 0.5, 1.0, 1.5, 2.0), "channels": (16, 8, 4)}
+    swept: ClassVar[tuple[str, ...]] = ("noise", "stride", "channels")
+    sweep: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "noise": (0.25, 0.5, 1.0, 1.5, 2.0),
+        "stride": (2, 4),
+        "channels": (16, 4),
+    }
 
     name: str = "noisy_bottleneck"
     channels: int = Field(8, ge=1)
