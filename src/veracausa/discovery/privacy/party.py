@@ -57,7 +57,7 @@ class PrivateParty(AttributeParty):
             self.decoders.source = self.source  # type: ignore[attr-defined]
         settings, holder = self.plan.settings, self.holder
         foreign = holder.features(link, batches)
-        x = np.stack([self.values[batch] for batch in batches])
+        x = self.training[list(batches)]
         turned = x.swapaxes(1, 2)
         decay = 2 * settings.sparsity_weight if settings.sparsity == "l2" else 0.0
         step = self.decoders.step(self._features(foreign, x, self.inner), turned, settings.learning_rate, decay)

@@ -11,7 +11,7 @@ import numpy as np
 from veracausa.crypto.agreement import AGREEMENT, agree, exchange_keys, tensor, toss_together
 from veracausa.crypto.backends.base import Bytes
 from veracausa.crypto.ring import Ring
-from veracausa.crypto.triples import Needs, OneTimePool, Parts, spans
+from veracausa.crypto.triples import Needs, OneTimePool, Parts
 from veracausa.discovery.engines.shares import protocol
 from veracausa.discovery.engines.shares.plan import Plan, SearchPlan
 from veracausa.discovery.engines.shares.protocol import OFFLINE
@@ -207,28 +207,25 @@ class TripleStore:
     ) -> None:
         """Of each search by its place; `sizes` are the rows of every batch, and `orders` say in which order each search
         uses its batches."""
-        forward, backward, needs = [], [], next(iter(made.values())).needs
-        for number, one in enumerate(made.values()):
+        needs, forward, backward = next(iter(made.values())).needs, [], []
+        # All batches at once: one by one, to put them together would take longer than the step.
+        for one in made.values():
             target, source = [one.target[peer] for peer in peers], [one.source[peer] for peer in peers]
-            # All batches at once: one by one, to put the peers' halves together would take longer than the step.
             if needs.forward:
-                rows = spans([sizes[batch] for batch in needs.forward])
-                order = range(len(rows)) if orders is None else orders[number]
                 masks = np.concatenate([half.weight_masks for half in target], axis=1)
                 kept = np.stack([half.features for half in target])
-                half = np.concatenate([half.features for half in source], axis=1)
-                forward.append([(masks[at], kept[:, rows[at]], half[rows[at]]) for at in order])
+                forward.append((masks, kept, np.concatenate([half.features for half in source], axis=1)))
             if needs.backward:
-                rows = spans([sizes[batch] for batch in needs.backward])
-                order = range(len(rows)) if orders is None else orders[number]
                 masks = np.stack([half.gradient_masks for half in target])
                 kept = np.concatenate([half.increments for half in target], axis=1)
-                half = np.concatenate([half.increments for half in source], axis=2)
-                backward.append([(masks[:, rows[at]], kept[at], half[at]) for at in order])
-        uses = [needs.forward] if orders is None else orders
-        batches = list(zip(*uses, strict=True))
-        self._forward = OneTimePool("forward", batches if forward else (), _beside(forward, (0, 1, 0)))
-        self._backward = OneTimePool("backward", batches if backward else (), _beside(backward, (1, 0, 0)))
+                backward.append((masks, kept, np.concatenate([half.increments for half in source], axis=2)))
+        places = orders or [range(len(needs.forward))]
+        batches = list(zip(*(orders or [needs.forward]), strict=True))
+        of_forward, of_backward = ([sizes[batch] for batch in asked] for asked in (needs.forward, needs.backward))
+        opened = _by_use(forward, places, (None, of_forward, of_forward), (0, 1, 0))
+        grown = _by_use(backward, places, (of_backward, None, None), (1, 0, 0))
+        self._forward = OneTimePool("forward", batches if forward else (), opened)
+        self._backward = OneTimePool("backward", batches if backward else (), grown)
         self._squares = {
             at: OneTimePool("norm", [0] * len(one.squares), list(zip(one.square_masks, one.squares, strict=True)))
             for at, one in made.items()
@@ -252,10 +249,35 @@ class TripleStore:
 Triple = tuple[Ring, Ring, Ring]
 
 
-def _beside(searches: Sequence[Sequence[Triple]], axes: tuple[int, int, int]) -> list[Triple]:
-    """What each search has for its uses, use by use beside each other along an axis of its own."""
-    together = []
-    for uses in zip(*searches, strict=True):
-        masks, kept, half = (np.stack(parts, axis) for parts, axis in zip(zip(*uses, strict=True), axes, strict=True))
-        together.append((masks, kept, half))
-    return together
+def _by_use(
+    searches: Sequence[Triple],
+    places: Sequence[Sequence[int]],
+    rows: Sequence[Sequence[int] | None],
+    axes: Sequence[int],
+) -> list[Triple]:
+    """What each search has for its uses, use by use beside each other.
+
+    `rows` are those of each batch, for arrays that have them one after the other along the axis of the batches.
+    """
+    if not searches:
+        return []
+    each = (
+        _beside([triple[at] for triple in searches], places, of_batch, axis)
+        for at, (of_batch, axis) in enumerate(zip(rows, axes, strict=True))
+    )
+    return list(zip(*each, strict=True))
+
+
+def _beside(
+    searches: Sequence[Ring], places: Sequence[Sequence[int]], rows: Sequence[int] | None, axis: int
+) -> list[Ring]:
+    if rows is not None and len(set(rows)) > 1:  # held-out rows, of one search
+        (only,) = searches
+        parts = np.split(only, np.cumsum(rows)[:-1], axis)
+        return [np.expand_dims(part, axis) for part in parts]
+    if rows is not None:
+        searches = [
+            np.reshape(one, (*one.shape[:axis], len(rows), rows[0], *one.shape[axis + 1 :])) for one in searches
+        ]
+    laid = [np.take(one, order, axis) for one, order in zip(searches, places, strict=True)]
+    return list(np.moveaxis(np.stack(laid, axis + 1), axis, 0))

@@ -48,6 +48,8 @@ class AttributeParty:
         parts = [*plan.batches, *plan.held_out]
         self.values = [np.ascontiguousarray(values[rows]) for rows in parts]
         self.steps = len(plan.batches)
+        self.training = np.stack(self.values[: self.steps])
+        """(batches, n, own)."""
         self.batches = batches = [np.ascontiguousarray(fixed[rows]) for rows in parts]
         self.holder = (ShareEngine if plan.shares == "two" else KWayShareEngine)(
             plan, name, batches, self.draws, restart_index
@@ -177,7 +179,7 @@ class AttributeParty:
     def step(self, link: Link, batches: tuple[int, ...], rounding: Any) -> None:
         settings = self.plan.settings
         foreign = self._spread(self.holder.features(link, batches))
-        x = np.stack([self.values[batch] for batch in batches])
+        x = self.training[list(batches)]
         turned = x.swapaxes(1, 2)
         decay = 2 * settings.sparsity_weight if settings.sparsity == "l2" else 0.0
         gradient = np.zeros_like(foreign)

@@ -54,6 +54,8 @@ class ShareEngine:
         self, plan: Plan, name: str, batches: list[Small], draws: RandomSource, restart_index: int = 0
     ) -> None:
         self.plan, self.name, self.batches, self.draws, self.restart_index = plan, name, batches, draws, restart_index
+        self._alike = np.stack(batches[: len(plan.batches)])
+        """The batches that are trained on."""
         self.peers, self.own, self.others = plan.peers(name), plan.own(name), plan.foreign(name)
         self.at = {peer: plan.among_foreign(name, peer) for peer in self.peers}
         """Where a peer's attributes lie among the foreign ones."""
@@ -205,7 +207,8 @@ class ShareEngine:
         return parts.reshape(-1, count, rows, self.width), kept
 
     def _rows(self, batches: tuple[int, ...]) -> Small:
-        return np.stack([self.batches[batch] for batch in batches])
+        # Only one search at a time is compared on held-out rows, of which there may be fewer in the last batch.
+        return self.batches[batches[0]][None] if len(batches) == 1 else self._alike[list(batches)]
 
     def _guarded(self, peer: str, answer: Ring) -> Ring:
         """The answer to a target, with the noise that the settings ask for."""
