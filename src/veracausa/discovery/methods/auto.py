@@ -24,7 +24,7 @@ from veracausa.discovery.methods.moments.estimator import ROWS_A_COLUMN, MomentS
 from veracausa.discovery.methods.moments.expansion import column_kinds, expand, functions_for
 from veracausa.discovery.methods.moments.known import among, known_of, with_required
 from veracausa.discovery.methods.moments.row_fits import RowFit
-from veracausa.discovery.methods.moments.search import described, lines_hold
+from veracausa.discovery.methods.moments.search import described
 from veracausa.discovery.methods.moments.sums import SumTable, sum_table
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.discovery.uneven_evidence import UnevenEvidence
@@ -136,7 +136,7 @@ class AutoDiscovery(MomentSearch):
         """Whether rows in one place speak for straight lines with noise that is not normal; that graph is kept then.
 
         Sums of pairs see third and fourth moments of the noise, and rows have its whole shape. Where the sums chose
-        curves, they have to bear out the lines that rows lead to.
+        curves, noise beside the lines that rows lead to has to be independent of the causes.
         """
         rows, columns = data.values.shape
         if self.engine_ == "federated" or self.model not in ("auto", "lingam") or self.nominal_of(data):
@@ -148,13 +148,12 @@ class AutoDiscovery(MomentSearch):
             return False
         kept = [data.names.index(node.name) for node in whole.made.nodes]
         known = among(known_of(self.required, self.forbidden, self.tiers, data.names), kept)
-        evidence = LineEvidence(whole.values, np.random.default_rng(derive(self.seed, "discovery", "lines")))
+        rng = np.random.default_rng(derive(self.seed, "discovery", "lines"))
+        evidence = LineEvidence(whole.values, rng)
         mine, is_up = self.adjacency_matrix_[np.ix_(kept, kept)], clock(self.time_limit, self.timer)
         best = likeliest_lines(evidence, mine, known.may, known.required, is_up)
         lines, before_it = evidence.of(best), evidence.of(mine)
-        if self.model_ == "additive" and not lines_hold(_sums_of(whole), self.settings(), best):
-            return False
-        if lines <= before_it:
+        if lines <= before_it or (self.model_ == "additive" and not evidence.bears_out(best, rng)):
             return False
         before = self._candidate("moments", before_it, self.compared_[0]["seconds"], self)
         mine_doubts = doubts(self.found_, data.names)

@@ -34,9 +34,6 @@ TOLD = 0.1
 """Beyond chance they may miss this share of what they miss those of normal columns by."""
 CURVED = 5.0
 """Nats a column that curves may gain along the order of a linear model by chance."""
-FEW_BENT = 0.2
-"""The share of columns that curves may help by more than that along lines which rows led to. Where causes explain
-nearly everything, one line that is missing looks like a curve."""
 LITTLE = 1.0
 """Nats a column that curves may gain in an order of their own before the cumulants have to speak for lines.
 
@@ -186,28 +183,6 @@ def _lines(
 def _fits(missed: float, without: float) -> bool:
     """Whether independent noise behind the lines explains nearly all of the cumulants."""
     return missed <= max(MISFIT, TAILED * without) and missed - CHANCE <= TOLD * (without - CHANCE)
-
-
-def lines_hold(sums: SumTable, settings: SumsSettings, graph: Mask) -> bool:
-    """Whether the sums bear out straight lines with noise that is not normal along a DAG that was found elsewhere.
-
-    Curves may help few columns along its order, and independent noise behind the lines has to explain the cumulants.
-    """
-    ancestors = reaches(graph)
-    order = sorted(range(len(graph)), key=lambda one: int(ancestors[:, one].sum()))
-    none = np.zeros_like(graph)
-    lines, curves = (
-        OrderSearch(Regressions(sums, penalty=settings.penalty, most=most), ~np.eye(len(graph), dtype=bool), none)
-        for most in (1, None)
-    )
-    cumulants, line = PairCumulants.of(sums), lines.evaluated(order)
-    size = max(cumulants.size, 1)
-    without = cumulants.misfit(None) / size
-    earlier = [sum(1 << one for one in order[:place]) for place in range(len(order))]
-    helped = [curves.local(one, before) - lines.local(one, before) for one, before in zip(order, earlier, strict=True)]
-    few = sum(gain > CURVED for gain in helped) <= FEW_BENT * sums.d
-    fit = _fits(cumulants.misfit(_mixing(sums, line, cumulants)) / size, without)
-    return without > NOT_NORMAL and few and fit
 
 
 def _score(ordering: Ordering) -> float:
