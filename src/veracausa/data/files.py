@@ -123,11 +123,15 @@ def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
                 yield member.name, stream_or_none
 
 
+SUBSET = ": a subset ("
+"""What a note says of files that are a part of a data set."""
+
+
 def subset_note(name: str, folder: Path, train_rows: int) -> tuple[str, ...]:
     """A note if a README.txt beside the files says that they are a subset."""
     readme = folder / "README.txt"
     if readme.is_file() and "SUBSET" in readme.read_text(encoding="utf-8", errors="replace"):
-        return (f"{name}: a subset ({train_rows} training rows)",)
+        return (f"{name}{SUBSET}{train_rows} training rows)",)
     return ()
 
 

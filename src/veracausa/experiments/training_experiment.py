@@ -14,6 +14,7 @@ from veracausa.attacks import attack_title, attacks
 from veracausa.audit.snapshots import LAST, SOME, WHOLE
 from veracausa.audit.verdict import WORKS_FROM
 from veracausa.config import Job, load_job
+from veracausa.data.files import SUBSET
 from veracausa.errors import InputError, wrong_value
 from veracausa.experiments.attack_cell import AttackCell, ResolvedAttack
 from veracausa.experiments.cell import Cell, CellStore
@@ -54,6 +55,7 @@ class TrainingReproduction(Reproduction):
         return found
 
     def gather(self, store: CellStore, why_not: Mapping[str, str]) -> None:
+        self._mark_subsets(store)
         experiment, tables, by_place = self.experiment, dict[str, PanelTable](), dict[Any, list[Place]]()
         self.attacked = {}
         for place in self.places:
@@ -81,6 +83,16 @@ class TrainingReproduction(Reproduction):
             if trainings and at is None:
                 table.curves[row] = _curves([found.get("curves", []) for found in trainings])
         self.tables = list(tables.values())
+
+    def _mark_subsets(self, store: CellStore) -> None:
+        """Panels whose data turned out to be a part of what they are named after are stand-ins, at any scale."""
+        for panel in dict.fromkeys(place.panel for place in self.places):
+            found = [place.cells[TRAINING].result(store) for place in self.places if place.panel == panel]
+            notes = [note for result in found if result for note in result.get("notes", ()) if SUBSET in note]
+            if notes and not self.experiment.substituted(panel):
+                own = self.experiment.panels[panel].model_copy(update={"substitute": f"Data: {notes[0]}."})
+                panels = {**self.experiment.panels, panel: own}
+                self.experiment = self.experiment.model_copy(update={"panels": panels})
 
     def drawings(self, store: CellStore) -> list[Drawing]:
         found = super().drawings(store)

@@ -252,3 +252,16 @@ def test_a_table_says_why_there_is_no_invre(kept, reason, tmp_path):
     value = table.lines[0].values["invre"]
     assert value.mean is None
     assert reason in value.why_not
+
+
+def test_a_panel_whose_data_turn_out_to_be_a_part_is_a_stand_in(toy: TrainingExperiment, store: CellStore):
+    grid = filled(toy, store, leakage=0.5)
+    whole, _notes = gathered(toy, grid, store)
+    assert whole.lines[1].values["unsplit.mse"].published == (0.05, 0.01)
+    for point in grid:
+        kept = {"scores": {"accuracy": {"mean": 0.7}}, "curves": []}
+        store.keep(point.cells[TRAINING], {**kept, "notes": ["digits: a subset (10 training rows)"]})
+    part, _notes = gathered(toy, grid, store)
+    assert part.label == "Digits (stand-in data)"
+    assert part.substitute == "Data: digits: a subset (10 training rows)."
+    assert part.lines[1].values["unsplit.mse"].published is None, "the paper's number is of other data"
