@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +25,9 @@ from veracausa.training.given_rows import GivenRows
 from veracausa.training.protocols import protocol_of
 from veracausa.training.split.program import MakeWatcher, PartyProgram, Schema, share, unshare
 from veracausa.wire.launch import Launch
+
+GREETINGS = {"hello", "ready", "width"}
+"""Kinds of messages that tell nothing of a row: who is there, and how many numbers it will send."""
 
 
 def train(
@@ -96,19 +101,32 @@ def train_given(
         parties = {name: share(data) for name, data in dataset.parties.items()}
         dataset = replace(dataset, parties={name: unshare(data) for name, data in parties.items()})
     roles = {name: "active" if name == dataset.active else "passive" for name in dataset.parties}
+    made = False
     try:
         run = Run(path, settings.model.allowed) if resume else folder.create(path, settings, roles)
+        made = not resume
         observer({"event": "folder", "path": str(path)})
         with folder.locked(path):
             if given is not None:
                 given.keep(path)
             _train(run, settings, dataset, parties, threads, observer, [*recorders(settings, dataset), *watchers])
+    except InputError:
+        if made and _said_nothing(path):
+            shutil.rmtree(path, ignore_errors=True)  # the same command may be given again, with what was wrong mended
+        raise
     except OSError as error:
         said = of_system(error, path)
         if isinstance(said, InputError):
             raise said from error
         raise RunError(f"{path}: {error.strerror or error}; mend that, then go on with --resume") from error
     return run
+
+
+def _said_nothing(path: Path) -> bool:
+    """Whether all that parties of this run have said to each other is that they are there."""
+    ledgers = path.glob("parties/*/ledger.jsonl")
+    sent = [json.loads(line).get("kind") for ledger in ledgers for line in ledger.read_text("utf-8").splitlines()]
+    return set(sent) <= GREETINGS
 
 
 def _train(
