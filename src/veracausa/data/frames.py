@@ -14,6 +14,7 @@ import numpy as np
 from veracausa.data.array_files import ROW
 from veracausa.data.table_files import as_meant
 from veracausa.errors import InputError
+from veracausa.registry import did_you_mean
 
 if TYPE_CHECKING:
     import polars as pl
@@ -87,7 +88,12 @@ def _of_frame(given: Any, where: str, id: str | None) -> pl.DataFrame:
     names = column_names(given.columns, where)
     columns = [given[name] for name in given.columns]
     index = getattr(given, "index", None)
-    if id is not None and id not in names and str(getattr(index, "name", None)) == id:
+    if id is not None and id not in names and hasattr(given, "rename_axis"):
+        if str(getattr(index, "name", None)) != id:
+            raise InputError(
+                f"{where}: no column {id!r} for the id{did_you_mean(id, names)}; an index counts where it has this "
+                f"name: rename_axis({id!r}), or reset_index() for one of several levels"
+            )
         names, columns = [id, *names], [index.to_series(), *columns]  # type: ignore[union-attr]
     if not names:
         raise InputError(f"{where}: has no columns; add some")

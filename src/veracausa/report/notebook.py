@@ -35,11 +35,13 @@ _COLOURS = (
 def run_html(path: Path) -> str:
     """A training: the verdict, its figures, what attacks read, what to do next."""
     from veracausa.audit.snapshots import columns_read
+    from veracausa.report.blind_section import title
     from veracausa.report.opening import opening_of_run
     from veracausa.report.run_page import headline, key_numbers
 
     run = read_run(path)
-    parts = [_opening(opening_of_run(run, headline(run), run.summary, ""), run), _pairs(key_numbers(run))]
+    blind = title(run) if run.protocol == "blind" and run.summary else ""
+    parts = [_opening(opening_of_run(run, headline(run), run.summary, blind), run), _pairs(key_numbers(run))]
     read = [
         (name, str(entry.get("party", "")), f"{100 * leakage:.1f} %")
         for name, entry in ((name, mapping(entry)) for name, entry in mapping(run.summary.get("attacks")).items())

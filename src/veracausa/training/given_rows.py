@@ -75,6 +75,7 @@ class GivenRows:
         name = label
         if label is not None and not isinstance(label, str):
             first = next(iter(tables))
+            _check_index(label, given[first], where[first])
             name, tables[first] = _with_label(tables[first], label, where[first])
         whose = {str(party): _named(wanted, tables, bool(arrays)) for party, wanted in (columns or {}).items()}
         for party in whose:
@@ -196,6 +197,20 @@ class GivenRows:
         for path, (_, frame) in self.by_path(run).items():
             if not path.is_file():
                 write_rows(path, frame)
+
+
+def _check_index(label: Any, rows: Any, where: str) -> None:
+    """Refuse labels of pandas whose index says that they are of other rows, or in another order, than the frame's."""
+    own: Any = getattr(label, "index", None)
+    theirs: Any = getattr(rows, "index", None)
+    if not hasattr(own, "equals") or not hasattr(theirs, "equals") or own.equals(theirs):
+        return
+    plain = [list(index) == list(range(len(index))) for index in (own, theirs)]
+    if not any(plain) or set(own) == set(theirs):
+        raise InputError(
+            f"label: its index differs from that of {where}, and labels are taken in the order of the rows; "
+            "give label.reindex(frame.index), or label.to_numpy() if the order is right"
+        )
 
 
 def _with_label(frame: pl.DataFrame, values: Any, where: str) -> tuple[str, pl.DataFrame]:

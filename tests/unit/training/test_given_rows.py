@@ -209,6 +209,32 @@ def test_settings_of_the_job_hold() -> None:
     assert job.party["bank"].data["columns"] == []
 
 
+def test_labels_with_another_index_are_refused() -> None:
+    pandas = pytest.importorskip("pandas")
+    bank = pandas.DataFrame({"income": INCOME}, index=pandas.Index(IDS, name="id"))
+    clinic = pandas.DataFrame({name: CLINIC[name].to_list() for name in CLINIC.columns})
+    good = pandas.Series(np.where(INCOME > 50, "yes", "no"), index=bank.index, name="good")
+    both = {"bank": bank, "clinic": clinic}
+    kept = GivenRows.of(both, good, "id", None).tables["bank"]["good"].to_list()
+    assert kept == good.to_list()
+    assert GivenRows.of(both, good.reset_index(drop=True), "id", None).tables["bank"]["good"].to_list() == kept
+    for wrong in (good.sample(frac=1, random_state=0), good.set_axis([f"q{row}" for row in range(ROWS)])):
+        with pytest.raises(InputError, match=r"label: .*reindex"):
+            GivenRows.of(both, wrong, "id", None)
+    with pytest.raises(InputError, match=r"rename_axis\('id'\)"):
+        GivenRows.of({**both, "bank": bank.rename_axis(None)}, good, "id", None)
+
+
+def test_time_spans_are_numbers_as_dates_are() -> None:
+    spans = CLINIC.with_columns(stay=pl.duration(hours=pl.col("age")))
+    run = trained(data={"bank": BANK, "clinic": spans})
+    assert ("stay", "date") in {(told["name"], told["type"]) for told in run.summary["parties"]["clinic"]["columns"]}
+    same = GivenRows.of({"bank": BANK, "clinic": spans}, "good", "id", None)
+    other = GivenRows.of({"bank": BANK, "clinic": spans.with_columns(stay=pl.col("stay") * 2)}, "good", "id", None)
+    assert not same.are_others(run)
+    assert other.are_others(run)
+
+
 def test_a_job_without_a_model_has_that_of_tables() -> None:
     given = GivenRows.of(BOTH, "good", "id", None)
     for training in ({}, {"training": {"protocol": "split"}}):
