@@ -27,6 +27,13 @@ def test_the_wheel_has_every_file_that_is_no_code() -> None:
     assert [name for name in others if not any(fnmatch(name, pattern) for pattern in patterns)] == []
 
 
+def test_the_source_archive_names_what_is_there() -> None:
+    lines = [line.split() for line in (ROOT / "MANIFEST.in").read_text(encoding="utf-8").splitlines()]
+    named = [name for words in lines if words[0] in ("include", "graft") for name in words[1:]]
+    assert [name for name in named if not (ROOT / name).exists()] == []
+    assert {"CHANGELOG.md", "CITATION.cff", "SECURITY.md", "docs", "examples"} <= set(named)
+
+
 def test_what_is_bundled_comes_with_its_licence() -> None:
     licences = [path for pattern in PROJECT["project"]["license-files"] for path in ROOT.glob(pattern)]
     for folder in (PACKAGE / "data" / "bundled").iterdir():
