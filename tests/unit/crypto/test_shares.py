@@ -108,6 +108,25 @@ def test_few_slots_hold_everything_exactly_while_nothing_shrinks() -> None:
     assert (_opened(*holders) * 2.0**WEIGHT_BITS == total).all()
 
 
+def test_blocks_that_are_taken_apart_change_as_they_do_together() -> None:
+    rng = np.random.default_rng(4)
+    whole, _ = _shared(rng.integers(-100, 100, (6, 3)), rng)
+    parts = SharedWeights.of(whole.state())
+    for _ in range(20):
+        increment, factors = rng.integers(0, P, (6, 3)), rng.uniform(0.5, 1, 6)
+        factors[rng.integers(6)] = 0.0
+        for holder in (whole, parts):
+            holder.grow(increment)
+        whole.shrink(factors)
+        for at in (np.array([4, 0, 2]), np.array([1, 3, 5])):
+            some = parts.taken(at)
+            some.shrink(factors[at])
+            parts.put(at, some)
+    assert (whole.forward == parts.forward).all()
+    assert (whole.norm == parts.norm).all()
+    assert all((a == b).all() for a, b in zip(whole.state()["arrays"], parts.state()["arrays"], strict=True))
+
+
 def test_shares_are_kept_in_a_checkpoint() -> None:
     rng = np.random.default_rng(3)
     one, _ = _shared(rng.integers(-100, 100, (2, 2, 3)), rng)

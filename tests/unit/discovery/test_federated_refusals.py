@@ -117,6 +117,8 @@ def _other(name: str, tensor: Callable[[torch.Tensor], torch.Tensor]) -> Change:
         ("triples", "factors", lambda t: t[8:], "bytes for numbers of shape"),
         ("columns", "rows", lambda t: t.repeat(2), "bytes for numbers of shape"),
         ("columns", "rows", lambda t: torch.full((1 << 25,), 1, dtype=torch.uint8), "columns.rows: has shape"),
+        ("norms", "into", lambda t: t[:0], "norms.into: is of 0 searches, 1 are expected"),
+        ("norms", "losses", lambda t: t.repeat(2), "norms.losses: has shape"),
         ("agreed", "fingerprint", lambda t: 255 - t, "another plan, or other keys"),
     ],
 )
