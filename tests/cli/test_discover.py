@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import os
 import re
@@ -166,6 +167,15 @@ def test_a_file_a_party_joined_on_an_id(here: Path) -> None:
     refused("no column 'id' for the id", *files)
     refused("no table beside them", "all.csv", *files)
     assert sorted(path.name for path in here.iterdir() if path.is_dir()) == ["fewer", "joined", "whole"]
+
+
+def test_a_party_may_bring_a_packed_file_or_arrays(here: Path) -> None:
+    Path("hospital.csv.gz").write_bytes(gzip.compress(FRAME.select("age", "dose").write_csv().encode()))
+    np.savez("lab.npz", bmi=FRAME["bmi"].to_numpy(), crp=FRAME["crp"].to_numpy())
+    files = ("--party", "hospital=hospital.csv.gz", "--party", "lab=lab.npz")
+    call(*files, "--engine", "floating", *QUICK, "--out", "packed")
+    call("all.csv", *TWO, "--engine", "floating", *QUICK, "--out", "whole")
+    assert Path("packed/edges.csv").read_bytes() == Path("whole/edges.csv").read_bytes()
 
 
 def test_edges_that_must_or_must_not_be(here: Path) -> None:

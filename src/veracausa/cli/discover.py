@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from veracausa.discovery.discover import DiscoveryRun
     from veracausa.discovery.job import DiscoveryJob
 
-FILES = (".csv", ".tsv", ".parquet", ".pq")
+FILES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".pq", ".npz", ".npy")
 ENGINES = ("federated", "floating", "one place")
 GROUPS = ("model", "search", "protection")
 """A method's groups of settings."""
