@@ -29,13 +29,13 @@ class Snapshot:
     scores: Mapping[str, Any]
     """Of these rows: mse, blind_mse, advantage, …; of an earlier moment only what was recorded."""
     whole: bool = False
-    """Whether it was read from all that crossed, not from one model's payloads."""
+    """Whether it was read from what crossed at many moments together, not from one model's payloads."""
 
     @property
     def at(self) -> str:
         """When, in words."""
         if self.whole:
-            return "from all that crossed in the training"
+            return "from its whole training at once"
         if self.moment >= 1:
             return "at the end of the training"
         return "at the first exchange" if self.first else f"after {100 * self.moment:.0f} % of the training"

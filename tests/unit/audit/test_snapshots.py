@@ -19,7 +19,7 @@ def test_what_was_read_from_all_that_crossed_covers_the_whole_training() -> None
     found = headline_of(parties)
     assert (found["coverage"], found["party"], found["leakage"]) == (WHOLE, "shop", 0.6)
     sentence = verdict({"known_rows": {**found, "parties": parties, "works": True}}, "")
-    assert "from all that crossed in the training, the most over the whole training" in sentence
+    assert "from its whole training at once, the most over the whole training" in sentence
     assert "last model" not in sentence
 
 
