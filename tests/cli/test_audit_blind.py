@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,21 @@ def test_a_finished_attack_is_not_repeated(audited: tuple[Path, Any]) -> None:
     found = call("audit", str(out), "--attacks", "membership", "--victims", "60", "--resume")
     assert found.exit_code == 0, found.output
     assert json.loads(kept.read_text()) == before
+
+
+def test_a_comparison_shows_rows_of_one_kind(
+    audited: tuple[Path, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, _ = audited
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(out, "other")
+    shown = call("report", str(out), "other")
+    assert shown.exit_code == 0, shown.output
+    page = Path("comparison.html").read_text()
+    assert Run(out).summary["strongest"]["attack"] == "score_decoder"
+    strips = re.findall(r'alt="([^:"]*): \d+ predicted rows', page)
+    # sum_regression reads training rows, which are others.
+    assert strips == 2 * ["original", "score_decoder", "blind guess"]
 
 
 def test_what_is_for_split_training_is_refused(audited: tuple[Path, Any]) -> None:

@@ -72,13 +72,17 @@ def _print_several(rows: list[dict[str, Any]]) -> None:
     from veracausa.report.page import SCORES, format_bytes, format_score, format_seconds
 
     # A terminal is narrow: only what differs, and the two scores that say most. The page has the rest.
-    choices = [name for name in ("data", "protocol", "model", "cut", "defense") if len({row[name] for row in rows}) > 1]
+    choices = [name for name in ("data", "protocol", "model", "cut") if len({row[name] for row in rows}) > 1]
+    choices += ["defense"] if len({row["defense"] or "none" for row in rows}) > 1 else []
+    choices = [*(["state"] if {row["state"] for row in rows} != {"done"} else []), *choices]
     scores = [score for score in ("accuracy", "auc", "rmse", "mae") if any(score in row["test"] for row in rows)][:2]
-    table = Table("run", "state", *choices, box=None, pad_edge=False)
+    table = Table("run", box=None, pad_edge=False)
+    for name in choices:
+        table.add_column(name, overflow="fold")
     for name in (*(SCORES[score] for score in scores), "time", "bytes"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        cells = [row["name"], row["state"], *("" if row[name] is None else str(row[name]) for name in choices)]
+        cells = [row["name"], *("" if row[name] is None else str(row[name]) for name in choices)]
         cells += [format_score(score, row["test"][score]) if score in row["test"] else "" for score in scores]
         cells += ["" if row["seconds"] is None else format_seconds(row["seconds"]), format_bytes(row["bytes_sent"])]
         table.add_row(*map(escape, cells))

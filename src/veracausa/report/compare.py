@@ -11,6 +11,7 @@ from markupsafe import Markup
 from veracausa.errors import InputError
 from veracausa.report.audit_figures import AuditPoint, frontier_svg, point_of
 from veracausa.report.audit_section import audit_section
+from veracausa.report.blind_audit import blind_audit_section
 from veracausa.report.blind_section import feature_rows
 from veracausa.report.blind_section import sent_in_words as blind_sent
 from veracausa.report.figures import Chart, Curve, chart_svg
@@ -159,10 +160,11 @@ def _sent(name: str, run: RunRecord) -> Iterator[dict[str, Any]]:
 def _walls(runs: Mapping[str, RunRecord]) -> Iterator[dict[str, Any]]:
     """What was read of the first party's pictures in each audited run."""
     for name, run in runs.items():
-        section = audit_section(run)
+        blind = run.protocol == "blind"
+        # Attacks on a blind training read rows of several kinds, which do not belong into one strip.
+        section = blind_audit_section(run) if blind else audit_section(run)
         if section is not None and section["walls"]:
-            of = "predicted" if run.protocol == "blind" else "training"
-            yield {"run": name, "of": of, "wall": section["walls"][0]}
+            yield {"run": name, "of": "predicted" if blind else "training", "wall": section["walls"][0]}
 
 
 def _charts(runs: Mapping[str, RunRecord]) -> list[Chart]:
