@@ -122,6 +122,9 @@ class FitContext:
     store: FitStore = field(default_factory=NoStore)
     opens: bool = False
     """Whether this party opens the sums: then its features must not single out rows, also taken together."""
+    singles_out: Callable[[Callable[[], Iterator[Array]], bool], bool] | None = None
+    """Whether features, given block by block as often as they are asked for, single out more rows than can be left out;
+    with True, also with labels beside them. None: this party's features may."""
 
 
 class FeatureMap(ABC):

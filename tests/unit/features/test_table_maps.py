@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from veracausa.features.methods.estimator import EstimatorMap
 from veracausa.features.methods.scores import ClassScores
 from veracausa.features.methods.splines import b_splines, uniform_place
 from veracausa.runs.store import deserialize_state, serialize_state
+from veracausa.training.blind.leverage import singles_out
 
 COLUMNS = (
     RowColumn("age", "number", (0,)),
@@ -315,3 +317,18 @@ def test_few_rows_get_few_splines(opens: bool) -> None:
     assert limited.width <= 480 // (20 * (3 if opens else 1))
     assert limited.width == (4 if opens else 24 // 4 * 4)
     assert any("few rows" in note for note in limited.notes)
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_functions_are_made_fewer_until_no_row_is_singled_out(asked: bool) -> None:
+    """Rows near the ends of two columns at once: three times the rows a feature are not enough for these."""
+    rows = OwnRows(torch.randn(1168, 2, generator=seeding.generator(0, "ends")))
+    made = make("splines")
+    guard = partial(singles_out, least_rows=20) if asked else None
+    made.fit(rows, replace(context(), opens=True, singles_out=guard))
+    said = [note for note in made.notes if "in place of 8" in note]
+    assert singles_out(lambda: iter([made.map(rows.features)]), False, 20) is not asked
+    assert bool(said) is asked
+    if asked:
+        assert 2 <= made.width < 16
+        assert len(said) == 1

@@ -31,6 +31,8 @@ LEVELS = 128
 """Steps of the quantile transform."""
 ROWS_WHERE_OPENED = 3
 """Times `min_rows` rows a feature, at a party that opens sums: with fewer, features together single out rows."""
+ROWS_BEYOND_DOUBT = 8
+"""Times `min_rows` rows a feature: with more, a row near the ends of all columns at once is not singled out either."""
 
 
 class SplineOptions(Options):
@@ -80,28 +82,47 @@ class Splines(FeatureMap):
         columns = unnamed(columns, self.inputs)
         found = survey(blocks, columns, self.options.sample, context, rows)
         self.groups, self.notes = merged_flags(found, columns, self.options.min_rows)
-        self.numbers = []
-        usable = {at for group in self.groups for at in group}
         numbers = list(number_places(columns))
         functions = self._functions(rows // ROWS_WHERE_OPENED if context.opens else rows, len(numbers))
-        for name, at, marked in numbers:
-            # Splines sum to one where a value is there: zeros where it is missing would bring a rare flag back.
-            missing = marked if marked in usable else None
-            plan = self._plan(name, at, missing, found, functions)
-            if plan is None:
-                self.notes.append(f"column {name!r}: left out, too few rows differ from its commonest value")
-            else:
-                self.numbers.append(plan)
+        said = self._expand(numbers, found, functions)
+        fewer = False
+        while functions > 1 and self._singles_out(blocks, rows, context, fewer):
+            fewer = True
+            functions = functions - 1 if functions > DEGREE + 1 else 1
+            said = self._expand(numbers, found, functions)
+        if functions < self.options.functions and numbers:
+            kept = f"{functions} functions a number" if functions > DEGREE else "one function a number"
+            self.notes.append(f"{kept} in place of {self.options.functions}: there are few rows")
+        self.notes += said
         context.progress(1.0)
 
     def _functions(self, rows: int, numbers: int) -> int:
         """How many functions each of so many numbers gets at most, with a feature for every `min_rows` rows."""
         room = rows // self.options.min_rows - len(self.groups)
-        found = max(1, min(self.options.functions, room // max(1, numbers)))
-        if found < self.options.functions and numbers:
-            kept = f"{found} functions a number" if found > DEGREE else "one function a number"
-            self.notes.append(f"{kept} in place of {self.options.functions}: there are few rows")
-        return found
+        return max(1, min(self.options.functions, room // max(1, numbers)))
+
+    def _expand(self, numbers: Sequence[tuple[str, int, int | None]], found: Survey, functions: int) -> list[str]:
+        """Plan so many functions for each number; what was left out, in words."""
+        usable = {at for group in self.groups for at in group}
+        self.numbers, said = [], []
+        for name, at, marked in numbers:
+            # Splines sum to one where a value is there: zeros where it is missing would bring a rare flag back.
+            missing = marked if marked in usable else None
+            plan = self._plan(name, at, missing, found, functions)
+            if plan is None:
+                said.append(f"column {name!r}: left out, too few rows differ from its commonest value")
+            else:
+                self.numbers.append(plan)
+        return said
+
+    def _singles_out(
+        self, blocks: Callable[[], Iterator[Tensor]], rows: int, context: FitContext, with_labels: bool
+    ) -> bool:
+        """Whether rows near the ends of several columns at once would be told; of many rows that need not be asked."""
+        beyond_doubt = rows > ROWS_BEYOND_DOUBT * self.options.min_rows * self.width
+        if context.singles_out is None or not self.width or beyond_doubt:
+            return False
+        return context.singles_out(lambda: (self.map(block) for block in blocks()), with_labels)
 
     def _plan(self, name: str, at: int, missing: int | None, found: Survey, most: int) -> dict[str, Any] | None:
         """How one number is expanded; None: it cannot be, without a function of too few rows."""

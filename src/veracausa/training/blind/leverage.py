@@ -12,6 +12,7 @@ rows are left out in groups of no fewer than are asked for, filled up with rows 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -25,6 +26,8 @@ MOST_LEFT_OUT = 0.05
 NEARLY = 0.75
 """Rows of so much of the largest leverage go along with those above it."""
 ROUNDS = 20
+WITH_LABELS = 1.15
+"""Labels add some leverage. Features that are made fewer before labels are there have to leave so much room."""
 
 Blocks = Callable[[], Iterator[Array]]
 
@@ -60,6 +63,15 @@ def heavy_rows(blocks: Blocks, least_rows: int, rng: np.random.Generator) -> Mas
         "would tell what others know of them; merge rare values, take fewer features (features.functions), set "
         "blind.epsilon, which covers such rows, or say blind.allow_small_n = true, which tells them"
     )
+
+
+def singles_out(blocks: Blocks, labels: bool, least_rows: int) -> bool:
+    """Whether `heavy_rows` would refuse these columns, or with `labels` these and any labels beside them."""
+    try:
+        heavy_rows(blocks, math.ceil((WITH_LABELS if labels else 1) * least_rows), np.random.default_rng(0))
+    except InputError:
+        return True
+    return False
 
 
 def leverages(blocks: Blocks, left_out: Mask) -> Array:

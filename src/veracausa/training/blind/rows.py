@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from veracausa.features import feature_maps
 from veracausa.features.base import FeatureMap, FitContext, FitLabels, OwnRows, row_columns
 from veracausa.models.runner import choose_device
 from veracausa.runs.store import StateFile
+from veracausa.training.blind.leverage import singles_out
 from veracausa.training.blind.protocol import MOST_FEATURES
 
 LIMIT = 15.0
@@ -219,6 +221,8 @@ def fit_columns(
 ) -> OwnColumns:
     """Fit the party's map on its own rows, then centre, scale and check its features. Nothing leaves the party."""
     feature_map = make_map(job, data.name)
+    opens = data.name == job.parties.active
+    guarded = opens and job.blind.epsilon is None and not job.blind.allow_small_n
     context = FitContext(
         rng,
         choose_device(job.runtime.device),
@@ -227,7 +231,8 @@ def fit_columns(
         labels if feature_map.labelled or feature_map.needs_labels else None,
         lambda share: progress(0.9 * share),
         **({} if store is None else {"store": store}),
-        opens=data.name == job.parties.active,
+        opens=opens,
+        singles_out=partial(singles_out, least_rows=job.blind.min_rows) if guarded else None,
     )
     part, trained = data.train, None
     try:
