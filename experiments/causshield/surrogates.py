@@ -1,6 +1,8 @@
 """Whether surrogates keep what the task needs: a classifier that learnt from rows looks at their surrogates.
 
-python experiments/causshield/surrogates.py results/causshield/surrogates/DATA.json [DATA [ROWS]]
+python experiments/causshield/surrogates.py results/causshield/surrogates/DATA.json [DATA [ROWS [KIND,KIND]]]
+
+Learnt kinds (`printed`, `lab`, `intensity`) take minutes on a GPU, and hours on a CPU.
 
 It uses labels, which a passive party does not have: a check of the method, not a part of it. Both parties' strips are
 measured, each by a classifier of its own.
@@ -8,6 +10,7 @@ measured, each by a classifier of its own.
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -29,7 +32,9 @@ KINDS = ("printed", "auto", "permuted_ab", "jitter", "fourier", "intensity", "ph
 SEED = 0
 
 
-def looked_at(data: PartyData, labels: tuple[torch.Tensor, torch.Tensor], classes: int) -> dict[str, Any]:
+def looked_at(
+    data: PartyData, labels: tuple[torch.Tensor, torch.Tensor], classes: int, kinds: Sequence[str]
+) -> dict[str, Any]:
     """Of one party: the classifier's accuracy on test rows, and on every kind of surrogate of them."""
     device = choose_device("auto")
     part = data.train
@@ -42,7 +47,7 @@ def looked_at(data: PartyData, labels: tuple[torch.Tensor, torch.Tensor], classe
         return float((judge(pictures).argmax(1) == truth).float().mean())
 
     found: dict[str, Any] = {"rows": accuracy(rows)}
-    for kind in KINDS:
+    for kind in kinds:
         try:
             made = collect(part, Options(name=kind))
         except InputError:
@@ -53,7 +58,7 @@ def looked_at(data: PartyData, labels: tuple[torch.Tensor, torch.Tensor], classe
     return found
 
 
-def main(out: Path, name: str = "digits", rows: int | None = None) -> None:
+def main(out: Path, name: str = "digits", rows: int | None = None, wanted: Sequence[str] = KINDS) -> None:
     limited = {"name": name} if rows is None else {"name": name, "train": rows}
     job = load_job({"name": "surrogates", "data": limited, "model": {"name": "convnet"}})
     dataset = load(job)
@@ -62,9 +67,10 @@ def main(out: Path, name: str = "digits", rows: int | None = None) -> None:
     assert train is not None
     assert test is not None
     parties = {
-        party: looked_at(dataset.parties[party], (train, test), len(dataset.classes)) for party in job.parties.passive
+        party: looked_at(dataset.parties[party], (train, test), len(dataset.classes), wanted)
+        for party in job.parties.passive
     }
-    kinds = [kind for kind in KINDS if all(kind in own for own in parties.values())]
+    kinds = [kind for kind in wanted if all(kind in own for own in parties.values())]
     told = {
         "data": limited,
         "seed": SEED,
@@ -78,4 +84,5 @@ def main(out: Path, name: str = "digits", rows: int | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *sys.argv[2:3], *(int(value) for value in sys.argv[3:4]))
+    rows_wanted, kinds_wanted = (int(value) for value in sys.argv[3:4]), (text.split(",") for text in sys.argv[4:5])
+    main(Path(sys.argv[1]), *sys.argv[2:3], *rows_wanted, *kinds_wanted)

@@ -108,7 +108,8 @@ def page(folder: Path) -> str:
         "# What the theorems claim, beside trained parties",
         "",
         "`python experiments/causshield/theory.py results/causshield/theory --data …` writes this page.",
-        "Eight test rows, means of both passive parties, one seed. r^s is what is sent, r what the bottom gives, r^u = r − r^s.",
+        "Eight test rows, means of both passive parties, one seed. r^s is what is sent, r what the bottom gives, "
+        "r^u = r − r^s.",
         "",
         "- **σ ratio**: the median of σ_i(G^U)/σ_i(G^S). Theorem 1 rests on it being far above 1.",
         "- **overlap**: how far the row spaces of both parts agree. Definition 1 says 0; one space has 1. *Chance* is",

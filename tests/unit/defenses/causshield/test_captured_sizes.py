@@ -54,3 +54,22 @@ def test_sizes_beyond_what_is_captured_run_as_usual(monkeypatch):
         made.adapt(x, 1 - x, 2)
         torch.testing.assert_close(made.payload(x), usual[at], rtol=1e-4, atol=1e-4)
     assert list(made._captured) == [24]
+
+
+@pytest.mark.gpu
+@cuda
+def test_a_flat_reading_with_players_in_turn_is_compiled_and_captured(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    payloads = []
+    for fast in (True, False):
+        options = CausShieldOptions(profile="literal", lr_generator=0.01, lr_masker=0.1)
+        made = Adaptation(bottom().cuda(), (8, 8, 6), 24, options, seed=3, graphs=fast, compiled=fast)
+        made.draws.manual_seed(1)
+        made.reset_to_bottom()
+        x = torch.rand(24, 3, 8, 6, generator=seeding.generator(5)).cuda()
+        made.adapt(x, 1 - x, 3)
+        assert (made.reading, made.count > made.rows) == ("flat", True)
+        assert [turn.compiled for turn in made.turns] == [fast, fast], "compiled, and it stayed so"
+        assert list(made._captured) == ([24] if fast else [])
+        payloads.append(made.payload(x))
+    torch.testing.assert_close(*payloads, rtol=1e-3, atol=1e-3)
