@@ -37,7 +37,6 @@ def main(epochs: int, searches: int) -> None:
     clock = time.perf_counter() - started
     steps = 800 // settings.batch
     told = 1e3 * np.diff(marks) / steps
-    sent = list(found.sent.values())
     row = {
         "processor_ms_a_step": round(float(np.quantile(told, 0.25)), 3) if searches == 1 else None,
         "mean": round(float(told.mean()), 3),
