@@ -111,10 +111,11 @@ def opened(monkeypatch: pytest.MonkeyPatch, **change: Any) -> dict[tuple[str, in
     counted: dict[tuple[str, int], int] = {}
     really = ShareEngine._answers  # whatever opens rows, in one sum or by peer, asks here
 
-    def watched(self: ShareEngine, link: Any, batch: int, graph: Any) -> Any:
-        if batch >= len(self.plan.batches):
-            counted[self.name, batch] = counted.get((self.name, batch), 0) + 1
-        return really(self, link, batch, graph)
+    def watched(self: ShareEngine, link: Any, batches: tuple[int, ...], graph: Any, at: int | None) -> Any:
+        for batch in batches:
+            if batch >= len(self.plan.batches):
+                counted[self.name, batch] = counted.get((self.name, batch), 0) + 1
+        return really(self, link, batches, graph, at)
 
     monkeypatch.setattr(ShareEngine, "_answers", watched)
     values = np.random.default_rng(0).standard_normal((60, 5))
@@ -135,10 +136,10 @@ def test_only_the_labelled_rule_opens_it_under_every_graph(monkeypatch: pytest.M
 def test_there_are_no_triples_to_open_it_a_second_time(monkeypatch: pytest.MonkeyPatch) -> None:
     really = ShareEngine.features
 
-    def twice(self: ShareEngine, link: Any, batch: int, graph: Any = None) -> Any:
-        if batch >= len(self.plan.batches):
-            really(self, link, batch, graph)
-        return really(self, link, batch, graph)
+    def twice(self: ShareEngine, link: Any, batches: tuple[int, ...], *rest: Any, **named: Any) -> Any:
+        if max(batches) >= len(self.plan.batches):
+            really(self, link, batches, *rest, **named)
+        return really(self, link, batches, *rest, **named)
 
     monkeypatch.setattr(ShareEngine, "features", twice)
     with pytest.raises(RunError, match="no forward triple is left"):
