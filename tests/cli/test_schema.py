@@ -99,7 +99,9 @@ def test_the_shipped_schema_is_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     for registry in (datasets, defenses, feature_maps, models, surrogates):
         registry.names()
         # Other tests may have registered toys in this process, which the package does not ship.
-        ours = {name: entry for name, entry in registry._entries.items() if entry[0].__module__.startswith("veracausa.")}
+        ours = {
+            name: entry for name, entry in registry._entries.items() if entry[0].__module__.startswith("veracausa.")
+        }
         monkeypatch.setattr(registry, "_entries", ours)
     made = runpy.run_path(str(ROOT / "tools" / "job_schema.py"))["told_schema"]()
     shipped = (ROOT / "src" / "veracausa" / "cli" / FILE).read_text(encoding="utf-8")
