@@ -118,8 +118,8 @@ def test_killed_in_every_phase(undisturbed, tmp_path):
     process = start(job, run, "--resume")
     assert process.wait(240) == 0, process.stderr.read()
     assert bits(run) == expected
-    epochs = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert [record["event"] for record in epochs] == ["epoch"]
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [record["event"] for record in records] == ["epoch", "evaluation"], "each is written once"
 
 
 @pytest.mark.slow

@@ -265,6 +265,7 @@ def _view(kind: Kind, folder: Path) -> LiveView:
     party = PassiveParty(job, data.parties["passive_1"], schema.outputs)
     party.bottom.eval()
     rows = party.parts["test"].take(torch.arange(len(party.parts["test"])))
+    known = torch.arange(BATCH)
 
     def oracle() -> torch.Tensor:
         with torch.no_grad():
@@ -300,6 +301,8 @@ def _view(kind: Kind, folder: Path) -> LiveView:
         defense=defense,
         transmit=party.bottom,
         transcript=_transcript(folder, party),
+        known_ids=known,
+        known=party.parts["train"].take(known),
         oracle=oracle,
         oracle_at={"start": oracle, "end": oracle},
         progress=begins,
