@@ -70,6 +70,12 @@ def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out == f"veracausa {__version__}\n"
 
 
+def test_python_runs_the_package_as_the_command() -> None:
+    command = [sys.executable, "-m", "veracausa", "--version"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert said.stdout == f"veracausa {__version__}\n"
+
+
 @pytest.mark.parametrize("arguments", [("--bogus",), ("nonsense",), ("list", "nonsense"), ("report",)])
 def test_usage_errors_are_code_2(arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     assert leave(monkeypatch, *arguments) == 2

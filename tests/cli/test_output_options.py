@@ -64,6 +64,15 @@ def test_flags_do_not_look_as_if_they_took_a_value(words: tuple[str, ...]) -> No
     assert not re.search(r"<bool(ean)?>|BOOL", call(*words, "--help").output)
 
 
+@pytest.mark.parametrize("words", [("audit",), ("federation", "run")])
+def test_help_is_wrapped_once(words: tuple[str, ...]) -> None:
+    lines = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "72", "TERM": "dumb"}).output.splitlines()
+    shown = lines[3 : next(place for place, line in enumerate(lines) if "Arguments" in line)]
+    text = [line.strip() for line in shown if line.strip() and not re.search(r"[.]$", line.strip())]
+    assert len(text) > 1
+    assert min(map(len, text)) > 50
+
+
 def test_quiet_prints_the_result_alone(here: Path) -> None:
     loud = call("train", "job.toml")
     assert "epoch 1/1" in loud.stderr

@@ -113,7 +113,7 @@ def test_imports_go_one_way() -> None:
     wrong, used = [], set()
     for path in SOURCES:
         module = module_of(path)
-        if not module:  # the public face exports from every room
+        if module in ("", "__main__"):  # the public face exports from every room, and the program starts in one
             continue
         for line, target in imported(path):
             if LEVEL[room_of(target)] <= LEVEL[room_of(module)]:

@@ -11,7 +11,6 @@ import typer
 
 from veracausa.cli.console import err, out, print_json_line
 from veracausa.errors import InputError
-from veracausa.registry import did_you_mean
 
 
 class Mode(StrEnum):
@@ -115,6 +114,8 @@ def _named(files: Sequence[str]) -> dict[str, Path]:
 
 def _columns(ids: Sequence[str], parties: Sequence[str]) -> dict[str, str]:
     """Every party's column of ids."""
+    from veracausa.registry import did_you_mean
+
     of_all: str | None = None
     of_one: dict[str, str] = {}
     for item in ids:

@@ -79,7 +79,12 @@ def add_command(app: typer.Typer, name: str, command: Callable[..., None], **set
     parameters = [*signature.parameters.values(), *added]
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    app.command(name, cls=PlainCommand, **settings)(run)
+    app.command(name, cls=PlainCommand, help=_unwrapped(inspect.getdoc(command) or ""), **settings)(run)
+
+
+def _unwrapped(text: str) -> str:
+    """A line a paragraph: the terminal wraps it, and what was wrapped before would be wrapped twice."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 def set_output(quiet: bool, log_level: str | None) -> None:

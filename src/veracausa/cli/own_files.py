@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from veracausa.errors import InputError
-from veracausa.registry import did_you_mean
 
 SEPARATORS = ",;\t|"
 DATA_SUFFIXES = (".csv", ".tsv", ".gz", ".parquet", ".pq", ".npy", ".npz")
@@ -44,6 +43,8 @@ class OwnFiles:
 
 def own_files(given: Sequence[str], label: str | None, id: str | None) -> OwnFiles:
     """What `init PATH [PARTY=]FILE…` was given, looked into: names of columns only."""
+    from veracausa.registry import did_you_mean
+
     held: dict[str, str] = {}
     alone: list[str] = []
     for text in given:
