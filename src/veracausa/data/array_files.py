@@ -26,6 +26,7 @@ ALONE = "x"
 """What the one array of a .npy file is called."""
 MOST_BYTES = 1 << 34
 MOST_ARRAYS = 10_000
+MOST_COLUMNS = 1 << 20
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
@@ -85,6 +86,8 @@ def _read(stream: IO[bytes], size: int, where: str) -> AnyArray:
         raise InputError(f"{where}: cannot be read as a NumPy array ({reason}); save it with numpy.save") from None
     if kind.hasobject:
         raise InputError(f"{where}: holds Python objects, which only pickle could read; save numbers or text")
+    if any(type(length) is not int or length < 1 for length in (*shape, kind.itemsize)):
+        raise InputError(f"{where}: an array of shape {shape} of {kind} holds nothing; save one with rows")
     wanted, there = math.prod(shape) * kind.itemsize, size - stream.tell()
     if wanted != there or wanted > MOST_BYTES:
         raise InputError(
@@ -116,6 +119,8 @@ def table_of_arrays(arrays: Mapping[str, AnyArray], where: str, numbered: bool =
             parts = {field: array[field] for field in array.dtype.names}
         elif array.ndim == 1 or (array.ndim == 2 and array.shape[1] == 1 and name != ALONE):
             parts = {name: array.reshape(-1)}
+        elif array.ndim == 2 and array.shape[1] > MOST_COLUMNS:
+            raise InputError(f"{where}: {name!r} has {array.shape[1]:,} columns, at most {MOST_COLUMNS:,} are read")
         elif array.ndim == 2:
             parts = {f"{name}{at}": np.ascontiguousarray(array[:, at]) for at in range(array.shape[1])}
         else:
