@@ -111,7 +111,7 @@ def as_printed(shape: Sequence[int]) -> dict[str, Any]:
         return {"name": choose(shape)}
     if shape[0] == 3:
         return {"name": "lab", "l_source": "predicted", "ab_target": "hard", "rebalance": False}
-    return {"name": "intensity", "rebalance": False}
+    return {"name": "intensity", "target": "hard", "rebalance": False}
 
 
 def as_float(rows: Tensor) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -14,6 +16,9 @@ BINS = 16
 
 class IntensityOptions(CrossChannelOptions):
     """The learnt surrogates of images without colour."""
+
+    target: Literal["soft", "hard"] = "soft"
+    """hard: all mass on the nearest intensity, as Eq. 8 is printed."""
 
 
 def edges(x: Tensor) -> Tensor:
@@ -32,13 +37,12 @@ class Intensity(CrossChannel):
     suits = "grey images"
     options: IntensityOptions
     scale = 1.0
-    sigma = 0.5 / BINS
-    """Half a bin, as for colours."""
     structure_from_a2 = 1.0
 
     def __init__(self, options: IntensityOptions) -> None:
         super().__init__(options)
         self.centres = bins.intensity_bins(BINS)
+        self.sigma = 0.5 / BINS if options.target == "soft" else 0.0  # half a bin, as for colours
 
     def decompose(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return edges(x), x

@@ -59,12 +59,23 @@ def test_auto_takes_a_seed_too():
     ("shape", "expected"),
     [
         ((3, 8, 8), {"name": "lab", "l_source": "predicted", "ab_target": "hard", "rebalance": False}),
-        ((1, 8, 8), {"name": "intensity", "rebalance": False}),
+        ((1, 8, 8), {"name": "intensity", "target": "hard", "rebalance": False}),
         ((8,), {"name": "neighbours"}),
     ],
 )
 def test_printed_takes_the_equations_to_the_letter(shape, expected):
     assert resolve(Options(name="printed"), shape) == settings(**expected)
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 14), (1, 8, 4)])  # halves of MNIST's pictures and of the digits
+def test_printed_surrogates_of_grey_pictures_have_hard_targets_and_predicted_edges(shape):
+    found = resolve(Options(name="printed"), shape)
+    maker = surrogates.get(found.name)(found)
+    values = torch.rand(2, *shape)
+    target = maker._target(values)
+    assert target.masses.unique().tolist() == [1]
+    assert target.indices.shape == values.shape
+    assert (maker.structure_from_a2, found.rebalance) == (1, False)
 
 
 def test_printed_surrogates_of_colours_predict_the_luminance():
