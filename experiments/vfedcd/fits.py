@@ -7,6 +7,7 @@ One search of 300 epochs and a refit of 200 are 500 epochs; the recommended prof
 
 import json
 import os
+import resource
 import sys
 import time
 
@@ -38,6 +39,7 @@ def main(path: str, *cases: str) -> None:
                 "place": place,
                 "seconds": round(seconds, 1),
                 "processor_seconds": round(processor, 1),
+                "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3),  # of the process so far
                 "load_before": round(load, 2),
                 "load_after": round(os.getloadavg()[0], 2),
                 "f1": round(float(scores["f1"]), 3),
