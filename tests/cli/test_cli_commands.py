@@ -134,8 +134,18 @@ def test_list_names_what_a_job_can_choose(here: Path) -> None:
     assert found["runs"] == []
 
 
+def test_list_is_an_index_that_fits_a_screen(here: Path) -> None:
+    shutil.copytree(EXAMPLE, here / "runs" / "first")
+    printed = call("list")
+    assert len(printed.splitlines()) <= 50
+    named = set(re.split(r"[,\s]+", printed))
+    for kind, entries in last_line(call("list", "--json")).items():
+        assert {kind, *(entry["name"] for entry in entries)} <= named
+    assert "Adds Laplace noise" not in printed
+
+
 def test_list_shows_a_line_each_and_settings_with_a_kind(here: Path) -> None:
-    lines = call("list").splitlines()
+    lines = call("list", "all").splitlines()
     assert len([line for line in lines if line.startswith("laplace ")]) == 1
     assert lines[lines.index("encryptions") + 1].startswith("bfv")
     assert not any("cut = " in line for line in lines)
@@ -320,7 +330,7 @@ def test_job_text_names_the_file() -> None:
 
 def test_a_narrow_list_cuts_descriptions_and_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(console_module, "out", Console(width=60))
-    result = CliRunner().invoke(app, ["list"])
+    result = CliRunner().invoke(app, ["list", "all"])
     assert result.exit_code == 0
     assert {"cifar100", "noisy_bottleneck", "candidate_differencing"} <= set(result.output.split())
     assert max(map(len, result.output.splitlines())) <= 60

@@ -114,7 +114,7 @@ def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert leave(monkeypatch, "--debug", "report", "nowhere") == 2
     captured = capsys.readouterr().err
     assert "Traceback" in captured
-    assert captured.endswith("veracausa: nowhere: no such run folder\n")
+    assert captured.endswith("veracausa: nowhere: no such folder; `veracausa list runs` shows the runs that are here\n")
 
 
 def test_debug_by_the_environment(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

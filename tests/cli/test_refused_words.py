@@ -20,6 +20,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VERACAUSA_DEBUG", "0")
     Path("job.toml").write_text(JOB)
+    Path("pictures").mkdir()
     Path("latin.toml").write_bytes(b'name = "J\xfcrg"\n')
     Path("rows.csv").write_text("a,b\n" + "".join(f"{row},{row % 7}\n" for row in range(30)))
 
@@ -42,6 +43,13 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["train", "job.toml", "--allow-model", "os.system"], "write it as package.module:factory"),
         (["align", "rows.csv", "job.toml", "--id", "shop=id"], "--id shop=id: no party is named 'shop'"),
         (["align", "rows.csv", "job.toml", "--id", "id", "--separator", ";;"], "';;': must be one character"),
+        (["demo", "--out", "job.toml"], "job.toml: is a file; name a folder with --out"),
+        (["discover", "pictures"], "pictures: is a folder; name the file in it that holds the table"),
+        (["init", "new.toml", "pictures"], "pictures: holds no class folders; put each class's pictures into a folder"),
+        (["predict", "run", "bank=rows.csv", "bank=rows.csv"], "bank=rows.csv: 'bank' has a file already; give one"),
+        (["predict", "nowhere"], "nowhere: no such folder; `veracausa list runs` shows the runs"),
+        (["export", "job.toml"], "job.toml: is a file; name the folder of a run"),
+        (["report", "job.toml"], "job.toml: is a file; name the folder of a run"),
         (["discover", "rows.csv", "--engine", "quantum"], "--engine quantum: must be federated or floating"),
     ],
 )

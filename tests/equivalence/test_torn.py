@@ -178,7 +178,7 @@ def test_a_longer_time_out_is_no_other_job(run, undisturbed):
 def test_a_folder_in_use_or_taken_is_refused(run, tmp_path):
     with pytest.raises(InputError, match="--resume"):
         veracausa.train(JOB, run)
-    with pytest.raises(InputError, match="not a run folder"):
+    with pytest.raises(InputError, match="no such folder"):
         veracausa.train(JOB, tmp_path / "nowhere", resume=True)
     from veracausa.runs.folder import locked
 

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from veracausa.errors import InputError
+
 # Each passive party holds one half of every picture; the active party holds the labels alone.
 COMMON: dict[str, Any] = {
     "data": {"name": "clothing"},
@@ -46,6 +48,8 @@ def demo(
 
     encryption_class("bfv")  # refused before anything is trained
     # Two demos in one folder are no mistake worth an error: the second one gets a folder of its own.
+    if out.is_file():
+        raise InputError(f"{out}: is a file; name a folder with --out")
     folder = _free(out)
 
     def say(sentence: str) -> None:

@@ -165,6 +165,8 @@ def _job(
     elif (table is None) == (data is None):
         raise InputError("give a table, DATA.csv, or a known one by --data NAME, or a file to every --party")
     elif table is not None:
+        if table.is_dir():
+            raise InputError(f"{table}: is a folder; name the file in it that holds the table")
         if not table.is_file():
             raise InputError(f"{table}: no such file; correct the path")
         where, name = {"name": "table", "path": str(table.absolute()), "id": on, **source}, table.stem

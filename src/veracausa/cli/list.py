@@ -56,20 +56,23 @@ _REGISTRIES = {
 
 
 def list_(
-    what: Annotated[str, typer.Argument(metavar="KIND", help="What to list, such as defenses; default: all.")] = "all",
+    what: Annotated[
+        str | None, typer.Argument(metavar="KIND", help="What to list, such as defenses, or all; default: names alone.")
+    ] = None,
     folder: Annotated[Path, typer.Option("--in", help="The folder that holds the runs.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print it as one line of JSON.")] = False,
 ) -> None:
-    """List all that can be chosen by name, a line each, and the runs; with a kind, its settings too.
+    """List the names that can be chosen, and the runs; with a kind, what each name is and its settings.
 
-    `matrix` says what runs with what. It is found out by tiny trials, which take some seconds.
+    `all` gives every name a line. `matrix` says what runs with what. It is found out by tiny trials, which take some
+    seconds.
     """
     from veracausa.cli import console
     from veracausa.registry import did_you_mean
 
-    if what not in tuple(What):
+    if what is not None and what not in tuple(What):
         raise InputError(f"list {what}: there is no such kind{did_you_mean(what, [kind.value for kind in What])}")
-    kind = What(what)
+    kind = What(what or "all")
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--in {folder}: is a file; name the folder that holds the runs")
     if kind is What.matrix:
@@ -80,6 +83,10 @@ def list_(
     if as_json:
         console.print_json_line(found)
         return
+    if what is None:
+        _print_names(found)
+        console.out.print("\n`veracausa list KIND` says what each name is, with its settings.\n", markup=False)
+        found = {What.runs.value: found[What.runs.value]}
     for i, (kind_name, rows) in enumerate(found.items()):
         if i:
             console.out.print()
@@ -151,6 +158,20 @@ def _runs(folder: Path) -> list[dict[str, Any]]:
             except InputError:
                 continue  # some other folder
     return rows
+
+
+def _print_names(found: Mapping[str, list[dict[str, Any]]]) -> None:
+    from rich.table import Table
+
+    from veracausa.cli import console
+
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column()
+    for kind, rows in found.items():
+        if kind != What.runs.value:
+            table.add_row(kind, ", ".join(row["name"] for row in rows))
+    console.out.print(table)
 
 
 def _print_entries(rows: list[dict[str, Any]], with_settings: bool) -> None:

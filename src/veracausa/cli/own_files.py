@@ -116,8 +116,13 @@ def _columns(path: Path) -> tuple[list[str], str]:
 
 
 def _holds_pictures(path: Path) -> bool:
-    if path.is_dir() or path.suffix.lower() != ".npz":
-        return path.is_dir()
+    if path.is_dir():
+        from veracausa.data.picture_files import class_folders
+
+        class_folders(path / "train" if (path / "train").is_dir() else path)
+        return True
+    if path.suffix.lower() != ".npz":
+        return False
     from veracausa.data.array_files import read_arrays
 
     return any(array.ndim > 2 for array in read_arrays(path).values())

@@ -44,9 +44,13 @@ def predict(
 def _sources(data: list[str]) -> Path | dict[str, Path] | None:
     if not data:
         return None
-    named = dict(item.split("=", 1) for item in data if "=" in item)
+    named: dict[str, Path] = {}
+    for party, _, file in (item.partition("=") for item in data if "=" in item):
+        if party in named:
+            raise InputError(f"{party}={file}: {party!r} has a file already; give one file a party")
+        named[party] = Path(file)
     if named and len(named) == len(data):
-        return {party: Path(file) for party, file in named.items()}
+        return named
     if len(data) == 1:
         return Path(data[0])
     raise InputError("predict: give one file for all parties, or PARTY=FILE for each of them")

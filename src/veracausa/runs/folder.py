@@ -39,6 +39,7 @@ class Run:
 
     def __init__(self, path: str | Path, allow_model: str | None = None) -> None:
         self.path, self.allow_model = Path(path), allow_model
+        found_folder(self.path)
         if not (self.path / "config.toml").is_file():
             raise InputError(f"{self.path}: not a run folder (it has no config.toml)")
 
@@ -119,6 +120,14 @@ class Run:
             found = self._json(name)
             return found if isinstance(found, dict) else {}
         return {}
+
+
+def found_folder(path: Path) -> None:
+    """Refuse a folder that is not there, before anybody says what it lacks."""
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path}: is a file; name the folder of a run")
+    if not path.exists():
+        raise InputError(f"{path}: no such folder; `veracausa list runs` shows the runs that are here")
 
 
 def create(path: Path, job: Job, parties: Mapping[str, str]) -> Run:

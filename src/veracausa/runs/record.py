@@ -12,6 +12,7 @@ from typing import Any
 
 from veracausa.errors import InputError
 from veracausa.metrics.advantage import is_unbalanced
+from veracausa.runs.folder import found_folder
 
 
 @dataclass(frozen=True)
@@ -161,8 +162,7 @@ class RunRecord:
 
 def read_run(run_dir: Path) -> RunRecord:
     """What a run folder says, as far as the run got."""
-    if not run_dir.is_dir():
-        raise InputError(f"{run_dir}: no such run folder")
+    found_folder(run_dir)
     if not any((run_dir / name).exists() for name in ("config.toml", "status.json", "metrics.jsonl", "summary.json")):
         raise InputError(f"{run_dir}: is not a run folder (it has no config.toml, status.json or summary.json)")
     config_text = _text(run_dir / "config.toml")

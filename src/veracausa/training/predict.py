@@ -117,7 +117,7 @@ def predict(
     run = run if isinstance(run, Run) else Run(run, allow_model)
     out = None if out is None else Path(out)
     if out is not None and not out.parent.is_dir():
-        raise InputError(f"{out.parent}: no such folder to write the predictions into")
+        raise InputError(f"{out.parent}: no such folder to write the predictions into; make it")
     job = run.job
     require_allowed(job.model)
     models = {name: saved_model(run, name) for name in (job.parties.active, *job.parties.passive)}

@@ -177,7 +177,7 @@ def test_a_later_record_of_an_epoch_wins(run_dir: Path) -> None:
 
 
 def test_what_is_no_run_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such run folder"):
+    with pytest.raises(InputError, match="no such folder; `veracausa list runs`"):
         write_report(tmp_path / "nowhere")
     with pytest.raises(InputError, match="is not a run folder"):
         write_report(tmp_path)

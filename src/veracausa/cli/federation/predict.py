@@ -47,7 +47,7 @@ def _predict(
         raise InputError(f"--out: the predictions are {party.parties[0]}'s; leave it out")
     target = out or party.run.path / "predictions.csv"
     if not target.parent.is_dir():
-        raise InputError(f"{target.parent}: no such folder to write the predictions into")
+        raise InputError(f"{target.parent}: no such folder to write the predictions into; make it")
 
     def tell(event: Event) -> None:
         if line := waiting_words(event):

@@ -153,7 +153,7 @@ def prepare(
         notes += (f"{_listed([names[at] for at in thin])}: {rare}, {_no_part(len(thin))}",)
         kept = np.setdiff1d(kept, thin)
     if not len(kept):
-        raise InputError("every column is constant; there is nothing to learn from")
+        raise InputError("every column is constant; there is nothing to learn from: give columns whose values differ")
     used = len(table) if train_rows is None else min(train_rows, len(table))
     warnings: tuple[str, ...] = (few_rows(len(table)),) if len(table) < FEW_ROWS else ()
     filled = np.where(np.isnan(table), np.nanmean(table, axis=0), table)[:, kept]
