@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,8 @@ PRINT = Ink("#22262b", "#d9dde2", ("#2563a8", "#c2571a", "#2f7d5b", "#7b4fa3", "
 MARKERS = "osD^vPX*<>"
 WIDTH = 6.2
 """Of a picture, in inches."""
+TITLE = 46
+"""Letters in a line of a title: beside long labels of rows little room is left."""
 WHOLE: dict[Any, Any] = {"savefig.bbox": "tight", "savefig.pad_inches": 0.06}
 """The file is as large as what was drawn: names of defenses are long."""
 
@@ -261,7 +264,9 @@ def _frame(axes: Axes, ink: Ink, title: str) -> None:
 
 def title_of(axes: Axes, ink: Ink, title: str) -> None:
     """Write the title as every drawing has it."""
-    axes.set_title(plain(title), loc="left", fontsize=10, color=ink.text, fontweight="bold")
+    # What is wider than the picture squeezes the axes when the file is written, as a legend does.
+    lines = textwrap.fill(plain(title), TITLE)
+    axes.set_title(lines, loc="left", fontsize=10, color=ink.text, fontweight="bold")
 
 
 def _name(axes: Axes, ink: Ink, across: str, up: str) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 from matplotlib.figure import Figure as Canvas
 
 from veracausa.experiments.experiment import load_experiment
-from veracausa.experiments.figures import PRINT, drawings_of
+from veracausa.experiments.figures import PRINT, drawings_of, write_figure
 from veracausa.experiments.table import Line, PanelTable, Value
 
 
@@ -29,3 +30,14 @@ def test_a_line_is_broken_at_what_is_not_finished_and_a_row_without_numbers_is_n
     assert math.isnan(drawn["ressfl"][1])
     assert list(drawn["none"]) == [0.4, 0.6, 0.7]
     assert len(axes.collections) == 1  # the one spread that there is
+
+
+@pytest.mark.draws
+def test_a_long_title_makes_the_picture_no_wider_which_would_squeeze_its_axes():
+    lines = [Line(row, f"{row} search: spectral radius of squares", None, {"f1": Value(0.8)}) for row in ("a", "b")]
+    widths = []
+    for label in ("short", "leakage of the recommended profile, its three searches apart and together, three graphs"):
+        tables = [PanelTable(str(number), label, "", lines=list(lines)) for number in range(3)]
+        _, png = write_figure(drawings_of(load_experiment("vfedcd/table3", "smoke").figures[:1], tables))
+        widths.append(int.from_bytes(png[16:20], "big"))
+    assert widths[1] <= 1.1 * widths[0]
