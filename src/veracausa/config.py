@@ -99,6 +99,10 @@ class Training(Section):
     baselines: tuple[Baseline, ...] = ()
 
 
+OF_EPOCHS = ("epochs", "batch_size", "local_steps", "optimizer", "schedule", "evaluate_every")
+"""The settings of `training` that split training alone reads."""
+
+
 class Blind(Section):
     """Blind training: only encrypted sums over rows cross. Without effect where `training.protocol` is another."""
 
@@ -261,7 +265,11 @@ class Job(Section):
         if self.training.protocol != "blind":
             idle = [f"blind.{name}" for name in Blind.model_fields if getattr(blind, name) != getattr(default, name)]
             return tuple(f'{name} has no effect: training.protocol is not "blind"' for name in idle)
-        found = []
+        found = [
+            f"training.{name} has no effect: blind training solves its head from sums, in no epochs"
+            for name in OF_EPOCHS
+            if getattr(self.training, name) != getattr(Training(), name)
+        ]
         if blind.labels != "private":
             named = [
                 name for name in ("label_epsilon", "label_prior") if getattr(blind, name) != getattr(default, name)

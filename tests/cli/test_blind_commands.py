@@ -124,6 +124,8 @@ def test_settings_without_effect_are_noted() -> None:
     assert load_job({**BLIND, "blind": {"label_epsilon": 1.0, "labels": "private"}}).notes() == ()
     (note,) = load_job({**BLIND, "blind": {"delta": 1e-6}}).notes()
     assert "blind.delta" in note
+    (note,) = load_job({**BLIND, "training": {"protocol": "blind", "epochs": 3}}).notes()
+    assert note.startswith("training.epochs has no effect: blind training solves its head from sums")
     split = {"data": {"name": "digits"}, "model": {"name": "convnet"}, "blind": {"epsilon": 1.0}}
     (note,) = load_job(split).notes()
     assert note.startswith("blind.epsilon has no effect")

@@ -135,7 +135,7 @@ def audit(
                 raise InputError(f"--out: {what} is a finished run, its audit goes into its own folder")
             run = _audit_run(what, names, given, common, baseline, resume, heard, allow_model)
         elif not what.exists():
-            raise InputError(f"{what}: there is neither a job file nor a run folder of this name")
+            raise InputError(f"{what}: there is neither a job file nor a run folder of this name; correct the path")
         else:
             from veracausa.audit.job import audit_job
             from veracausa.runs.folder import Run
