@@ -265,11 +265,10 @@ class Job(Section):
         if self.training.protocol != "blind":
             idle = [f"blind.{name}" for name in Blind.model_fields if getattr(blind, name) != getattr(default, name)]
             return tuple(f'{name} has no effect: training.protocol is not "blind"' for name in idle)
-        found = [
-            f"training.{name} has no effect: blind training solves its head from sums, in no epochs"
-            for name in OF_EPOCHS
-            if getattr(self.training, name) != getattr(Training(), name)
-        ]
+        training = Training()
+        idle = [f"training.{name}" for name in OF_EPOCHS if getattr(self.training, name) != getattr(training, name)]
+        said = "blind training solves its head from sums, in no epochs"
+        found = [f"{', '.join(idle)} {'has' if len(idle) == 1 else 'have'} no effect: {said}"] if idle else []
         if blind.labels != "private":
             named = [
                 name for name in ("label_epsilon", "label_prior") if getattr(blind, name) != getattr(default, name)

@@ -93,10 +93,12 @@ def _steps(run: RunRecord) -> list[NextStep]:
             ),
             NextStep("Compare with other runs.", "veracausa report RUN OTHER_RUN"),
         ]
+    defended = mapping(run.config.get("defense")).get("name", "none") != "none"
+    bare = " --set defense.name=none" if defended else ""
     return [
         NextStep(
             f"Train blind: only sums over rows cross, and no training row is opened. {HERE}",
-            "veracausa init blind.toml --protocol blind",
+            f"veracausa train RUN/config.toml --set training.protocol=blind{bare}",
         ),
         NextStep(
             "Or see which defense costs least, and what it holds back.",
