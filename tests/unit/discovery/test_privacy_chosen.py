@@ -58,7 +58,7 @@ def test_where_secrets_matter_no_seed_is_handed_on(more: dict[str, Any], secret:
     ({"laplace": 4.0}, "floating", "name the parties"),
     ({"epsilon": -1.0}, "federated", "epsilon"),
     ({"strong": True}, "floating", "name the parties"),
-    ({"strong": True, "encryption": "bfv"}, "federated", "no encryption"),
+    ({"strong": True, "encryption": "bfv"}, "federated", "no encryption, because its shares hide columns"),
     ({"strong": True, "epsilon": 4.0}, "federated", "no epsilon"),
     ({"strong": True, "reveal": "own"}, "federated", "no reveal"),
     ({"epsilon": 1.0, "delta": 2.0}, "federated", "delta"),

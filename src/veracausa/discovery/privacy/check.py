@@ -90,7 +90,8 @@ def check_choice(settings: Settings, engine: str, bootstrap: int = 0) -> None:
             "one of the two"
         )
     if settings.strong and (odd := _not_strong(settings)):
-        raise InputError(f"strong: it has no {odd}; leave it out")
+        why = ", because its shares hide columns by themselves" if odd == "encryption" else ""
+        raise InputError(f"strong: it takes no {odd}{why}; leave {odd} out")
     if settings.epsilon is not None and bootstrap:
         raise InputError("bootstrap: every resample would be one more release of all rows; set it to 0")
     noise_of(settings)
