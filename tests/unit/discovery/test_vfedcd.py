@@ -12,6 +12,7 @@ from sklearn.base import clone
 
 import veracausa
 from veracausa.data.causal import load_causal
+from veracausa.discovery.methods.vfedcd.diagnostics import TWO_VALUES
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.discovery.methods.vfedcd.settings import FOLDER, GROUPS, RENAMED, Settings
 from veracausa.discovery.result import DiscoveryResult
@@ -183,9 +184,11 @@ def test_columns_with_two_values_are_probabilities() -> None:
     table[:, 0] = np.where(table[:, 0] > 0, 7, 3)
     method = VFedCD(epochs=5, refit_epochs=2).fit(table)
     assert "x0: two values, fitted as probabilities" in method.notes_
+    assert TWO_VALUES in method.warnings_
     assert math.isfinite(method.held_out_log_likelihood_)
     as_number = VFedCD(epochs=1, refit_epochs=0, bernoulli=False).fit(table)
     assert "x0: two values, fitted as numbers" in as_number.notes_
+    assert TWO_VALUES not in as_number.warnings_
 
 
 def test_what_was_done_to_columns_is_said() -> None:

@@ -27,6 +27,8 @@ SUITS = (
     "and normal; elsewhere edges are missed or point the wrong way"
 )
 """What is said of the method with every graph."""
+TWO_VALUES = "edges between columns of two values and others may point the wrong way"
+"""What is said where a table has both: it was seen on small tables, and is not explained."""
 LINEAR = 0.9
 """A linear fit that has this share of the networks' gain in likelihood predicts as well as they do."""
 LITTLE = 0.5

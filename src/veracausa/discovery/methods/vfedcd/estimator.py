@@ -21,7 +21,7 @@ from veracausa.discovery.engines.mpc.servers import computing
 from veracausa.discovery.graphs import chosen_graph, is_acyclic, thresholded
 from veracausa.discovery.methods import method
 from veracausa.discovery.methods.vfedcd.decoders import SQUARES
-from veracausa.discovery.methods.vfedcd.diagnostics import FIGURES, SUITS, protection_in_words, warnings
+from veracausa.discovery.methods.vfedcd.diagnostics import FIGURES, SUITS, TWO_VALUES, protection_in_words, warnings
 from veracausa.discovery.methods.vfedcd.settings import (
     GROUPS,
     RENAMED,
@@ -286,7 +286,8 @@ class VFedCD(FederatedDiscovery):
         few = (f"{len(table)} rows are few: expect edges to be missed",) if FEW_ROWS <= len(table) < MANY else ()
         inside = np.ix_(ready.kept, ready.kept)
         both = fitted[:train_rows], fitted[train_rows:]
-        speaks_against = (*ready.warnings, *arbitrary_order(ready.nominal))
+        mixed = (TWO_VALUES,) if binary.any() and not two.all() else ()
+        speaks_against = (*ready.warnings, *arbitrary_order(ready.nominal), *mixed)
         return (
             PreparedTable(*both, ready.names, binary, must[inside], never[inside], speaks_against),
             list(ready.kept),
