@@ -137,8 +137,8 @@ class TrainingReproduction(Reproduction):
         notes += _fewer_seeds(experiment, tables)
         if any(name != COSINE for name in experiment.attacks_used):
             notes.append(
-                "Leakage: 0 % is no better than the best guess without the payload, 100 % a perfect copy. The rows `no "
-                "payload` are such guesses."
+                "Leakage: 0 % is no better than the best guess without the payload, 100 % a perfect copy. Rows that "
+                "are named no payload are such guesses."
             )
         notes += [attacked_text(attack_title(name), every) for name, every in self.attacked.items()]
         if any(column.startswith("inverse.") for column in experiment.columns):
