@@ -114,7 +114,9 @@ class ShareProgram(Program):
         party = (AttributeParty if self.plan.privacy is None else PrivateParty)(*given)
         if self.tells_epochs:
             of = self.plan.epochs
-            party.tell = lambda done: notify({"event": "epoch", "party": self.name, "step": done, "of": of})
+            party.tell = lambda done: notify(
+                {"event": "epoch", "party": self.name, "epoch": done, "step": done, "of": of}
+            )
         if self.watch is not None:
             self.watch(party)
         party.run(link, store)
