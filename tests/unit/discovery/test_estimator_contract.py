@@ -168,6 +168,7 @@ def test_unfitted_methods_say_so():
     [
         (np.zeros(3), "is no table"),
         (np.zeros((3, 1)), "1 column is too few"),
+        ({"bank": np.zeros((9, 2)), "shop": np.zeros((9, 2))}, "a mapping is no table; give one frame of all columns"),
         ([["a", "b"]], "array of numbers"),
         (pl.DataFrame({"a": [1.0, 2.0], "b": [[1], [2]]}), "b: left out, it holds values of the type List"),
     ],

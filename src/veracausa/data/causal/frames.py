@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -25,11 +25,14 @@ def as_causal(X: Any, named: Collection[str] = ()) -> CausalData:
         data = replace(X, values=np.ascontiguousarray(X.values), notes=())
     elif columns is not None:
         data = _of_frame(X, columns, named)
+    elif isinstance(X, Mapping):
+        raise InputError("X: a mapping is no table; give one frame of all columns, and which party holds which")
     else:
         data = _of_array(X)
     if len(data.names) < 2:
         left = f" ({'; '.join(data.notes)})" if data.notes else ""
-        raise InputError(f"X: {len(data.names)} column is too few for a graph{left}; give at least 2")
+        few = "1 column is" if len(data.names) else "0 columns are"
+        raise InputError(f"X: {few} too few for a graph{left}; give at least 2")
     return data
 
 
