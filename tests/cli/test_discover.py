@@ -72,6 +72,7 @@ def test_one_command_writes_the_whole_folder(here: Path) -> None:
     run = here / "runs" / "all"
     assert f"Report: {Path('runs/all/report.html')}" in printed
     assert "hospital" in printed
+    assert "note: all columns were in one place: parties are only named" in printed
     summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
     assert {"shd", "f1", "edges", "acyclic", "empty_graph_shd", "intra_party_f1", "inter_party_f1"} <= set(summary)
     assert summary["acyclic"] is True

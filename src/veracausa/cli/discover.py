@@ -307,6 +307,9 @@ def print_discovery(run: DiscoveryRun) -> None:
     console.out.print(numbers)
     for warning in summary.get("warnings", ()):
         console.out.print(f"WARNING: {warning}", markup=False, soft_wrap=True)
+    if len(summary.get("parties") or ()) > 1 and summary.get("engine") != "federated":
+        said = "note: all columns were in one place: parties are only named, and nothing was kept from another"
+        console.out.print(said, markup=False, soft_wrap=True)
     for note in summary.get("notes", ()):
         console.out.print(f"note: {note}", markup=False, soft_wrap=True)
     console.out.print(f"\nReport: {run.path / 'report.html'}", markup=False, soft_wrap=True)
