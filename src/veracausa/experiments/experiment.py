@@ -34,6 +34,7 @@ DISCOVERY_COLUMNS = (
 TRAINING_COLUMNS = ("accuracy", "loss", "invre", TRAINING_SECONDS, *DIAGNOSTICS)
 OF_SCALE = {
     "smoke": "Scale smoke: a minute on a CPU with bundled data, to see that everything runs. Its numbers mean nothing.",
+    "cpu": "Scale cpu: a CPU for an hour, with far less data and smaller attackers: compare rows of one table only.",
     "small": "Scale small: the paper's comparison with less data and a shorter training; see the settings.",
     "paper": "Scale paper: the published setting, as far as it is published.",
 }
@@ -408,8 +409,7 @@ def resolve(
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in problem["loc"])
-        message = wrong_value(problem)
-        raise InputError(f"{where}: {f'{place}: ' if place else ''}{message}") from None
+        raise InputError(f"{where}: {f'{place}: ' if place else ''}{wrong_value(problem)}") from None
 
 
 def deep_merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

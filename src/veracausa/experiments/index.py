@@ -34,6 +34,8 @@ from veracausa.experiments.table import markdown_table
 REGISTER = "_index.toml"
 HEAD = ("in the paper", "shows", "experiment", "scale", "graphs, seeds", "done of asked", "date", "machine", "state")
 NOT_RUN = "not run"
+FURTHER_SCALES = ("cpu",)
+"""Scales that not every experiment has."""
 PROPERTIES = "table1.md"
 
 Place = tuple[str, str, float | None]
@@ -113,7 +115,8 @@ class PaperIndex:
     def load(self) -> None:
         """Read what was run."""
         for name in (name for item in self.register.items for name in item.experiments):
-            scales = [scale for scale in SCALES if (self.folder(name, scale) / "table.csv").is_file()]
+            every = (*SCALES, *FURTHER_SCALES)
+            scales = [scale for scale in every if (self.folder(name, scale) / "table.csv").is_file()]
             self.runs[name] = [run_of(self, name, scale) for scale in scales]
 
     def folder(self, name: str, scale: str) -> Path:

@@ -289,7 +289,8 @@ class Attacked:
         parties = cell.attack.parties or passive
         moments = [len(own.get("moments", ())) for own in found.get("parties", {}).values()]
         others = tuple(party for party in passive if party not in parties)
-        return cls(found.get("coverage", LAST), parties, others, 1 + max(moments, default=0))
+        coverage = WHOLE if found.get("notes", {}).get("whole_training") else found.get("coverage", LAST)
+        return cls(coverage, parties, others, 1 + max(moments, default=0))
 
 
 def attacked_text(name: str, attacked: Sequence[Attacked]) -> str:
@@ -301,6 +302,8 @@ def attacked_text(name: str, attacked: Sequence[Attacked]) -> str:
     alone = f"; {' and '.join(others)} was not attacked" if others else ""
     if coverage == WHOLE:
         count = min(one.snapshots for one in attacked)
+        if count == 1:
+            return f"{name}: reads the whole training at once, {whom}{alone}."
         how = (
             "the first exchange and the end" if count == 2 else f"{count} snapshots from the first exchange to the end"
         )

@@ -8,9 +8,10 @@ import pytest
 from refusals import Names
 
 from veracausa.errors import InputError
+from veracausa.experiments.cell import CellStore
 from veracausa.experiments.experiment import SCALES, deep_merge, known_experiments, load_experiment, resolve
 from veracausa.experiments.training_cell import TRAINING
-from veracausa.experiments.training_experiment import training_places
+from veracausa.experiments.training_experiment import TrainingReproduction, training_places
 
 FOLDER = Path(__file__).parents[3] / "experiments" / "causshield"
 NAMES = [
@@ -35,6 +36,17 @@ def test_an_experiment_becomes_valid_jobs_and_attacks(name: str, scale: str):
         assert {cell.job.defense.name for cell in point.cells.values()} == {point.cells[TRAINING].job.defense.name}
     for panel in experiment.show:
         assert any(point.panel == panel and point.row == "none" for point in grid)
+
+
+@pytest.mark.parametrize("name", ["causshield/profiles", "causshield/fig11"])
+def test_scale_cpu_has_little_of_mnist_one_seed_and_no_second_cut(name: str, tmp_path: Path):
+    experiment = load_experiment(name, "cpu")
+    assert "CPU" in experiment.scale_text
+    places = list(training_places(experiment, experiment.show))
+    assert {place.seed for place in places} == {0}
+    for cell in (cell for place in places for cell in place.cells.values()):
+        assert (cell.job.data.name, cell.job.data.train, cell.job.runtime.device) == ("mnist", 1000, "cpu")
+    assert TrainingReproduction(experiment, tmp_path, places).further_places(CellStore(tmp_path)) == []
 
 
 def test_smoke_needs_no_file_and_no_gpu():

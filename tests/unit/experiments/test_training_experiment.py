@@ -178,6 +178,8 @@ def test_the_whole_training_is_said_with_its_snapshots(tmp_path: Path) -> None:
     whole, last = (Attacked(coverage, ("a", "b"), (), 4) for coverage in ("whole training", "last model"))
     assert "4 snapshots from the first exchange to the end" in attacked_text("it", [whole])
     assert attacked_text("it", [whole, last]).startswith("it: last model only in some cells, of a and b.")
+    at_once = Attacked("whole training", ("a",), ("b",), 1)  # known rows: all that crossed, in one reading
+    assert attacked_text("it", [at_once]) == "it: reads the whole training at once, of a; b was not attacked."
 
 
 def test_only_an_attack_over_the_training_is_known_by_its_snapshots() -> None:
