@@ -28,9 +28,9 @@ EFFECTS = (
 )
 
 
-def fitted(**changes: Any) -> Any:
-    """The estimator `moments` with three edges, one of them without a direction; `changes` are attributes of it."""
-    method: Any = build("moments")
+def fitted(estimator: str = "moments", **changes: Any) -> Any:
+    """An estimator with three edges, one of them without a direction; `changes` are attributes of it."""
+    method: Any = build(estimator)
     adjacency = edges_between(EDGES, NAMES, "edges")
     lines = edges_between([OPEN], NAMES, "edges")
     strengths = adjacency * np.array([[0.0, 0.35, 0, 0], [0, 0, 0.7, 0], [0, 0, 0, 0], [0, 0, 0.25, 0]])

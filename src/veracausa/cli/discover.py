@@ -57,7 +57,10 @@ def discover(
     ] = None,
     networks: Annotated[
         bool,
-        typer.Option("--networks", help="With auto: train VFedCD's networks too, in minutes, and keep the better."),
+        typer.Option(
+            "--networks",
+            help="With auto: train VFedCD's networks too, in minutes. Between parties they open features of every row.",
+        ),
     ] = False,
     engine: Annotated[
         str | None,

@@ -151,7 +151,7 @@ def _joined(method: CausalDiscovery, names: Sequence[str]) -> list[dict[str, Any
 
 
 def _privacy(method: CausalDiscovery, parties: Parties) -> dict[str, Any] | None:
-    """What was opened to whom, where parties opened sums; None: nothing was sent, or features of rows were."""
+    """What was opened to whom, where parties opened sums; None: nothing was sent, or features of rows alone were."""
     receiver = getattr(method, "receiver", None)
     if receiver is None or getattr(method, "engine_", None) != "federated":
         return None
@@ -159,6 +159,8 @@ def _privacy(method: CausalDiscovery, parties: Parties) -> dict[str, Any] | None
         "opened": "sums over rows",
         "opened_to": list(parties) if receiver == "all" else [str(receiver)],
     }
+    if getattr(method, "opens_rows", False):
+        told |= {"opened": "sums over rows, and features of every row", "features_opened_to": list(parties)}
     told |= {name: getattr(method, name, None) for name in ("encryption", "epsilon", "delta", "reveal")}
     return told | {"resamples": getattr(method, "bootstrap", 0), "link": getattr(method, "link", None)}
 

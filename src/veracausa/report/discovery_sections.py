@@ -205,6 +205,8 @@ def saw(summary: Mapping[str, Any], name: str, holds: bool) -> str:
         return "all sums over rows, and the whole graph"
     graph = "the edges that touch its own columns" if summary.get("reveal") == "own" else "the whole graph"
     masked = "ciphertexts" if privacy.get("encryption") != "none" else "columns' functions as they are"
+    if name in privacy.get("features_opened_to", ()):
+        masked += ", features of every row (mixtures of the others' columns)"
     return f"{masked}, and {graph}" if holds else masked
 
 

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from refusals import Names
 
 from veracausa.data.causal import load_causal
 from veracausa.discovery.engines import centralized as checkpoint
 from veracausa.discovery.engines.centralized import CentralizedVFedCD
 from veracausa.discovery.engines.staged import StagedSearch
+from veracausa.discovery.engines.sums.words import FEATURES
 from veracausa.discovery.graphs import is_acyclic
 from veracausa.discovery.methods import auto
 from veracausa.discovery.methods.vfedcd.decoders import Decoders
@@ -184,10 +186,22 @@ def test_auto_starts_networks_between_parties_from_its_sums(monkeypatch: pytest.
     method.fit(data, parties={"a": ["x0", "x1"], "b": ["x2", "x3"]})
     assert np.array_equal(seen[0], method.adjacency_matrix_)
     assert [one["method"] for one in method.compared_] == ["moments", "vfedcd"]
+    sent = sum(member["bytes_sent"] for member in method.sent_.values())
+    assert sent == sum(one["bytes_sent"] for one in method.compared_), "bytes of both are told"
+    assert method.compared_[1]["bytes_sent"] > 0
+    assert FEATURES in method.notes_
+    assert not any("nothing of a single row" in note for note in method.notes_)
     found = np.zeros((4, 4), dtype=bool)
     for cause, effect in method.compared_[1]["edge_list"]:
         found[int(cause[1]), int(effect[1])] = True
     assert is_acyclic(found | seen[0]), "the order of the networks is one of the sums' graph"
+
+
+@pytest.mark.parametrize(("settings", "named"), [({"epsilon": 4.0}, "epsilon"), ({"receiver": "all"}, "receiver")])
+def test_networks_between_parties_are_refused_beside_what_they_would_undo(settings: dict[str, Any], named: str):
+    data = load_causal("synthetic", attributes=4, edges=4, rows=400, seed=1)
+    with pytest.raises(InputError, match="networks: between parties", check=Names(named)):
+        auto.AutoDiscovery(networks=True, **settings).fit(data, parties={"a": ["x0", "x1"], "b": ["x2", "x3"]})
 
 
 def test_experiments_start_each_graph_from_its_own_moments(monkeypatch: pytest.MonkeyPatch):

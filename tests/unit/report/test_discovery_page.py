@@ -119,6 +119,16 @@ def test_who_saw_what_in_words(tmp_path: Path) -> None:
     assert "All columns were in one place" in text_of(page_of(tmp_path / "one"))
 
 
+@pytest.mark.parametrize("encryption", ["bfv", "none"])
+def test_rows_that_networks_opened_are_told(tmp_path: Path, encryption: str) -> None:
+    opened = between_parties(estimator="auto", networks=True, encryption=encryption)
+    said = text_of(page_of(tmp_path / "run", method="auto", parties=True, **opened))
+    assert "No row was opened" not in said
+    assert "only sums over all" not in said
+    assert "enough of them let it solve for those columns" in said
+    assert "features of every row (mixtures of the others&#39; columns)" in said
+
+
 def test_candidates_stand_side_by_side_with_why_one_was_kept(tmp_path: Path) -> None:
     page = page_of(tmp_path / "run", method="auto", compared_=TWO)
     said = text_of(page)

@@ -26,10 +26,11 @@ from veracausa.discovery.methods.moments.known import among, known_of, with_requ
 from veracausa.discovery.methods.moments.row_fits import RowFit
 from veracausa.discovery.methods.moments.search import described
 from veracausa.discovery.methods.moments.sums import SumTable, sum_table
+from veracausa.discovery.methods.vfedcd.diagnostics import OPENED_FEATURES, SUITS
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.discovery.uneven_evidence import UnevenEvidence
 from veracausa.errors import InputError
-from veracausa.events import Observer, event_of
+from veracausa.events import Event, Observer, event_of
 from veracausa.seeding import derive
 
 TOGETHER = 5.0
@@ -39,15 +40,16 @@ UNEVEN = 0.5
 MOST_COLUMNS, MOST_ROWS = 40, 5000
 """Larger tables are not given to networks and processes unasked: they would take many minutes."""
 SECONDS = 8e-7
-"""Of networks in one place, for a row, a column and an epoch of a search, about; between parties 40 times as many."""
+"""Of networks in one place, for a row, a column and an epoch of a search, about."""
 NOISY_RATE = 5.0
 """Between parties: how many times as fast an attribute of pure noise learns in the refit."""
-EPOCHS, EPOCHS_BETWEEN = 1300, 400
+EPOCHS = 1300
 SECONDS_OF_A_FIT = 1.5e-4
 """Of a regression by a Gaussian process, for a row, about. A climb fits some ten for each column."""
 UNEVEN_FITS = 1.5
 """So many times as long, where the noise's curves are fitted, too."""
 FITS_A_COLUMN = 12
+SENT = ("messages", "bytes_sent")
 
 
 @method("auto")
@@ -108,6 +110,25 @@ class AutoDiscovery(MomentSearch):
             straight = self._straight(data)
             self._by_evidence(data, [("straight lines", straight, time.monotonic() - begun)], uneven, tell)
         return self
+
+    @property
+    def opens_rows(self) -> bool:
+        """Networks between parties open features of every row, in which partners can solve for columns."""
+        return bool(self.networks)
+
+    def engine_for(self, count: int, given: bool) -> str:
+        engine = super().engine_for(count, given)
+        if engine == "federated" and self.networks and self.epsilon is not None:
+            raise InputError(
+                "networks: between parties they open features of every row, without noise, and epsilon covers the "
+                "sums alone; leave one of them out"
+            )
+        if engine == "federated" and self.networks and self.receiver == "all":
+            raise InputError(
+                "networks: between parties they need a validator, and receiver = 'all' has none; take "
+                "receiver = 'validator', or leave networks out"
+            )
+        return engine
 
     def _straight(self, data: CausalData) -> MomentSearch:
         """The graph from sums of lines alone: long tails of uneven noise lead curves astray."""
@@ -201,16 +222,18 @@ class AutoDiscovery(MomentSearch):
         """Fit `vfedcd` on the same rows, and improve the likelier graph by them where they are in one place."""
         rows, columns = data.values.shape
         between = self.engine_ == "federated"
-        epochs = EPOCHS_BETWEEN if between else EPOCHS * (2 if uneven else 1)
-        climb = 0.0 if between else _seconds_of_a_climb(rows, columns) * (UNEVEN_FITS if uneven else 1)
-        announced = {
-            "what": f"networks, because {reason}",
-            "seconds": SECONDS * rows * columns * epochs * (40 if between else 1) + climb,
-        }
-        tell(event_of("announced", announced))
+        what = f"networks, because {reason}"
+
+        def hear(event: Event) -> None:
+            tell(event_of("announced", dict(event) | {"what": what}) if event["event"] == "announced" else event)
+
+        if not between:
+            climb = _seconds_of_a_climb(rows, columns) * (UNEVEN_FITS if uneven else 1)
+            wait = SECONDS * rows * columns * EPOCHS * (2 if uneven else 1) + climb
+            tell(event_of("announced", {"what": what, "seconds": wait}))
         known = known_of(self.required, self.forbidden, self.tiers, data.names)
         forbidden = ~known.may & ~np.eye(columns, dtype=bool)
-        protection = {"encryption": self.settings().encryption} if between else {}
+        protection = {"encryption": self.settings().encryption, "reveal": self.reveal} if between else {}
         # The sums are opened already. From their graph one search will do, which opens features less often than three.
         search = {"start": "moments", "refit_noisy_rate": NOISY_RATE} if between else {}
         fit = VFedCD(
@@ -229,7 +252,7 @@ class AutoDiscovery(MomentSearch):
         fit.fit(
             data,
             parties=parties,
-            observer=tell,
+            observer=hear if between else tell,
             out=folder,
             resume=resume and folder is not None and folder.exists(),
             start_graph=self.adjacency_matrix_ if between else None,
@@ -244,6 +267,10 @@ class AutoDiscovery(MomentSearch):
             }
             theirs = {"held_out_log_likelihood": float(fit.held_out_log_likelihood_)}
             self.compared_ = [mine, self._candidate("vfedcd", None, seconds, fit) | theirs | {"kept": False}]
+            known_already = (*self.notes_, OPENED_FEATURES)
+            said = [one for one in fit.notes_ if one not in known_already and SUITS not in one]
+            self.notes_ = (*self.notes_, *(f"networks: {one}" for one in (*said, *fit.warnings_)))
+            self.sent_ = _together(self.sent_, fit.sent_)
         else:
             self._by_evidence(data, [("vfedcd", fit, seconds)], uneven, tell)
 
@@ -322,6 +349,14 @@ class AutoDiscovery(MomentSearch):
             "edge_list": edges,
             "undirected": open_ones,
         }
+
+
+def _together(*parts: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+    """What each member sent in all parts of a discovery."""
+    members = dict.fromkeys(member for part in parts for member in part)
+    return {
+        member: {what: sum(part.get(member, {}).get(what, 0) for part in parts) for what in SENT} for member in members
+    }
 
 
 def _sums_of(whole: RowFit) -> SumTable:

@@ -12,16 +12,25 @@ COLLUDING = 25
 SUMS = "sums over all rows of products of two functions of columns"
 
 
-def protection_in_words(plan: SumsPlan) -> tuple[str, ...]:
-    """Who saw what, and what that rests on."""
+FEATURES = (
+    "networks opened features of every row at each party: mixtures of the others' columns, which can be solved for "
+    "those columns, and no encryption hides them; without networks only sums are opened"
+)
+"""Where networks were trained between the parties, too."""
+SIMULATED = (
+    "encryption = 'none': a simulation. Functions of every row crossed as plain numbers, and nothing was protected"
+)
+
+
+def protection_in_words(plan: SumsPlan, rows_opened: bool = False) -> tuple[str, ...]:
+    """Who saw what, and what that rests on. `rows_opened`: by networks beside the sums."""
     settings = plan.settings
     who = "every party" if settings.receiver == "all" else "the validator"
+    if rows_opened:
+        return (SIMULATED if settings.encryption == "none" else f"{who} opened {SUMS}", FEATURES)
     said = [f"{who} opened {SUMS}, and nothing of a single row"]
     if settings.encryption == "none":
-        said = [
-            "encryption = 'none': a simulation. Functions of every row crossed as plain numbers, and nothing was "
-            "protected"
-        ]
+        said = [SIMULATED]
     elif settings.receiver == "all":
         said.append("so every party knows all columns' correlations and spreads, and finds the same graph from them")
     else:

@@ -129,6 +129,11 @@ class MomentSearch(FederatedDiscovery):
             self._fit_here(settings, data, nominal, known, held, tell)
         return self
 
+    @property
+    def opens_rows(self) -> bool:
+        """Whether parties open anything of a single row beside the sums."""
+        return False
+
     def engine_for(self, count: int, given: bool) -> str:
         engine = self.engine or ("federated" if given and count > 1 else "one place")
         settings = self.settings()
@@ -264,7 +269,7 @@ class MomentSearch(FederatedDiscovery):
         }
         self.noise_ = noise_in_words(plan, result.account)
         self.take_found(found, data.names, held, None if shares is None else shares.ordered(back), known.required)
-        said = (*data.notes, *result.notes, *few_rows(plan.rows), *protection_in_words(plan))
+        said = (*data.notes, *result.notes, *few_rows(plan.rows), *protection_in_words(plan, self.opens_rows))
         self.notes_ = tuple(dict.fromkeys(said))
         self.warnings_ = (*dict.fromkeys(result.warnings), *doubts(found, data.names))
 
