@@ -338,6 +338,15 @@ def job_tree(source: str | Path | dict[str, Any] | Job) -> tuple[dict[str, Any],
     return tree, str(source)
 
 
+FIXES = {
+    "data": '; write a section [data] with a name, such as name = "digits" (`veracausa list datasets`)',
+    "data.name": '; such as name = "digits" (`veracausa list datasets`)',
+    "model": '; write a section [model] with a name, such as name = "mlp" (`veracausa list models`)',
+    "model.name": '; such as name = "mlp" (`veracausa list models`)',
+}
+"""What to write where a setting is missing that every job, or every job of split training, has."""
+
+
 def _first_problem(error: ValidationError, tree: dict[str, Any]) -> str:
     """The first problem as one sentence, with the nearest known setting for an unknown one."""
     problems = error.errors(include_url=False)
@@ -350,7 +359,7 @@ def _first_problem(error: ValidationError, tree: dict[str, Any]) -> str:
         *section, word = place
         return f"{'.'.join(place)}: no such setting{did_you_mean(word, _fields_at(section, tree))}"
     if problem["type"] == "missing":
-        return f"{'.'.join(place)}: is missing"
+        return f"{'.'.join(place)}: is missing{FIXES.get('.'.join(place), '')}"
     message = wrong_value(problem)
     given = problem.get("input")
     shown = f" (got {given!r})" if isinstance(given, str | int | float | bool) else ""

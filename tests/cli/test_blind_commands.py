@@ -70,10 +70,18 @@ def test_auto_recommends_in_a_sentence_where_nobody_can_be_asked(here: Path) -> 
     assert load_job(here / "job.toml").training.protocol == "blind"
 
 
+def test_a_first_job_asks_nothing(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(init_module, "_terminal", lambda: True)
+    result = CliRunner().invoke(app, ["init"])
+    assert result.exit_code == 0, result.output
+    assert "blind training, because" in result.output
+    assert "?" not in result.output
+
+
 @pytest.mark.parametrize(("answer", "protocol"), [("y", "split"), ("n", "blind"), ("", "blind")])
 def test_auto_asks_on_a_terminal(answer: str, protocol: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(init_module, "_terminal", lambda: True)
-    result = CliRunner().invoke(app, ["init"], input=f"{answer}\n")
+    result = CliRunner().invoke(app, ["init", "--protocol", "auto"], input=f"{answer}\n")
     assert result.exit_code == 0, result.output
     assert "products of two parties' columns" in result.output
     assert f"{protocol} training, because" in result.output

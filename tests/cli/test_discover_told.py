@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from told_graph import written
-from veracausa.cli.discover import _check_settings, _in_one_place, _tiers, _understood, print_discovery
+from veracausa.cli.discover import _check_settings, _in_one_place, _tiers, _understood, print_discovery, together
 from veracausa.cli.main import app
 from veracausa.cli.progress import ProgressDisplay
 from veracausa.discovery import DEFAULT_METHOD
@@ -143,3 +143,8 @@ def test_cost_is_announced(event: dict[str, float], said: str, capsys: pytest.Ca
     with ProgressDisplay() as progress:
         progress({"event": "announced", **event})
     assert capsys.readouterr().err.strip() == said
+
+
+def test_what_several_parties_say_is_said_once() -> None:
+    notes = ["hospital: squares are left out", "sums: one", "lab: squares are left out", "one of two: and alone"]
+    assert together(notes) == ["hospital, lab: squares are left out", "sums: one", "one of two: and alone"]

@@ -171,3 +171,36 @@ def test_a_real_signal_leaves_without_an_abort(job: Path) -> None:
     assert process.wait(60) == 130
     assert "terminate called" not in rest
     assert "go on with: veracausa train job.toml --set training.epochs=500 --out run --resume" in rest
+
+
+def test_a_library_that_is_stopped_while_it_loads_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def load(**_: object) -> None:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as pressed:
+            raise ImportError("initialization failed") from pressed
+
+    monkeypatch.setattr(cli, "app", load)
+    assert leave(monkeypatch, "discover") == 130
+    assert capsys.readouterr().err == "veracausa: stopped by Ctrl-C\n"
+
+
+def test_an_error_that_nobody_stopped_is_not_called_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(**_: object) -> None:
+        raise ImportError("initialization failed")
+
+    monkeypatch.setattr(cli, "app", fail)
+    with pytest.raises(ImportError):
+        leave(monkeypatch, "discover")
+
+
+def test_the_program_is_stopped_before_its_command_line_is_there() -> None:
+    stop = "import builtins; kept = builtins.__import__\n"
+    stop += "def load(name, *given, **named):\n"
+    stop += "    if name == 'veracausa.cli.main': raise KeyboardInterrupt\n"
+    stop += "    return kept(name, *given, **named)\n"
+    stop += "from veracausa.__main__ import program; builtins.__import__ = load; program()"
+    found = subprocess.run([sys.executable, "-c", stop], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stderr) == (130, "veracausa: stopped by Ctrl-C\n")

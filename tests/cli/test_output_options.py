@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import typer
+from rich.console import Console
 from typer.testing import CliRunner
 
 from veracausa import logs
@@ -110,3 +112,17 @@ def test_an_unknown_level_is_refused(here: Path) -> None:
     result = CliRunner().invoke(app, ["list", "--log-level", "loud"])
     assert result.exit_code == 2
     assert "loud" in result.output
+
+
+def test_words_are_broken_between_words_on_a_terminal_alone() -> None:
+    sentence = "note: no word of a sentence is ever cut at the edge of a screen, a/long/path/that/stays/whole/neither"
+    shown = {}
+    for terminal in (True, False):
+        shown[terminal] = io.StringIO()
+        console.say(sentence, Console(file=shown[terminal], width=30, force_terminal=terminal, color_system=None))
+    lines = shown[True].getvalue().splitlines()
+    assert " ".join(lines) == sentence
+    assert all(len(line) <= 30 or " " not in line for line in lines)
+    assert shown[False].getvalue() == f"{sentence}\n"
+    assert console.wrapped("  one two three four", 20) == "  one two three four"
+    assert console.wrapped("  a\n\nb", 40) == "  a\n\nb"

@@ -123,7 +123,8 @@ def test_what_is_no_job_file_is_refused(tmp_path):
     broken.write_bytes(b"\xff\xfe\x00")
     assert problem(broken).startswith(f"{broken}: is not UTF-8 text (byte 0)")
     broken.write_text("seed = 1\n[model]\nname = 'convnet'\n")
-    assert problem(broken) == f"{broken}: data: is missing"
+    assert problem(broken).startswith(f"{broken}: data: is missing; write a section [data] with a name")
+    assert "model: is missing; write a section [model]" in problem({"data": {"name": "digits"}})
 
 
 def test_set_takes_the_types_of_toml_and_bare_words():

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from veracausa.cli.console import err, out, print_json_line
+from veracausa.cli.console import err, out, print_json_line, say
 from veracausa.errors import InputError
 
 
@@ -140,6 +140,6 @@ def _show(summary: Mapping[str, Any]) -> None:
         table.add_row(party, str(one["rows"]), f"{one['held']} of {summary['length']}", f"{100 * one['share']:.1f} %")
     out.print(table)
     for warning in summary["warnings"]:
-        err.print(f"warning: {warning}", markup=False, soft_wrap=True)
+        say(f"warning: {warning}", err)
     written = [path for one in summary["parties"].values() for path in one["written"]]
     out.print(f"written: {', '.join(written)}", markup=False, soft_wrap=True)

@@ -223,9 +223,7 @@ def print_audit(run: Run, found: Mapping[str, Any]) -> None:
                     table.add_row(*map(escape, named), *_cells(worst(read), read[-1], beside, scores))
     console.out.print(table)
 
-    def say(sentence: str) -> None:
-        console.out.print(sentence, markup=False, soft_wrap=True)
-
+    say = console.say
     say(f"\n{found['verdict']}")
     say("0 % is no more than a guess without the payload, 100 % a perfect copy.")
     if said := coverage_sentence(found["coverage"]):

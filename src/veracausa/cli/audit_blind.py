@@ -25,14 +25,12 @@ def print_blind_audit(run: Run, found: Mapping[str, Any]) -> None:
         named = [each["attack"], each["situation"], each["victim"]]
         table.add_row(*map(escape, named), "yes" if each["as_run"] else "", *_figures(each))
     for sentence in told["sentences"].values():
-        console.out.print(sentence, markup=False, soft_wrap=True)
-    console.out.print(f"An opened answer carries {bits_text(told['bits'])}.\n", markup=False, soft_wrap=True)
+        console.say(sentence)
+    console.say(f"An opened answer carries {bits_text(told['bits'])}.\n")
     console.out.print(table)
-    console.out.print(
+    console.say(
         "\nRows: 0 % is no more than a guess without anything opened, 100 % a perfect copy. Members: advantage over "
-        "chance. Labels: share that is right.",
-        markup=False,
-        soft_wrap=True,
+        "chance. Labels: share that is right."
     )
     console.out.print(f"Details: {run.path / 'audit.md'}, {run.path / 'summary.json'}", markup=False, soft_wrap=True)
 

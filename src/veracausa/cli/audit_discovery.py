@@ -95,13 +95,21 @@ def print_audit(found: Mapping[str, Any]) -> None:
     from veracausa.audit.discovery_record import figures, rows
     from veracausa.cli import console
 
-    table = Table("attack", box=None, pad_edge=False)
-    for case in found["cases"]:
-        table.add_column(escape(case["name"]), justify="right")
-    for row in rows(found):
-        table.add_row(*map(escape, (row.name, *("–" if cell is None else cell.text for cell in row.cells))))
-    for label, values in figures(found):
-        table.add_row(*map(escape, (label, *values)))
-    console.out.print(table)
+    names = [case["name"] for case in found["cases"]]
+    read = [[row.name, *("–" if cell is None else cell.text for cell in row.cells)] for row in rows(found)]
+    read += [[label, *values] for label, values in figures(found)]
+    widths = [max(map(len, column)) for column in zip(["attack", *names], *read, strict=True)]
+    if sum(widths) + 2 * len(widths) > console.out.width:
+        for name, *values in read:
+            console.say(f"{name}: {', '.join(f'{case} {value}' for case, value in zip(names, values, strict=True))}")
+    else:
+        table = Table("attack", box=None, pad_edge=False)
+        for name in names:
+            table.add_column(escape(name), justify="right", no_wrap=True)
+        for cells in read:
+            table.add_row(*map(escape, cells))
+        console.out.print(table)
+    if any(cell is not None and cell.gain is not None for row in rows(found) for cell in row.cells):
+        console.say("In brackets: what the sums add to a guess from own columns and rows of other people.")
     for who, what in found["learned"].items():
-        console.out.print(f"\n{who[0].upper()}{who[1:]}: {what}", markup=False, soft_wrap=True)
+        console.say(f"\n{who[0].upper()}{who[1:]}: {what}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,6 +29,23 @@ out: Console = _Screen(highlight=False)
 err: Console = _Screen(stderr=True, highlight=False)
 news: Console = _Screen(stderr=True, highlight=False)
 """What a command says on its way; `--quiet` silences it. What somebody must see goes to `err`."""
+
+
+def wrapped(text: str, width: int) -> str:
+    """Lines broken between words, and indented as they begin; a longer word, such as a path, stays whole."""
+    lines = []
+    for line in text.split("\n"):
+        indent = line[: len(line) - len(line.lstrip())]
+        parts = textwrap.wrap(
+            line, max(width, 20), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
+        lines += parts or [""]
+    return "\n".join(lines)
+
+
+def say(text: str, on: Console = out) -> None:
+    """Print words: broken between words on a terminal, and one line a paragraph elsewhere."""
+    on.print(wrapped(text, on.width) if on.is_terminal else text, markup=False, soft_wrap=True)
 
 
 def print_json_line(value: Any) -> None:

@@ -53,7 +53,7 @@ def demo(
     folder = _free(out)
 
     def say(sentence: str) -> None:
-        console.news.print(sentence, soft_wrap=True, markup=False)
+        console.say(sentence, console.news)
 
     say("Three parties: one holds the labels, two hold one half each of 2,500 pictures of clothes.")
     import torch
@@ -83,18 +83,16 @@ def demo(
         told = {"split": split.summary, "blind": blind.summary, "graph": graph.summary}
         console.print_json_line({"verdict": said, **told, "run": str(folder), "report": str(page)})
         return
-    console.out.print(said, markup=False, soft_wrap=True)
+    console.say(said)
     table = Table("", "split", "blind", box=None, padding=(0, 2, 0, 0))
     for row in demo_rows(split.path, blind.path):
         table.add_row(*row)
     console.out.print(table)
-    console.out.print(f"\nCausal graph of hospital and lab: {graph_sentence(graph.path)}", markup=False, soft_wrap=True)
+    console.say(f"\nCausal graph of hospital and lab: {graph_sentence(graph.path)}")
     console.out.print(f"Report, with pictures: {page}\n", markup=False, soft_wrap=True)
-    console.out.print(
+    console.say(
         "Read means: of what a guess misses. The attackers are small, to be quick; on data of your own, "
-        "`veracausa audit` takes stronger ones.\n",
-        markup=False,
-        soft_wrap=True,
+        "`veracausa audit` takes stronger ones.\n"
     )
     console.out.print(f"Next{_how_to_reach()}:", markup=False, soft_wrap=True)
     steps = Table(box=None, show_header=False, padding=(0, 2, 0, 2))

@@ -293,11 +293,11 @@ def print_discovery(run: DiscoveryRun) -> None:
     from veracausa.report.discovery_sections import kept_because
 
     summary, edges = run.summary, run.edges
-    console.out.print(discovery_headline(summary), markup=False, soft_wrap=True)
+    console.say(discovery_headline(summary))
     if because := kept_because(summary):
-        console.out.print(because, markup=False, soft_wrap=True)
+        console.say(because)
     if not edges:
-        console.out.print(empty_graph_sentence(summary), markup=False, soft_wrap=True)
+        console.say(empty_graph_sentence(summary))
     if edges:
         console.out.print(_edge_table(edges[:SHOWN], summary))
         if len(edges) > SHOWN:
@@ -309,13 +309,24 @@ def print_discovery(run: DiscoveryRun) -> None:
         numbers.add_row(name, escape(value))
     console.out.print(numbers)
     for warning in summary.get("warnings", ()):
-        console.out.print(f"WARNING: {warning}", markup=False, soft_wrap=True)
+        console.say(f"WARNING: {warning}")
     if len(summary.get("parties") or ()) > 1 and summary.get("engine") != "federated":
         said = "note: all columns were in one place: parties are only named, and nothing was kept from another"
-        console.out.print(said, markup=False, soft_wrap=True)
-    for note in summary.get("notes", ()):
-        console.out.print(f"note: {note}", markup=False, soft_wrap=True)
+        console.say(said)
+    for note in together(summary.get("notes", ())):
+        first, more, _ = note.partition(". ")
+        console.say(f"note: {first}{' … (the page has the rest)' if more else ''}")
     console.out.print(f"\nReport: {run.path / 'report.html'}", markup=False, soft_wrap=True)
+
+
+def together(notes: Sequence[str]) -> list[str]:
+    """Notes in which several parties or columns say the same become one: `hospital, lab: …`."""
+    said: dict[tuple[bool, str], list[str]] = {}
+    for note in notes:
+        who, colon, what = note.partition(": ")
+        of_one = bool(colon) and " " not in who
+        said.setdefault((of_one, what if of_one else note), []).append(who)
+    return [f"{', '.join(who)}: {what}" if of_one else what for (of_one, what), who in said.items()]
 
 
 def _edge_table(edges: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> Table:

@@ -125,7 +125,7 @@ def print_frontier(found: Frontier) -> None:
     from veracausa.experiments.frontier_page import EXPLAINED, cells_of, defense_name, matched_title, titles
 
     def say(sentence: str) -> None:
-        console.out.print(sentence, markup=False, soft_wrap=True)
+        console.say(sentence)
 
     table = Table(box=None, pad_edge=False)
     for number, title in enumerate(titles(found)):

@@ -194,12 +194,13 @@ def init(
         str | None, typer.Option("--id", help="Of tables given: the column that says whose row it is.")
     ] = None,
     protocol: Annotated[
-        Protocol,
+        Protocol | None,
         typer.Option(
             "--protocol",
-            help="blind: only sums over rows cross. split: payloads of every row cross. auto: asks, or recommends one.",
+            help="blind: only sums over rows cross. split: payloads of every row cross. auto: asks which. "
+            "Without it: blind.",
         ),
-    ] = Protocol.AUTO,
+    ] = None,
     schema: Annotated[
         bool,
         typer.Option("--schema", help="Also write the JSON schema of jobs beside it, and name it in the first line."),
@@ -225,10 +226,10 @@ def init(
     text = job_text(
         data, path, "split" if protocol is Protocol.SPLIT else "blind", own
     )  # a wrong name comes before a question
-    if protocol is Protocol.AUTO:
-        chosen = _chosen()
+    if protocol in (None, Protocol.AUTO):
+        chosen = "blind" if protocol is None else _chosen()
         text = job_text(data, path, chosen, own)
-        console.out.print(f"It takes {WHY[chosen]}.", markup=False, soft_wrap=True)
+        console.say(f"It takes {WHY[chosen]}.")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if schema:
@@ -238,7 +239,7 @@ def init(
         raise InputError(f"{path}: may not be written; name another place") from None
     where = str(path) if " " not in str(path) else f'"{path}"'
     if own is not None and own.said:
-        console.out.print(own.said, markup=False, soft_wrap=True)
+        console.say(own.said)
     console.out.print(f"Wrote {path}. Next: veracausa train {where}", markup=False, soft_wrap=True)
     if "your-file" in text or "your-pictures" in text:
         console.out.print("Put the path of your own data into its [data] section first.", markup=False)

@@ -12,6 +12,14 @@ from veracausa.errors import Interrupted
 from veracausa.events import Event, Observer
 
 
+def of_ctrl_c(error: BaseException) -> bool:
+    """Whether Ctrl-C is behind this error: a library that is stopped while it loads raises one of its own."""
+    seen: BaseException | None = error
+    while seen is not None and not isinstance(seen, KeyboardInterrupt):
+        seen = seen.__cause__ or seen.__context__
+    return seen is not None
+
+
 class GoOn:
     """Knows the command that continues this one: the same words, with `--resume` and the folder where they count."""
 

@@ -16,6 +16,7 @@ from veracausa.cli import (
     align,
     audit,
     bench,
+    console,
     data,
     demo,
     discover,
@@ -31,6 +32,7 @@ from veracausa.cli import (
     train,
 )
 from veracausa.cli import list as listing
+from veracausa.cli.interruption import of_ctrl_c
 from veracausa.cli.output_options import PlainGroup, add_command
 from veracausa.errors import FULL, VeracausaError, of_system
 from veracausa.escaping import escaped
@@ -94,12 +96,17 @@ def main() -> None:
             raise  # nobody knows what this is about
         said = of_system(error)
         _leave(str(said), said.exit_code)
+    except Exception as error:
+        if not of_ctrl_c(error):
+            raise
+        _leave("stopped by Ctrl-C", 130)
 
 
 def _leave(sentence: str, exit_code: int) -> NoReturn:
     if os.environ.get("VERACAUSA_DEBUG") == "1":
         traceback.print_exc()
-    sys.stderr.write(f"veracausa: {escaped(sentence)}\n")
+    line = f"veracausa: {escaped(sentence)}"
+    sys.stderr.write(f"{console.wrapped(line, console.err.width) if console.err.is_terminal else line}\n")
     sys.exit(exit_code)
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from veracausa.cli.allow_model import AllowModel
 from veracausa.cli.console import err, print_json_line
 from veracausa.errors import InputError
+
+if TYPE_CHECKING:
+    from veracausa.training.predict import Predictions
 
 
 def predict(
@@ -36,9 +39,15 @@ def predict(
     if as_json:
         print_json_line(summary)
         return
-    scores = ", ".join(f"{name} {value:.4f}" for name, value in predictions.scores.items())
-    told = f"{len(predictions.ids)} rows -> {target}" + (f" ({scores})" if scores else "")
-    err.print(told, markup=False, soft_wrap=True)
+    err.print(told(predictions, target), markup=False, soft_wrap=True)
+
+
+def told(predictions: Predictions, target: Path) -> str:
+    """Where the predictions are, and how good they are where the rows came with labels."""
+    from veracausa.report.page import SCORES, format_score
+
+    scores = [f"{SCORES.get(name, name)} {format_score(name, value)}" for name, value in predictions.scores.items()]
+    return f"{len(predictions.ids)} rows -> {target}" + (f" ({', '.join(scores)})" if scores else "")
 
 
 def _sources(data: list[str]) -> Path | dict[str, Path] | None:

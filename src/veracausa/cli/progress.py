@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from veracausa.cli.console import news
+from veracausa.cli.console import news, say
 from veracausa.events import DISCOVERY_PARTS, TRAINING_PHASES, Event
 from veracausa.logs import log_event
 
@@ -211,7 +211,7 @@ class ProgressDisplay:
         self._say(f"{words}, seed {event['seed']}: {state}")
 
     def _say(self, line: str) -> None:
-        self.console.print(line, markup=False, soft_wrap=True)
+        say(line, self.console)
 
     def _update(self, **fields: Any) -> None:
         if self._bar is not None and self._bar.task_ids:

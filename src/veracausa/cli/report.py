@@ -55,13 +55,13 @@ def _print_one(path: Path) -> None:
     for name, value in key_numbers(run):
         table.add_row(name, escape(value))
     if run.protocol == "blind":
-        console.out.print(crossed_sentence(run), markup=False, soft_wrap=True)
-    console.out.print(headline(run), markup=False, soft_wrap=True)
+        console.say(crossed_sentence(run))
+    console.say(headline(run))
     console.out.print(table)
     for line in (*sent_rows(run), *(f"note: {note}" for note in run.summary.get("notes") or ())):
-        console.out.print(line, markup=False, soft_wrap=True)
+        console.say(line)
     for warning in defense_warnings(run):
-        console.out.print(warning, markup=False, soft_wrap=True)
+        console.say(warning)
 
 
 def _print_several(rows: list[dict[str, Any]]) -> None:
@@ -79,11 +79,13 @@ def _print_several(rows: list[dict[str, Any]]) -> None:
     table = Table("run", box=None, pad_edge=False)
     for name in choices:
         table.add_column(name, overflow="fold")
-    for name in (*(SCORES[score] for score in scores), "time", "bytes"):
+    audited = ["leakage"] if any(row["leakage"] is not None for row in rows) else []
+    for name in (*(SCORES[score] for score in scores), *audited, "time", "bytes"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         cells = [row["name"], *("" if row[name] is None else str(row[name]) for name in choices)]
         cells += [format_score(score, row["test"][score]) if score in row["test"] else "" for score in scores]
+        cells += ["–" if row["leakage"] is None else f"{100 * row['leakage']:.0f} %"] if audited else []
         cells += ["" if row["seconds"] is None else format_seconds(row["seconds"]), format_bytes(row["bytes_sent"])]
         table.add_row(*map(escape, cells))
     console.out.print(table)

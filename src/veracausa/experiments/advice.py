@@ -101,7 +101,8 @@ def recommend(points: Sequence[FrontierPoint], constraint: Constraint) -> Recomm
         what = f"highest {SCORES[constraint.score]}"
     why = f"It has the {what} among the settings tried with {constraint.describe()}."
     if best.defense == "none" and len({point.defense for point in points}) > 1:
-        why += " No defense that was tried does better there."
+        others = sum(point.defense != "none" for point in points)
+        why += f" Of {others} defended setting{'s' * (others > 1)} tried, none does better there; more time tries more."
     return Recommendation(best, f"Take {named(best)}: {_figures(best, constraint.score)}.", why)
 
 

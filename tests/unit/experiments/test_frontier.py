@@ -172,7 +172,7 @@ def test_a_defense_that_buys_nothing_is_not_recommended() -> None:
     worse = [POINTS[0], FrontierPoint("prune", "", 0.79, 0.95, "inverse")]
     found = recommend(worse, Constraint.near(0.8))
     assert found.point == POINTS[0]
-    assert "No defense that was tried does better" in found.why
+    assert "Of 1 defended setting tried, none does better there" in found.why
 
 
 def test_an_area_is_no_share() -> None:

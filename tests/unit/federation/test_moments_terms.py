@@ -62,9 +62,8 @@ def test_releases_and_budget() -> None:
 @pytest.mark.parametrize("me", ["lab", VALIDATOR])
 def test_what_few_rows_protect_from_and_what_not(me: str) -> None:
     words = said(me)["few rows"]
-    assert words.startswith("there are 10 rows or more for each function")
-    assert "protect rows from a validator that keeps the sums to itself" in words
-    assert "do not protect them from a validator in league with a party" in words
+    assert words.startswith("10 rows or more for each function of two parties protect rows from a validator")
+    assert "and not from one in league with a party" in words
     assert "by .02 to .08 of R²" in words
     assert "rows_a_function" in words
 

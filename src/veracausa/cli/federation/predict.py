@@ -10,6 +10,7 @@ import typer
 from veracausa.cli.allow_model import AllowModel
 from veracausa.cli.federation.site import ON_THE_WAY, waiting_words
 from veracausa.cli.interruption import GoOn, resumable
+from veracausa.cli.predict import told
 from veracausa.errors import InputError
 from veracausa.events import Event
 
@@ -66,9 +67,7 @@ def _predict(
     if as_json:
         print_json_line(summary)
         return
-    scores = ", ".join(f"{name} {value:.4f}" for name, value in predictions.scores.items())
-    line = f"{len(predictions.ids)} rows -> {target}" + (f" ({scores})" if scores else "")
-    err.print(line, markup=False, soft_wrap=True)
+    err.print(told(predictions, target), markup=False, soft_wrap=True)
 
 
 def _warn(event: Event) -> None:

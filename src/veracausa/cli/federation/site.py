@@ -76,7 +76,7 @@ def _take_part(
     site = Site.read(folder, listen)
     program = party_program(folder, site.me, secret=not job_seed, allow_model=allow_model)
     if notice := site.credentials.expires_soon():
-        console.err.print(f"note: {notice}", markup=False, soft_wrap=True)
+        console.say(f"note: {notice}", console.err)
 
     def approve(agreement: Agreement) -> bool:
         show_terms(agreement, program)
@@ -100,7 +100,7 @@ def _take_part(
             line = _in_words(event)
             if line:
                 heard = console.news if event["event"] in ON_THE_WAY else console.err
-                heard.print(line, markup=False, soft_wrap=True)
+                console.say(line, heard)
             observer(event)
 
         run_site(site, program, approve, hear)
@@ -118,7 +118,7 @@ def show_terms(agreement: Agreement, program: SiteProgram) -> None:
     _show_ids(agreement)
     about_ids = program.ids.notes(agreement.ids) if program.ids is not None else ()
     for warning in (*program.warnings, *about_ids):
-        console.err.print(f"note: {warning}", markup=False, soft_wrap=True)
+        console.say(f"note: {warning}", console.err)
     if agreement.start is not None:
         console.err.print(f"goes on from step {agreement.start}, which all hold", markup=False)
 
@@ -202,7 +202,7 @@ def serve(
     site = Site.read(folder, listen)
 
     if notice := site.credentials.expires_soon():
-        console.err.print(f"note: {notice}", markup=False, soft_wrap=True)
+        console.say(f"note: {notice}", console.err)
 
     def tell(event: Event) -> None:
         match event["event"]:
@@ -213,7 +213,7 @@ def serve(
                 line = f"{event['member']} is here"
             case _:
                 line = f"{event['member']} has left"
-        console.out.print(line, markup=False, soft_wrap=True)
+        console.say(line)
 
     try:
         relay(site, tell)
@@ -252,7 +252,7 @@ def status(
         out = status_now["unreachable"]
         console.out.print(f"cannot reach {out['member']} at {out['at']}: {out['why']}", markup=False, soft_wrap=True)
     if status_now.get("error"):
-        console.out.print(status_now["error"], markup=False, soft_wrap=True)
+        console.say(status_now["error"])
     if "bytes_sent" in status_now:
         console.out.print(
             f"sent {format_bytes(status_now['bytes_sent'])} in {status_now['messages']} messages", markup=False
@@ -266,7 +266,7 @@ def status(
         console.out.print(table)
     console.out.print(f"certificate valid until {own.expires:%Y-%m-%d}", markup=False)
     if notice:
-        console.out.print(f"note: {notice}", markup=False, soft_wrap=True)
+        console.say(f"note: {notice}")
 
 
 def waiting_words(event: Event) -> str:

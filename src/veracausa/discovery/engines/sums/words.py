@@ -51,21 +51,20 @@ def few_rows_in_words(plan: SumsPlan) -> str:
     Figures are those of `results/discovery`: what the sums add to a guess from a party's own columns, in R².
     """
     settings, rows = plan.settings, plan.rows_a_feature
-    said = f"there are {rows} rows or more for each function of two parties"
+    enough = f"{rows} rows or more for each function of two parties"
     if settings.allow_small_n:
         said = "allow_small_n = true: there may be so few rows that the sums alone tell rows"
     elif settings.receiver == "all":
-        said += (
-            ". A party that opens the sums guesses others' values better than from its own columns by up to .02 of R², "
-            "several parties in league by .01 to .04"
+        said = (
+            "a party that opens the sums guesses others' values better than from its own columns by up to .02 of R², "
+            f"several parties in league by .01 to .04. There are {enough}"
         )
     else:
-        said += (
-            ". They protect rows from a validator that keeps the sums to itself. They do not protect them from a "
-            "validator in league with a party: with the sums it guesses others' values better than from its own "
-            "columns, "
+        said = (
+            f"{enough} protect rows from a validator that keeps the sums to itself, and not from one in league with a "
+            "party. With the sums it guesses others' values better than from its own columns, "
+            f"by {'.02 to .08' if rows < COLLUDING else 'about .02'} of R² when measured, several parties by more"
         )
-        said += f"by {'.02 to .08' if rows < COLLUDING else 'about .02'} of R² when measured, several parties by more"
     if settings.epsilon is not None:
         return f"{said}. That was measured without noise; epsilon bounds what anybody learns of a row"
     return f"{said}. A larger rows_a_function lowers that, and epsilon bounds it"
