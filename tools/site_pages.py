@@ -30,6 +30,8 @@ MOVED = {
 }
 """Pages from outside docs/ that belong to the site, and their names there."""
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
+_NAMED_BY_FILE = re.compile(r"\[([\w./-]+\.md)\]\(([^)\s]+)\)")
+_OPTION = re.compile(r"(?<!`)`(--[^`]{1,40})`(?!`)")
 _FENCE = re.compile(r"^(\s*)(```+)(\w*)[ \t]*(.*)$")
 _HEADING = re.compile(r"^(#+) (.+?)\s*$")
 
@@ -76,7 +78,7 @@ def for_the_site(text: str, name: str) -> str:
         elif heading := _HEADING.match(line):
             lines.append(f"{heading[1]} {relinked(heading[2], name)} {{: #{_unique(anchor(heading[2]), used)} }}")
         else:
-            lines.append(relinked(line, name))
+            lines.append(_OPTION.sub(r"`\1`{: .whole }", relinked(_titled(line, name), name)))
     return "\n".join(lines) + "\n"
 
 
@@ -105,6 +107,23 @@ def anchor(title: str) -> str:
 def _unique(found: str, used: dict[str, int]) -> str:
     used[found] = used.get(found, -1) + 1
     return f"{found}-{used[found]}" if used[found] else found
+
+
+def _titled(line: str, name: str) -> str:
+    """The line with the title of a page in place of its file's name: the site has pages, not files."""
+
+    def one(link: re.Match[str]) -> str:
+        path = ROOT / normpath((PurePosixPath(name).parent / link[2].partition("#")[0]).as_posix())
+        if (
+            path.suffix != ".md"
+            or not path.is_file()
+            or place(path.relative_to(ROOT).as_posix()).startswith("results/")
+        ):
+            return link[0]
+        title = path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ").strip()
+        return f"[{title}]({link[2]})"
+
+    return _NAMED_BY_FILE.sub(one, line)
 
 
 def relinked(line: str, name: str) -> str:

@@ -27,6 +27,7 @@ from veracausa.data.causal import load_causal
 from veracausa.data.causal.patients import ROWS
 from veracausa.discovery.discover import DiscoveryRun
 from veracausa.discovery.edge_table import EDGE_FIELDS
+from veracausa.discovery.job import read_job
 from veracausa.errors import InputError
 
 DATA = load_causal("synthetic", attributes=4, edges=4, rows=120, seed=1)
@@ -104,8 +105,19 @@ def test_a_run_is_repeated_from_its_own_config(here: Path) -> None:
     assert Path("one/edges.csv").read_bytes() == Path("two/edges.csv").read_bytes()
     assert Path("one/strengths.csv").read_bytes() == Path("two/strengths.csv").read_bytes()
     refused("already there", "all.csv", "--out", "two")
-    refused("a job says all itself", "one/config.toml", "--data", "sachs")
-    refused("a job says all itself", "one/config.toml", "--seed", "4")
+    refused("a job says itself what its data", "one/config.toml", "--data", "sachs")
+    refused("a job says itself what its data", "one/config.toml", "--method", "notears")
+
+
+def test_settings_are_laid_over_a_runs_config(here: Path) -> None:
+    call("all.csv", *TWO, "--engine", "floating", *QUICK, "--seed", "3", "--out", "one")
+    call("one/config.toml", "--seed", "4", "--set", "epochs=2", "--bootstrap", "2", "--out", "two")
+    before, after = read_job(Path("one/config.toml")), read_job(Path("two/config.toml"))
+    assert (after.seed, after.settings["bootstrap"], after.data) == (4, 2, before.data)
+    assert (before.seed, before.settings["bootstrap"]) == (3, 0)
+    assert "2 resamples" in Path("two/report.html").read_text(encoding="utf-8")
+    refused("no such setting", "one/config.toml", "--set", "epoch=2", "--out", "three")
+    assert not Path("three").exists()
 
 
 def test_resume(here: Path) -> None:

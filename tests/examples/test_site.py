@@ -160,3 +160,11 @@ def test_the_site_builds_and_fetches_nothing(written: Path, tmp_path: Path) -> N
             assert file.exists(), f"{page.name}: {target}"
             if part and file in seen:
                 assert unquote(part) in seen[file].anchors, f"{page.name}: {target}"
+
+
+def test_pages_are_named_by_their_titles_and_options_stay_whole() -> None:
+    text = "See [docs/install.md](docs/install.md#extras), [this](docs/audit.md) and `--set a.b=c`, not `a`.\n"
+    made = site_pages.for_the_site(text, "README.md")
+    assert "[Install](install.md#extras), [this](audit.md)" in made
+    assert "`--set a.b=c`{: .whole }, not `a`." in made
+    assert "{: .whole }" not in site_pages.for_the_site("```sh\ntrain `--set`\n```\n", "README.md")

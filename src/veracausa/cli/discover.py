@@ -30,7 +30,7 @@ GROUPS = ("model", "search", "protection")
 def discover(
     table: Annotated[
         Path | None,
-        typer.Argument(metavar="DATA.csv", help="A table with all columns, or the config.toml of a run to repeat."),
+        typer.Argument(metavar="DATA.csv", help="A table with all columns, or a run's config.toml to repeat or vary."),
     ] = None,
     data: Annotated[
         str | None,
@@ -105,9 +105,14 @@ def discover(
     if resume and out is not None and table is None and bare:
         job = read_job(out / "config.toml")
     elif table is not None and table.suffix == ".toml":
-        if not bare:
-            raise InputError(f"{table}: a job says all itself; leave the other options out, or change a copy of it")
-        job = read_job(table)
+        if any(
+            option not in (None, []) for option in (data, party, truth, required, forbidden, on, engine, method, tier)
+        ):
+            raise InputError(
+                f"{table}: a job says itself what its data and its method are; leave these options out, or change a "
+                "copy of it. --set, --bootstrap, --networks, --encryption and --seed may be laid over it"
+            )
+        job = _laid_over(read_job(table), encryption, bootstrap, networks, settings or (), seed)
     else:
         chosen = {"engine": engine, "encryption": encryption, "bootstrap": bootstrap, "tiers": _tiers(tier or ())}
         edges = (truth, required, forbidden)
@@ -190,6 +195,24 @@ def _job(
         forbidden=never or [],
         settings={**own, **_understood(method, chosen)},
     )
+
+
+def _laid_over(
+    job: DiscoveryJob,
+    encryption: str | None,
+    bootstrap: int | None,
+    networks: bool,
+    given: Sequence[str],
+    seed: int | None,
+) -> DiscoveryJob:
+    """The job with these options in place of what it says."""
+    own, source = _settings(given)
+    chosen = {"encryption": encryption, "bootstrap": bootstrap, "networks": True if networks else None}
+    settings: dict[str, Any] = dict(job.settings)
+    for name, value in {**own, **_understood(job.method, chosen)}.items():
+        settings[name] = {**settings.get(name, {}), **value} if name in GROUPS else value
+    changes = {"data": {**job.data, **source}, "settings": settings, "seed": job.seed if seed is None else seed}
+    return job.model_copy(update=changes)
 
 
 def _understood(method: str, chosen: Mapping[str, Any]) -> dict[str, Any]:

@@ -69,6 +69,7 @@ def _print_several(rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
 
     from veracausa.cli import console
+    from veracausa.report.compare import READ
     from veracausa.report.page import SCORES, format_bytes, format_score, format_seconds
 
     # A terminal is narrow: only what differs, and the two scores that say most. The page has the rest.
@@ -79,13 +80,13 @@ def _print_several(rows: list[dict[str, Any]]) -> None:
     table = Table("run", box=None, pad_edge=False)
     for name in choices:
         table.add_column(name, overflow="fold")
-    audited = ["leakage"] if any(row["leakage"] is not None for row in rows) else []
-    for name in (*(SCORES[score] for score in scores), *audited, "time", "bytes"):
+    audited = [name for name in READ if any(row[name] is not None for row in rows)]
+    for name in (*(SCORES[score] for score in scores), *(READ[name] for name in audited), "time", "bytes"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         cells = [row["name"], *("" if row[name] is None else str(row[name]) for name in choices)]
         cells += [format_score(score, row["test"][score]) if score in row["test"] else "" for score in scores]
-        cells += ["–" if row["leakage"] is None else f"{100 * row['leakage']:.0f} %"] if audited else []
+        cells += ["–" if row[name] is None else f"{100 * row[name]:.0f} %" for name in audited]
         cells += ["" if row["seconds"] is None else format_seconds(row["seconds"]), format_bytes(row["bytes_sent"])]
         table.add_row(*map(escape, cells))
     console.out.print(table)

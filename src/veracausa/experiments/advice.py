@@ -103,6 +103,10 @@ def recommend(points: Sequence[FrontierPoint], constraint: Constraint) -> Recomm
     if best.defense == "none" and len({point.defense for point in points}) > 1:
         others = sum(point.defense != "none" for point in points)
         why += f" Of {others} defended setting{'s' * (others > 1)} tried, none does better there; more time tries more."
+        cheaper = [point for point in points if point.leakage < best.leakage and not constraint.met_by(point)]
+        if constraint.accuracy is not None and cheaper:
+            near = max(cheaper, key=lambda point: (point.accuracy, -point.leakage))
+            why += f" Nearest to it is {named(near)}: {_figures(near, constraint.score)}."
     return Recommendation(best, f"Take {named(best)}: {_figures(best, constraint.score)}.", why)
 
 

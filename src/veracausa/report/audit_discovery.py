@@ -39,8 +39,9 @@ def write_audit_page(out: Path, summary: Mapping[str, Any]) -> Path:
 def _opening(summary: Mapping[str, Any]) -> PageOpening:
     """The verdict in plain words where there are such, and the figures behind it."""
     step = NextStep(
-        "Run the discovery again with noise on what is opened: it tells less, and the graph gets worse.",
-        "--set epsilon=4",
+        "Run the discovery again with noise on what is opened: it tells less, and the graph gets worse. RUN is the "
+        "discovery's folder.",
+        "veracausa discover RUN/config.toml --set epsilon=4 --out NOISY",
     )
     headline = str(summary["headline"])
     verdict = sums_verdict(summary["cases"]) if summary.get("opened") == "sums" else ""

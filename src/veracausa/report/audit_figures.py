@@ -29,9 +29,9 @@ class AuditPoint:
 
 
 def point_of(run: RunRecord, label: str) -> AuditPoint | None:
-    """The run as a point; None where it has no accuracy or nobody attacked it."""
-    accuracy = run.scores.get("accuracy")
-    return None if accuracy is None or run.leakage is None else AuditPoint(label, run.leakage, accuracy)
+    """The run as a point; None where it has no accuracy or nobody attacked its training rows."""
+    accuracy, read = run.scores.get("accuracy"), run.read_of("training")
+    return None if accuracy is None or read is None else AuditPoint(label, read, accuracy)
 
 
 def frontier_svg(points: Sequence[AuditPoint]) -> str:

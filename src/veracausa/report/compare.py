@@ -20,6 +20,9 @@ from veracausa.report.page import SCORES, SHARES, format_bytes, format_score, fo
 from veracausa.report.sent_words import split_sent
 from veracausa.runs.record import RunRecord, numbers, read_run
 
+READ = {"training_rows": "read of a training row", "predicted_rows": "read of a predicted row"}
+"""What an audit may say of a run, and how a table calls it."""
+
 
 def compare(run_dirs: Iterable[Path]) -> list[dict[str, Any]]:
     """One row a run: name, state, data, protocol, model, cut, defense, test scores, leakage, coverage, drift, …"""
@@ -64,7 +67,7 @@ def write_comparison(run_dirs: Iterable[Path], out: Path, headline: str | None =
         common=", ".join(f"{name} {value}" for name, value in common.items() if value is not None),
         scores=[(score, SCORES[score]) for score in scores],
         audited=[
-            ("leakage", "leakage"),
+            *READ.items(),
             *([("drift", "drift")] if any(row["drift"] is not None for row in rows) else []),
         ],
         shown=[_shown(row, scores) for row in rows],
@@ -110,6 +113,8 @@ def _row(run: RunRecord, name: str) -> dict[str, Any]:
         "test": dict(run.scores),
         "leakage": run.leakage,
         "coverage": None if run.leakage is None else "predicted rows" if blind else run.coverage,
+        "training_rows": run.read_of("training"),
+        "predicted_rows": run.read_of("predicted"),
         "drift": run.drift,
         "seconds": run.seconds,
         "rounds": run.rounds,
@@ -119,9 +124,11 @@ def _row(run: RunRecord, name: str) -> dict[str, Any]:
 
 def _shown(row: Mapping[str, Any], scores: Sequence[str]) -> dict[str, str]:
     shown = {score: format_score(score, row["test"][score]) if score in row["test"] else "" for score in scores}
-    shown["leakage"] = (
-        f"{100 * row['leakage']:.0f} % ({row['coverage']})" if row["leakage"] is not None else "not audited"
-    )
+    nothing = "not audited" if row["leakage"] is None else "not attacked"
+    for rows in READ:
+        shown[rows] = nothing if row[rows] is None else f"{100 * row[rows]:.0f} %"
+    if row["training_rows"] is not None and row["protocol"] != "blind":
+        shown["training_rows"] += f" ({row['coverage']})"
     shown["drift"] = f"{row['drift']:.3g}" if row["drift"] is not None else ""
     shown["seconds"] = format_seconds(row["seconds"]) if row["seconds"] is not None else ""
     shown["bytes"] = format_bytes(row["bytes_sent"]) if row["bytes_sent"] else ""
@@ -143,7 +150,7 @@ def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _points(runs: Mapping[str, RunRecord]) -> list[AuditPoint]:
-    """The audited runs as accuracy and leakage."""
+    """The audited runs as accuracy and what was read of a training row."""
     return [point for name, run in runs.items() if (point := point_of(run, name)) is not None]
 
 
@@ -181,7 +188,7 @@ def _charts(runs: Mapping[str, RunRecord]) -> list[Chart]:
                     label = name if split == splits[0] else f"{name} ({split})"
                     curves.append(Curve(label, points, series=i, dashed=i // 6 % 2 == 1))
                     break
-        if curves:
+        if any(len(curve.points) > 1 for curve in curves):
             title = f"{splits[0].capitalize()} {SCORES[score]}"
             charts.append(Chart(title, curves, percent=score in SHARES))
     return charts

@@ -16,7 +16,7 @@ from veracausa.discovery.edge_table import read_rows
 from veracausa.report.audit_figures import kept_pictures, picture_strip
 from veracausa.report.graph_figures import compared, graph_svg, legend
 from veracausa.report.page import format_bytes, format_score, format_seconds, render, write_page
-from veracausa.runs.record import RunRecord, mapping, number, read_run
+from veracausa.runs.record import mapping, read_run
 
 SHOWN = 10
 """Pictures in a line, drawn at random by the audit; the best read ones alone would flatter the attacker."""
@@ -38,8 +38,8 @@ def demo_read(split: Path, blind: Path) -> DemoRead:
     """The figures of two audited runs."""
     return DemoRead(
         read_run(split).leakage,
-        _worst(read_run(blind), "training"),
-        _worst(read_run(blind), "predicted"),
+        read_run(blind).read_of("training"),
+        read_run(blind).read_of("predicted"),
     )
 
 
@@ -66,7 +66,7 @@ def demo_rows(split: Path, blind: Path) -> list[tuple[str, str, str]]:
         ("training pictures opened", "all, in every epoch", "none: sums over all of them"),
         ("read of a training picture", _percent(read.payloads), _percent(read.sums)),
         ("opened of a predicted picture", "its payload", "scores" if count is None else f"{count} numbers"),
-        ("read of a predicted picture", _predicted(runs[0]), _percent(read.scores)),
+        ("read of a predicted picture", _percent(runs[0].read_of("predicted")), _percent(read.scores)),
         ("sent, all parties", sent[0], sent[1]),
         ("time to train", times[0], times[1]),
     ]
@@ -183,27 +183,6 @@ def _edges(path: Path) -> tuple[Any, Any, Any] | None:
         edges_between(lines, names, "edges.csv"),
         edges_between([(a, b) for a, b in true_edges], names, "truth"),
     )
-
-
-def _worst(run: RunRecord, rows: str) -> float | None:
-    """The most that was read as the job ran; `rows`: training or predicted."""
-    split = "train" if rows == "training" else "test"
-    situations = map(mapping, mapping(run.summary.get("blind_audit")).get("situations", ()))
-    found = [
-        leakage
-        for each in situations
-        if each.get("as_run") and each.get("split") == split and (leakage := number(each.get("leakage"))) is not None
-    ]
-    return max(found, default=None)
-
-
-def _predicted(run: RunRecord) -> str:
-    """What the strongest attack on payloads reads of test rows."""
-    strongest = str(mapping(run.summary.get("strongest")).get("attack", ""))
-    entry = mapping(mapping(run.summary.get("attacks")).get(strongest))
-    tests = [mapping(mapping(own).get("test")) for own in mapping(entry.get("parties")).values()]
-    known = [leakage for test in tests if (leakage := number(test.get("leakage"))) is not None]
-    return _percent(max(known, default=None))
 
 
 def _percent(share: float | None) -> str:

@@ -129,13 +129,13 @@ def effect_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """A row an edge with its bar; empty where the method does not tell effects."""
     if not any(number(row.get("share")) is not None for row in rows):
         return []
-    most = max((abs(number(row.get("slope")) or 0.0) for row in rows), default=0.0)
+    most = max((number(row.get("share")) or 0.0 for row in rows), default=0.0)
     return [
         {
             **row,
             "edge": arrow(row),
             "words": effect_words(row),
-            "bar": Markup(effect_bar_svg(number(row.get("slope")), most)),
+            "bar": Markup(effect_bar_svg(number(row.get("slope")), number(row.get("share")), most)),
             "units": _in_units(row),
         }
         for row in rows

@@ -263,13 +263,15 @@ BAR = (150, 14)
 """Width and height of a bar in a table."""
 
 
-def effect_bar_svg(slope: float | None, most: float) -> str:
-    """An effect's sign and size: a bar to the right of the middle if the effect rises, to the left if it falls.
+def effect_bar_svg(slope: float | None, share: float | None, most: float) -> str:
+    """What an effect explains: a bar to the right of the middle if the effect rises, to the left if it falls.
 
-    `most` is the largest size of the table; no bar where an effect has no slope.
+    `most` is the largest share of the table; no bar where an effect has no slope. Slopes are no measure of size: an
+    effect that bends may have an average of 0.
     """
     width, height = BAR
-    middle, length = width / 2, 0.0 if slope is None else (width / 2 - 2) * min(abs(slope) / (most or 1.0), 1.0)
+    size = 0.0 if not slope else min(max(share or 0.0, 0.0) / (most or 1.0), 1.0)
+    middle, length = width / 2, (width / 2 - 2) * size
     start = middle if slope is not None and slope > 0 else middle - length
     colour = "var(--s1)" if slope is not None and slope > 0 else "var(--s2)"
     bar = f'<rect x="{start:.1f}" y="3" width="{length:.1f}" height="{height - 6}" rx="1.5" fill="{colour}"/>'

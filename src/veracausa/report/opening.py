@@ -114,14 +114,15 @@ def opening_of_discovery(summary: Mapping[str, Any], headline: str, beside: str)
         if not summary.get("model") and number(summary.get("threshold")) is not None:
             steps.append(
                 NextStep(
-                    "Look at the strengths below, and run it again with another threshold.", "--set threshold=NUMBER"
+                    f"Look at the strengths below, and run it again with another threshold. {HERE}",
+                    "veracausa discover RUN/config.toml --set threshold=NUMBER --out AGAIN",
                 )
             )
     elif not summary.get("bootstrap"):
         steps.append(
             NextStep(
-                "See how stable the edges are: run it again with this option, which draws the rows anew.",
-                "--bootstrap 20",
+                f"See how stable the edges are: draw the rows anew twenty times. {HERE}",
+                "veracausa discover RUN/config.toml --bootstrap 20 --out AGAIN",
             )
         )
     told = mapping(summary.get("parties"))
@@ -139,8 +140,9 @@ def opening_of_comparison(headline: str, rows: Sequence[Mapping[str, Any]]) -> P
         steps.append(NextStep(f"Measure what partners could read in {which}.", "veracausa audit RUN --quick"))
     else:
         steps.append(NextStep("See what was read in one of them, row by row.", "veracausa report RUN"))
-    read = [
-        f"{row['name']} {100 * row['leakage']:.0f} % ({row['coverage']})" for row in rows if row["leakage"] is not None
-    ]
-    lead = [f"Read by the strongest attack: {', '.join(read)}."] if 0 < len(read) <= NAMED else []
+    lead = []
+    for rows_of, what in (("training_rows", "training row"), ("predicted_rows", "predicted row")):
+        read = [f"{row['name']} {100 * row[rows_of]:.0f} %" for row in rows if row[rows_of] is not None]
+        if 0 < len(read) <= NAMED:
+            lead.append(f"Read of a {what} by the strongest attack: {', '.join(read)}.")
     return PageOpening(headline, lead, steps)

@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from veracausa.errors import InputError
 from veracausa.metrics.advantage import is_unbalanced
@@ -128,6 +128,23 @@ class RunRecord:
     def leakage(self) -> float | None:
         """What the strongest attack of an audit reads of the rows; None where nobody attacked."""
         return number(mapping(self.summary.get("strongest")).get("leakage"))
+
+    def read_of(self, rows: Literal["training", "predicted"]) -> float | None:
+        """The most that an audit read of such a row, as the job ran; None where nobody tried."""
+        if self.protocol == "blind":
+            split = "train" if rows == "training" else "test"
+            found = [
+                each.get("leakage")
+                for each in map(mapping, mapping(self.summary.get("blind_audit")).get("situations", ()))
+                if each.get("as_run") and each.get("split") == split
+            ]
+        elif rows == "training":
+            return self.leakage
+        else:
+            strongest = str(mapping(self.summary.get("strongest")).get("attack", ""))
+            entry = mapping(mapping(self.summary.get("attacks")).get(strongest))
+            found = [mapping(mapping(own).get("test")).get("leakage") for own in mapping(entry.get("parties")).values()]
+        return max((leakage for value in found if (leakage := number(value)) is not None), default=None)
 
     @property
     def coverage(self) -> str:

@@ -173,6 +173,12 @@ def test_a_defense_that_buys_nothing_is_not_recommended() -> None:
     found = recommend(worse, Constraint.near(0.8))
     assert found.point == POINTS[0]
     assert "Of 1 defended setting tried, none does better there" in found.why
+    assert "Nearest to it" not in found.why
+    dearer = FrontierPoint("laplace", "", 0.77, 0.1, "inverse")
+    assert (
+        "Nearest to it is laplace: accuracy 77.0 %, leakage 10.0 % (by inverse)."
+        in recommend([*worse, dearer], Constraint.near(0.8)).why
+    )
 
 
 def test_an_area_is_no_share() -> None:

@@ -196,7 +196,7 @@ def test_numbers_of_an_open_graph_are_no_matter_of_luck() -> None:
 
 @pytest.mark.parametrize(("slope", "side"), [(0.5, "right"), (-0.5, "left"), (None, ""), (0.0, "")])
 def test_bars_show_the_sign(slope: float | None, side: str) -> None:
-    bar = re.search(r'<rect x="([\d.]+)"', effect_bar_svg(slope, 1.0))
+    bar = re.search(r'<rect x="([\d.]+)"', effect_bar_svg(slope, 0.4, 0.8))
     assert (bar is None) == (side == "")
     if bar is not None:
         assert (float(bar[1]) >= 75) == (side == "right")

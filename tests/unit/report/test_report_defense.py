@@ -187,8 +187,9 @@ def test_runs_are_compared_by_what_leaks_and_drifts(tmp_path: Path) -> None:
     rows = compare(runs)
     assert [(row["leakage"], row["drift"]) for row in rows] == [(0.62, pytest.approx(0.15)), (None, None)]
     text = plain(write_comparison(runs, tmp_path / "both.html"))
-    assert '<td class="n" data-label="leakage">62 % (last model)</td>' in text
-    assert '<td class="n" data-label="leakage">not audited</td>' in text
+    assert '<td class="n" data-label="read of a training row">62 % (last model)</td>' in text
+    assert text.count('<td class="n" data-label="read of a training row">not audited</td>') == 1
+    assert '<td class="n" data-label="read of a predicted row">not audited</td>' in text
     assert '<th class="n">drift</th>' in text
     again = write_comparison([runs[1], shutil.copytree(EXAMPLE, tmp_path / "other")], tmp_path / "none.html")
     assert "drift" not in again.read_text()
