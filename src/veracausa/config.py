@@ -360,7 +360,10 @@ def _first_problem(error: ValidationError, tree: dict[str, Any]) -> str:
         return f"{'.'.join(place)}: no such setting{did_you_mean(word, _fields_at(section, tree))}"
     if problem["type"] == "missing":
         return f"{'.'.join(place)}: is missing{FIXES.get('.'.join(place), '')}"
-    message = wrong_value(problem)
+    # A word or a number that none of a setting's types takes: say what each of them wants.
+    wanted = dict.fromkeys(wrong_value(each) for each in problems if _place(each) == place)
+    first, *others = [one for one in wanted if not one.startswith("must be a list")] or wanted
+    message = ", or ".join([first, *(one.removeprefix("must be ") for one in others)])
     given = problem.get("input")
     shown = f" (got {given!r})" if isinstance(given, str | int | float | bool) else ""
     return f"{'.'.join(place)}: {message}{shown}" if place else f"{message}{shown}"
@@ -372,7 +375,8 @@ def _place(problem: ErrorDetails) -> list[str]:
     if problem["type"] == "extra_forbidden":
         return words
     types = ("float", "int", "str", "bool")  # of a setting that may be several things
-    return [word for word in words if not word.startswith("function-") and "[" not in word and word not in types]
+    added = ("function-", "constrained-")
+    return [word for word in words if not word.startswith(added) and "[" not in word and word not in types]
 
 
 def _fields_at(section: list[str], tree: dict[str, Any]) -> list[str]:

@@ -70,7 +70,7 @@ def test_the_index_says_which_row_stands_where(here: Path) -> None:
 def test_parties_have_names_and_files_may_be_parquet(here: Path) -> None:
     pl.DataFrame({"id": [3.0, 1.0, 2.0], "x": [0.5, 0.25, 1.0]}).write_parquet(here / "t.parquet")
     pl.DataFrame({"id": ["2", "3", "4"], "y": ["b", "c", "d"]}).write_csv(here / "t.csv", separator=";")
-    with pytest.raises(InputError, match="two parties are named 't'"):
+    with pytest.raises(InputError, match="two files are of the party 't'"):
         call("t.parquet", "t.csv", "--id", "id")
     summary = call("bank=t.parquet", "shop=t.csv", "--id", "id", "--separator", ";", "--out", "o", "--json")
     assert list(summary["parties"]) == ["bank", "shop"]

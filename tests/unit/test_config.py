@@ -94,6 +94,8 @@ def test_a_typo_is_named_with_its_place_and_the_nearest_word(settings, sentence)
         ("parties.passive=['a/b']", "parties: party name 'a/b' is not made of letters"),
         ("seed=-1", "seed: must be at least 0"),
         ("data=digits", "data: needs a name"),
+        ("blind.ridge=lots", "blind.ridge: must be 'gcv', or a number (got 'lots')"),
+        ("blind.ridge=-1", "blind.ridge: must be 'gcv', or at least 0 (got -1)"),
         ("data.name=csv", "data.label: is missing"),
         ("name=", "name: '' cannot name a folder"),
         ("name=../elsewhere", "name: '../elsewhere' cannot name a folder"),

@@ -105,7 +105,7 @@ def _named(files: Sequence[str]) -> dict[str, Path]:
         if not given or not name or "/" in name:
             name, path = Path(item).stem, item
         if name in paths:
-            raise InputError(f"align: two parties are named {name!r}; give them names: NAME={path}")
+            raise InputError(f"align: two files are of the party {name!r}; name one of them otherwise: NAME={path}")
         paths[name] = Path(path)
     if len(paths) < 2:
         raise InputError("align: give the files of at least two parties, the active party's first")

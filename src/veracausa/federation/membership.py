@@ -86,6 +86,14 @@ class Approval:
     """The certificate that this one replaces."""
 
 
+def server_name(server: str) -> str:
+    """Who serves, of `NAME@host:port`."""
+    name, at, _ = server.partition("@")
+    if not at:
+        raise InputError(f"--server {server}: write it as NAME@host:port; the others dial it there")
+    return name
+
+
 def describe(
     name: str,
     parties: Sequence[str],
@@ -96,9 +104,7 @@ def describe(
 ) -> NetworkOptions:
     """The federation of a job's parties and its server; `NAME@host:port` gives a member an address."""
     addresses: dict[str, str | None] = dict.fromkeys(parties)
-    own, at, _ = server.partition("@")
-    if not at:
-        raise InputError(f"--server {server}: write it as NAME@host:port; the others dial it there")
+    own = server_name(server)
     for given in (server, *members):
         member, _, address = given.partition("@")
         if member not in addresses and given is not server:

@@ -44,7 +44,7 @@ def write_comparison(run_dirs: Iterable[Path], out: Path, headline: str | None =
     """
     runs = _named(run_dirs)
     if len(runs) < 2:
-        raise InputError("a comparison needs at least two run folders")
+        raise InputError(f"a comparison needs two runs or more, and only {next(iter(runs), 'none')} is given")
     rows = [_row(run, name) for name, run in runs.items()]
     scores = [score for score in SCORES if any(score in row["test"] for row in rows)]
     choices = ["data", "model", "cut", "defense"]

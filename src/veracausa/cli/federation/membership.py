@@ -116,6 +116,7 @@ def init(
             "--data, --id, --columns, --defense, --set and --allow-model are a member's own; "
             "say which one with --as NAME"
         )
+    membership.server_name(server)  # a fault of the command comes before one of the job
     parties = membership.parties_of(job)
     network = membership.describe(name or _name_of(job), parties, server, member or (), scheme.value, route.value)
     network = network.model_copy(update={"wire": wire_limits(wire or ())})
