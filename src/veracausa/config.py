@@ -362,8 +362,8 @@ def _first_problem(error: ValidationError, tree: dict[str, Any]) -> str:
         return f"{'.'.join(place)}: is missing{FIXES.get('.'.join(place), '')}"
     # A word or a number that none of a setting's types takes: say what each of them wants.
     wanted = dict.fromkeys(wrong_value(each) for each in problems if _place(each) == place)
-    first, *others = [one for one in wanted if not one.startswith("must be a list")] or wanted
-    message = ", or ".join([first, *(one.removeprefix("must be ") for one in others)])
+    own, *others = [one for one in wanted if not one.startswith("must be a list")] or wanted
+    message = ", or ".join([own, *(one.removeprefix("must be ") for one in others)])
     given = problem.get("input")
     shown = f" (got {given!r})" if isinstance(given, str | int | float | bool) else ""
     return f"{'.'.join(place)}: {message}{shown}" if place else f"{message}{shown}"
