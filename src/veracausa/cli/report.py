@@ -74,14 +74,18 @@ def _print_several(rows: list[dict[str, Any]]) -> None:
 
     # A terminal is narrow: only what differs, and the two scores that say most. The page has the rest.
     choices = [name for name in ("data", "protocol", "model", "cut") if len({row[name] for row in rows}) > 1]
+    if "protocol" in choices:  # then model and cut differ anyway, and mean other things
+        choices = [name for name in choices if name not in ("model", "cut")]
     choices += ["defense"] if len({row["defense"] or "none" for row in rows}) > 1 else []
     choices = [*(["state"] if {row["state"] for row in rows} != {"done"} else []), *choices]
     scores = [score for score in ("accuracy", "auc", "rmse", "mae") if any(score in row["test"] for row in rows)][:2]
-    table = Table("run", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("run", overflow="fold", min_width=8)
     for name in choices:
         table.add_column(name, overflow="fold")
     audited = [name for name in READ if any(row[name] is not None for row in rows)]
-    for name in (*(SCORES[score] for score in scores), *(READ[name] for name in audited), "time", "bytes"):
+    headings = [*(SCORES[score] for score in scores), *(name.removesuffix("_rows") for name in audited)]
+    for name in (*headings, "time", "bytes"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         cells = [row["name"], *("" if row[name] is None else str(row[name]) for name in choices)]
@@ -90,3 +94,5 @@ def _print_several(rows: list[dict[str, Any]]) -> None:
         cells += ["" if row["seconds"] is None else format_seconds(row["seconds"]), format_bytes(row["bytes_sent"])]
         table.add_row(*map(escape, cells))
     console.out.print(table)
+    if audited:
+        console.say("training, predicted: the share of such a row that the strongest attack reads")
