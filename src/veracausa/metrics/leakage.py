@@ -11,10 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from veracausa.metrics.images import squared_distances
-
 _NOTHING_TO_LEARN = 1e-12
-_ROWS_AT_ONCE = 256
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 """Of ridge regression, from which held-out rows choose."""
 
@@ -61,51 +58,6 @@ def class_mean_image(auxiliary: Tensor, auxiliary_labels: Tensor, labels: Tensor
         same = auxiliary_labels.to(auxiliary.device) == label
         if same.any():
             guesses[labels == label] = auxiliary[same].mean(0)
-    return guesses
-
-
-def mirror(other_half: Tensor, axis: int = -1) -> Tensor:
-    """The neighbouring half of the same picture, mirrored at the cut: a guess for whoever holds that half.
-
-    `axis` is the one the picture was cut along: -1 for left and right, -2 for top and bottom.
-    """
-    return other_half.flip(axis)
-
-
-def nearest_auxiliary(payloads: Tensor, auxiliary_payloads: Tensor, auxiliary: Tensor) -> Tensor:
-    """The auxiliary row whose payload is nearest to each victim's: no blind guess, but the simplest attack there is."""
-    known = auxiliary_payloads.flatten(1)
-    parts = [squared_distances(part, known).argmin(1) for part in torch.split(payloads.flatten(1), _ROWS_AT_ONCE)]
-    return auxiliary[torch.cat(parts).to(auxiliary.device)]
-
-
-def trivial_guesses(
-    auxiliary: Tensor,
-    count: int,
-    *,
-    auxiliary_labels: Tensor | None = None,
-    labels: Tensor | None = None,
-    other_half: Tensor | None = None,
-    axis: int = -1,
-    payloads: Tensor | None = None,
-    auxiliary_payloads: Tensor | None = None,
-) -> dict[str, Tensor]:
-    """The guesses that belong in every table beside an attack's, by name; those that can be made from what is given.
-
-    A mirrored half is a guess only where both halves have one shape; the nearest auxiliary row needs the victims'
-    payloads and the auxiliary rows' own.
-    """
-    guesses = {
-        "grey": torch.full_like(auxiliary[:1], 0.5).expand(count, *auxiliary.shape[1:]),
-        "mean colour": mean_colour(auxiliary, count),
-        "mean image": mean_image(auxiliary, count),
-    }
-    if auxiliary_labels is not None and labels is not None and not labels.is_floating_point():
-        guesses["class mean"] = class_mean_image(auxiliary, auxiliary_labels, labels)
-    if other_half is not None and auxiliary.ndim == 4 and other_half.shape[1:] == auxiliary.shape[1:]:
-        guesses["mirror"] = mirror(other_half, axis).to(auxiliary)
-    if payloads is not None and auxiliary_payloads is not None:
-        guesses["nearest auxiliary"] = nearest_auxiliary(payloads, auxiliary_payloads, auxiliary)
     return guesses
 
 

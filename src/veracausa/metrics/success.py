@@ -24,8 +24,6 @@ _CLASSIFIED_AT_ONCE = 512
 TOP = (1, 5)
 _ROWS_AT_ONCE = 256
 _TIE = 1e-9
-Decode = Callable[[Tensor], Tensor]
-"""Payloads to rows, by an attacker."""
 Classify = Callable[[Tensor], Tensor]
 """Rows to logits (n, classes) or to classes (n,), by a classifier that had no part in the attack."""
 
@@ -139,25 +137,6 @@ def reidentify(
     if network is not None:
         return identify(embedding(guess, network), embedding(candidates, network), own, top)
     return identify(guess.flatten(1), candidates.flatten(1), own, top)
-
-
-def payload_linkability(
-    payloads: Tensor, others: Tensor, decode: Decode | None = None, own: Tensor | None = None, top: Sequence[int] = TOP
-) -> Identified:
-    """Whether two payloads of one person are known to be that: each of `payloads` looks for its own among `others`.
-
-    Args:
-        payloads: Payloads of n people.
-        others: Payloads of another exchange, in which the same people are looked for.
-        decode: An attacker's decoder, which both sides go through; without it the payloads themselves are compared.
-        own: The position of each payload's own person among `others`; unset: in the same order.
-        top: The numbers k of nearest payloads that are counted.
-    """
-    if decode is not None:
-        payloads, others = (
-            torch.cat([decode(part) for part in torch.split(side, _ROWS_AT_ONCE)]) for side in (payloads, others)
-        )
-    return identify(payloads.flatten(1), others.flatten(1), own, top)
 
 
 def identify(guess: Tensor, candidates: Tensor, own: Tensor | None = None, top: Sequence[int] = TOP) -> Identified:

@@ -18,11 +18,8 @@ from veracausa.metrics.leakage import (
     leakage,
     mean_colour,
     mean_image,
-    mirror,
-    nearest_auxiliary,
     ridge_guess,
     table_leakage,
-    trivial_guesses,
 )
 
 
@@ -133,38 +130,3 @@ def test_ridge_is_the_same_whichever_side_is_solved() -> None:
     # One column more than rows takes the other formula; a column of zeros changes no prediction.
     wider = torch.cat([wide, torch.zeros(20, 2)], 1)
     assert torch.allclose(fit_ridge(wide, rows, 0.1)(wide), fit_ridge(wider, rows, 0.1)(wider), atol=1e-5)
-
-
-def test_the_mirrored_half_is_right_where_a_picture_is_symmetric() -> None:
-    half = torch.rand(5, 3, 4, 2, generator=torch.Generator().manual_seed(0))
-    whole = torch.cat([half, half.flip(-1)], -1)
-    assert torch.equal(mirror(whole[..., :2]), whole[..., 2:])
-    assert torch.equal(mirror(half, -2)[:, :, 0], half[:, :, 3])
-
-
-def test_the_nearest_auxiliary_row_is_found_by_its_payload() -> None:
-    rng = torch.Generator().manual_seed(0)
-    rows = torch.rand(300, 1, 3, 2, generator=rng)
-    payloads = rows.flatten(1) @ torch.randn(6, 20, generator=rng)
-    chosen = torch.randperm(300, generator=rng)[:280]
-    nudged = payloads[chosen] + 1e-4 * torch.randn(280, 20, generator=rng)
-    assert torch.equal(nearest_auxiliary(nudged, payloads, rows), rows[chosen])
-
-
-def test_every_trivial_guess_that_can_be_made_is_made() -> None:
-    rng = torch.Generator().manual_seed(0)
-    rows, labels = torch.rand(20, 3, 4, 2, generator=rng), torch.arange(20) % 2
-    assert list(trivial_guesses(rows, 5)) == ["grey", "mean colour", "mean image"]
-    everything = trivial_guesses(
-        rows,
-        5,
-        auxiliary_labels=labels,
-        labels=labels[:5],
-        other_half=rows[:5],
-        payloads=rows[:5].flatten(1),
-        auxiliary_payloads=rows.flatten(1),
-    )
-    assert list(everything)[3:] == ["class mean", "mirror", "nearest auxiliary"]
-    assert all(guess.shape == (5, 3, 4, 2) for guess in everything.values())
-    assert torch.equal(everything["nearest auxiliary"], rows[:5])
-    assert "mirror" not in trivial_guesses(rows, 5, other_half=rows[:5, :, :, :1])

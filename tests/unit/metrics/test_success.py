@@ -15,7 +15,6 @@ from veracausa.metrics.success import (
     class_success,
     identify,
     mse_success,
-    payload_linkability,
     reidentify,
     success_rates,
 )
@@ -117,18 +116,6 @@ def test_lpips_ranks_as_pair_by_pair() -> None:
     pairs = torch.stack([lpips(g.expand_as(rows), rows, network) for g in guess])
     direct = (pairs.argmin(1) == torch.arange(6)).float()
     assert reidentify(guess, rows, network=network).found[1].tolist() == direct.tolist()
-
-
-def test_payloads_of_one_person_are_linked_and_unrelated_ones_are_not() -> None:
-    people = torch.randn(100, 8, generator=rng())
-    first, second = (people + 0.1 * torch.randn(100, 8, generator=rng(seed)) for seed in (1, 2))
-    assert payload_linkability(first, second).rate(1) > 0.95
-    assert payload_linkability(first, torch.randn(100, 8, generator=rng(3))).rate(1) < 0.1
-    # A decoder undoes what keeps two payloads apart.
-    scrambled = torch.cat([second, 100 * torch.randn(100, 8, generator=rng(4))], 1)
-    plain = torch.cat([first, 100 * torch.randn(100, 8, generator=rng(5))], 1)
-    assert payload_linkability(plain, scrambled).rate(1) < 0.1
-    assert payload_linkability(plain, scrambled, lambda payload: payload[:, :8]).rate(1) > 0.95
 
 
 def test_a_guess_needs_a_row_of_its_own() -> None:
