@@ -18,6 +18,7 @@ NAMES = [
     *(f"causshield/{name}" for name in ("fig1a", "fig1b", "fig5", "fig6", "fig7", "fig8", "fig9", "fig10", "fig11")),
     *(f"causshield/{name}" for name in ("fig12", "fig13", "fig14", "table2", "table3")),
     *(f"causshield/{name}" for name in ("ablation", "attackers", "originals", "own_half", "profiles")),
+    *(f"causshield/{name}" for name in ("printed_optimiser", "urvfl_control")),
 ]
 
 
@@ -46,6 +47,19 @@ def test_scale_cpu_has_little_of_mnist_one_seed_and_no_second_cut(name: str, tmp
     assert {place.seed for place in places} == {0}
     for cell in (cell for place in places for cell in place.cells.values()):
         assert (cell.job.data.name, cell.job.data.train, cell.job.runtime.device) == ("mnist", 1000, "cpu")
+    assert TrainingReproduction(experiment, tmp_path, places).further_places(CellStore(tmp_path)) == []
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "causshield/fig14"])
+def test_scale_cpu_is_small_everywhere_and_what_is_not_the_papers_is_marked(name: str, tmp_path: Path):
+    experiment = load_experiment(name, "cpu")
+    places = list(training_places(experiment, experiment.show))
+    for cell in (cell for place in places for cell in place.cells.values()):
+        job = cell.job
+        assert (job.data.train, job.model.name, job.runtime.device) == (1000, "convnet", "cpu")
+    for panel in experiment.show:
+        assert panel.startswith("mnist") or experiment.substituted(panel)
+        assert all(experiment.published_at(panel, "none", column) is None for column in experiment.columns)
     assert TrainingReproduction(experiment, tmp_path, places).further_places(CellStore(tmp_path)) == []
 
 
