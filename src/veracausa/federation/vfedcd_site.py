@@ -211,7 +211,8 @@ class VFedCDSite(DiscoverySite):
         must, allowed = self.must[inside], ~np.eye(plan.d, dtype=bool) & ~self.never[inside]
         values = None if self.rows is None else self._values()
         if self.method.strong:
-            return StrongProgram(plan, self.me, values, allowed, must, seed, None, self.path, start, restart_index)
+            strong = plan, self.me, values, allowed, must, seed, None, self.path, start, restart_index
+            return StrongProgram(*strong, tells_epochs=True)
         binary = None if self.rows is None else self.rows.binary
         given = plan, self.me, values, allowed, must, seed, binary, self.path, start, restart_index
         return ShareProgram(*given, tells_epochs=True)

@@ -19,11 +19,12 @@ from veracausa.wire.link import Link
 from veracausa.wire.threads import run_threads, thread_links
 
 SHARES = Settings(width=3, batch=8, epochs=2, refit_epochs=1, structure_every=2, candidates=3, searches=())
-STRONG = SHARES.model_copy(update={"strong": "replicated"})
+REPLICATED, DEALER = (SHARES.model_copy(update={"strong": strong}) for strong in ("replicated", "dealer"))
 
 
-@pytest.mark.parametrize(("settings", "tell"), [(SHARES, "hospital lab validator"), (STRONG, "validator")])
-def test_a_discovery_says_how_far_it_is(tmp_path: Path, settings: Settings, tell: str) -> None:
+@pytest.mark.parametrize("tells", [True, False])
+@pytest.mark.parametrize("settings", [SHARES, REPLICATED, DEALER], ids=["shares", "replicated", "dealer"])
+def test_a_discovery_says_how_far_it_is(tmp_path: Path, settings: Settings, tells: bool) -> None:
     values = np.random.default_rng(0).standard_normal((60, 4))
     columns = {"hospital": values[:, :2], "lab": values[:, 2:]}
     plan = (strong_plan if settings.strong else make_plan)(columns, tuple("abcd"), settings, 48, 1)
@@ -31,9 +32,9 @@ def test_a_discovery_says_how_far_it_is(tmp_path: Path, settings: Settings, tell
 
     def program(name: str) -> Program:
         if settings.strong:
-            return StrongProgram(plan, name, columns.get(name), *given)
+            return StrongProgram(plan, name, columns.get(name), *given, tells_epochs=tells)
         two_valued = np.zeros(2, dtype=bool)
-        return ShareProgram(plan, name, columns.get(name), *given, two_valued, tells_epochs=True)
+        return ShareProgram(plan, name, columns.get(name), *given, two_valued, tells_epochs=tells)
 
     def site(name: str) -> Callable[[Link], None]:
         def run(link: Link) -> None:
@@ -46,5 +47,6 @@ def test_a_discovery_says_how_far_it_is(tmp_path: Path, settings: Settings, tell
     members = (*plan.parties, VALIDATOR)
     run_threads({name: site(name) for name in members}, thread_links(members, 30))
     said: dict[str, Any] = {name: json.loads((tmp_path / name / FILE).read_text()) for name in members}
-    assert {name for name in members if "epoch" in said[name]} == set(tell.split())
-    assert all(said[name]["epoch"] == said[name]["step"] == plan.epochs for name in tell.split())
+    tell = members if tells else (VALIDATOR,)
+    assert {name for name in members if "epoch" in said[name]} == set(tell)
+    assert all(said[name]["epoch"] == said[name]["step"] == plan.epochs for name in tell)

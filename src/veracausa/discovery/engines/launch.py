@@ -94,6 +94,11 @@ class Program:
         """The member's part of the protocol, from its first message to its last."""
         raise NotImplementedError
 
+    def _teller(self, notify: Observer) -> Callable[[int], None]:
+        """What hears after every epoch how many are done, and passes it on."""
+        of = self.plan.epochs
+        return lambda done: notify({"event": "epoch", "party": self.name, "epoch": done, "step": done, "of": of})
+
 
 class ShareProgram(Program):
     """A member of a discovery on shares of two parties."""
@@ -113,10 +118,7 @@ class ShareProgram(Program):
         given = self.plan, self.name, self.values, binary, self.allowed, self.seed, self.restart_index
         party = (AttributeParty if self.plan.privacy is None else PrivateParty)(*given)
         if self.tells_epochs:
-            of = self.plan.epochs
-            party.tell = lambda done: notify(
-                {"event": "epoch", "party": self.name, "epoch": done, "step": done, "of": of}
-            )
+            party.tell = self._teller(notify)
         if self.watch is not None:
             self.watch(party)
         party.run(link, store)
@@ -131,6 +133,8 @@ class StrongProgram(Program):
         if store is not None:
             link.ledger = store.ledger
         member = self.member(link, notify)
+        if self.tells_epochs and self.values is not None:  # the validator's record says it of itself
+            member.tell = self._teller(notify)
         member.run(store)
         if self.values is None:
             found = member.judge.fit()

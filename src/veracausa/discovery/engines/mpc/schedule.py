@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -34,6 +34,8 @@ class MpcSchedule(ABC):
         self.x: list[Masked] = []
         self.epoch = 0
         """So many are done."""
+        self.tell: Callable[[int], None] = lambda done: None
+        """Hears after every epoch how many are done."""
 
     def run(self, store: Store | None = None) -> None:
         """From the first epoch that is not done; with a store, what a later start goes on from is kept there."""
@@ -54,6 +56,7 @@ class MpcSchedule(ABC):
                     self._look()
             self.end_epoch(epoch)
             self.epoch = epoch + 1
+            self.tell(self.epoch)
             if store is not None and plan.keeps(search, self.epoch):
                 store.save(self.epoch, self.state())
         self._compare()
