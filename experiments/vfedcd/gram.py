@@ -1,6 +1,7 @@
 """What two openings of each batch tell of the products of people's foreign columns, with few or no rows known.
 
-python experiments/vfedcd/gram.py results/vfedcd/audit/gram.json
+python experiments/vfedcd/gram.py results/vfedcd/audit/gram.json            # one search
+python experiments/vfedcd/gram.py results/vfedcd/audit/gram-searches.json 3   # three, watched together
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ GRAPHS = (1000, 1001, 1002)
 GENERATORS = ("paper", "gp_additive")
 PARTIES = 3
 KNOWN = (3, 5, 7, 10, 15)
-FIT = {"epochs": 4, "refit_epochs": 2, "searches": [], "seed": 0}
+FIT = {"epochs": 4, "refit_epochs": 2, "seed": 0}
 
 
 def read(seen: ViewWithTruth, rng: np.random.Generator) -> dict[str, float]:
     """One target's attack on what it opened: of all sources together, as the protocol opens them."""
     view, truth = seen.view, seen.truth
-    found = components(beside(view.history), view.first, view.columns)
+    found = components(beside(view.history), view.openings, view.columns)
     if found is None:
         return {}
     ours, theirs = found @ found.T, truth @ truth.T
@@ -72,8 +73,15 @@ def mean_r2(guess: np.ndarray, truth: np.ndarray) -> float:
     return float(np.clip(1 - rest, 0, 1).mean())
 
 
-def main(out: Path) -> None:
+def searches_of(profile: str, count: int) -> list[dict[str, Any]]:
+    """The profile's own searches, so many of them, each with few epochs."""
+    each = VFedCD(profile=profile).settings().searches[:count]
+    return [one.model_dump(exclude_none=True) | {"epochs": FIT["epochs"]} for one in each] if count > 1 else []
+
+
+def main(out: Path, count: int = 1) -> None:
     cells: dict[str, Any] = {}
+    fit: dict[str, Any] = FIT | {"searches": searches_of("recommended", count)}
     for generator in GENERATORS:
         for graph in GRAPHS:
             data = load_causal("suite", generator=generator, attributes=15, rows=1000, seed=graph)
@@ -81,16 +89,16 @@ def main(out: Path) -> None:
             names = np.array_split(np.array(data.names), PARTIES)
             parties = {f"party_{at + 1}": list(block) for at, block in enumerate(names)}
             recording = DiscoveryRecording()
-            VFedCD(**FIT, engine="federated").fit(frame, parties=parties, watch=recording.watch)
+            VFedCD(**fit, engine="federated").fit(frame, parties=parties, watch=recording.watch)
             found = [read(seen, np.random.default_rng(at)) for at, seen in enumerate(single(recording, 15, 0))]
             keys = sorted({key for one in found for key in one})
             cells[f"{generator} {graph}"] = {k: statistics.fmean(one[k] for one in found if k in one) for k in keys}
             print(
                 f"{generator} {graph}: " + ", ".join(f"{k} {v:.3f}" for k, v in cells[f"{generator} {graph}"].items())
             )
-    about = {"fit": FIT, "parties": PARTIES, "machine": describe_machine(cuda=False)}
+    about = {"fit": fit, "parties": PARTIES, "machine": describe_machine(cuda=False)}
     out.write_text(json.dumps({**about, "cells": cells}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))

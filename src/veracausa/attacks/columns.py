@@ -67,6 +67,8 @@ class ColumnView(View):
     candidates: Candidates = recorded("an opening of the held-out rows")
     first: tuple[Opened, ...] = recorded("every step of the first epochs")
     """The first epochs, batch by batch."""
+    openings: tuple[tuple[Opened, ...], ...] = recorded("every step of the first epochs")
+    """The same of every search, and of every attacker in league: each had weights of its own for the same columns."""
     first_range: float = 0.0
     """The source draws its first weights from ± this, which all know."""
     first_weights: Array = granted(Grant.FIRST_WEIGHTS)

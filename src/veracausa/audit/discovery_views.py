@@ -115,6 +115,7 @@ def _of_search(
     if first := _first(recording, recorder, victims, foreign, at):
         weights, opened = first
         told |= {"first": opened, "first_weights": weights, "first_range": np.abs(weights).max()}
+        told["openings"] = (opened,)
         told["looked"] = _looked(recording, recorder, victims, opened)
     view = ColumnView(
         grants=Grant.KNOWN_ROWS | Grant.FIRST_WEIGHTS | Grant.VALIDATOR,
@@ -214,7 +215,10 @@ def _joined(seen: Sequence[ViewWithTruth]) -> ViewWithTruth:
 
 
 def _side_by_side(views: Sequence[ColumnView]) -> dict[str, Any]:
-    """What several views have of one victim, target beside target. Of first steps the first view keeps its own."""
+    """What several views have of one victim, target beside target.
+
+    `first` is not among it: weights are another's in each view, so the first view keeps its own steps.
+    """
     moments = min(len(view.history) for view in views)
     candidates = None
     if all(hasattr(view, "candidates") for view in views):
@@ -230,7 +234,12 @@ def _side_by_side(views: Sequence[ColumnView]) -> dict[str, Any]:
         "strengths": _all_strengths([getattr(view, "strengths", None) for view in views]),
         "mean_strengths": _all_strengths([getattr(view, "mean_strengths", None) for view in views]),
         "candidates": candidates,
+        "openings": _all_openings(views),
     }
+
+
+def _all_openings(views: Sequence[ColumnView]) -> tuple[tuple[Opened, ...], ...] | None:
+    return tuple(opened for view in views for opened in getattr(view, "openings", ())) or None
 
 
 def _all_strengths(strengths: Sequence[Array | None]) -> Array | None:

@@ -107,6 +107,9 @@ def test_of_several_searches_an_attacker_has_all_features_side_by_side(watched: 
     assert (view.last[:, 2:].reshape(72, -1) == second.last[0]).all()
     assert view.strengths.shape == (4, 4)
     assert reached(recording, "known_start") > 0.9999, "the first steps are those of the first search"
+    assert len(view.openings) == 2, "and each search has its own"
+    assert view.openings[0] == view.first
+    assert [len(opened) for opened in view.openings] == [12, 12]
     assert reached(recording, "known_rows") > reached(alone, "known_rows") - 0.02
 
 

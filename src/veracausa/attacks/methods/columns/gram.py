@@ -2,7 +2,8 @@
 
 Between two openings of a batch the weights grew by Xᵀ·S, and the target chose S. So its features changed by X_b·Xᵀ·S:
 known numbers times the products of people's foreign columns. The columns follow up to a rotation, with nobody's rows
-known: their principal components, the distance between any two people, and all that rests on distances.
+known: their principal components, the distance between any two people, and all that rests on distances. Products are
+the same in every search and for every target, so what several of them opened is solved together.
 """
 
 from __future__ import annotations
@@ -25,27 +26,27 @@ class GramMatrix(ColumnAttack):
 
     def guess(self, view: ColumnView) -> ColumnGuess | None:
         """Principal components of the foreign columns: the columns, but for a rotation."""
-        if not hasattr(view, "first") or not hasattr(view, "history"):
+        if not hasattr(view, "openings") or not hasattr(view, "history"):
             return None
-        found = components(beside(view.history), view.first, view.columns)
+        found = components(beside(view.history), view.openings, view.columns)
         return None if found is None else ColumnGuess(found)
 
 
-def components(features: Array, opened: Sequence[Opened], columns: int) -> Array | None:
+def components(features: Array, openings: Sequence[Sequence[Opened]], columns: int) -> Array | None:
     """(n, at most `columns`) Y with Y·Yᵀ near X·Xᵀ; None where no batch was opened twice.
 
     `features`, (n, m), are of any time: they tell the space in which people's rows lie. X is U·M in its coordinates U,
-    and what changes between two openings of a batch is linear in M·Mᵀ.
+    and what changes between two openings of a batch is linear in M·Mᵀ. Each of `openings` is of weights of its own.
     """
     left, singular, _ = np.linalg.svd(features, full_matrices=False)
     kept = singular[:columns] ** 2 > max(NEGLIGIBLE * float(np.sum(singular**2)), 1e-30)
     u = left[:, :columns][:, kept] * np.sqrt(len(features))
     rank = u.shape[1]
-    pairs = _twice(opened)
+    pairs = [(opened, *pair) for opened in openings for pair in _twice(opened)]
     if not pairs or not rank:
         return None
     normal, wanted = np.zeros((rank**2, rank**2)), np.zeros(rank**2)
-    for first, second in pairs:
+    for opened, first, second in pairs:
         change, grown = _between(u, opened, first, second)
         rows = u[opened[first].rows]
         normal += np.kron(grown @ grown.T, rows.T @ rows)
