@@ -3,6 +3,7 @@
 python experiments/vfedcd/beyond.py why 0-1        # the order or the refit? with the true order, and faster refits
 python experiments/vfedcd/beyond.py test 4-4       # the profile general side by side: orders, refits, uneven effects
 python experiments/vfedcd/beyond.py test 4-5 "gp joint" mlp    # the same, of these kinds
+python experiments/vfedcd/beyond.py test 5-8 added    # the same, of all kinds whose noise is added
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from veracausa.data.causal.columns import prepare
 from veracausa.discovery.engines.centralized import CentralizedVFedCD
 from veracausa.discovery.engines.staged import StagedSearch
 from veracausa.discovery.graphs import greedy_cut
+from veracausa.discovery.methods.vfedcd.residuals import MOST
 from veracausa.discovery.methods.vfedcd.settings import Settings
 from veracausa.discovery.methods.vfedcd.start import moments_graph
 from veracausa.discovery.result import Fit
@@ -34,9 +36,18 @@ KINDS: dict[str, dict[str, Any]] = {
     "linear exponential": SKEWED,
     "paper 30": {"generator": "paper", "explained": 0.3},
 }
-MORE: dict[str, dict[str, Any]] = {
+ADDED: dict[str, dict[str, Any]] = {
     "multiple index": {"generator": "multiple_index"},
     "mlp": {"generator": "mlp"},
+    "linear": {"generator": "linear"},
+    "linear exponential 50": SKEWED | {"explained": 0.5},
+    "quadratics bounded": {"generator": "quadratics_bounded"},
+    "sines": {"generator": "sines"},
+    "paper 95": {"generator": "paper", "explained": 0.95},
+    "paper dense": {"generator": "paper", "edges": 60},
+    "mlp scale-free": {"generator": "mlp", "graph": "scale_free"},
+}
+UNEVEN: dict[str, dict[str, Any]] = {
     "heteroscedastic": {"generator": "heteroscedastic"},
     "multiplied": {"generator": "multiplied"},
     "counts": {"generator": "counts", "standardise": False},
@@ -97,7 +108,8 @@ def why(graphs: range) -> None:
 
 
 def test(graphs: range, *kinds: str) -> None:
-    chosen = {kind: options for kind, options in (KINDS | MORE).items() if kind in kinds or not kinds}
+    known = KINDS | ADDED if kinds == ("added",) else KINDS | ADDED | UNEVEN
+    chosen = {kind: options for kind, options in known.items() if kind in kinds or kinds in ((), ("added",))}
     names, train, apart, truths = tables(chosen, graphs)
     start = np.stack([moments_graph(rows, [f"x{at}" for at in range(rows.shape[1])], seed=0) for rows in train])
     rng = np.random.default_rng(0)
@@ -111,9 +123,13 @@ def test(graphs: range, *kinds: str) -> None:
     for at, name in enumerate(names):
         uneven, effects = model.counted[at]
         order = "moments" if fit.search[at] < 0 else "the search"
-        print(
-            f"  {name}: order of {order}, refit {int(model.refit[at])}, noise uneven in {uneven} of {effects} effects"
-        )
+        line = f"order of {order}, refit {int(model.refit[at])}, noise uneven in {uneven} of {effects} effects"
+        if effects and uneven >= MOST * effects:
+            gain = model.even_loss[at] - model.loss[at]
+            error = gain.std() / np.sqrt(len(gain))
+            line += f", held-out rows {gain.mean():+.3f} ± {error:.3f} nats for uneven noise, "
+            line += "taken" if model.uneven[at] else "not taken"
+        print(f"  {name}: {line}")
 
 
 def _order(truth: Any) -> Any:

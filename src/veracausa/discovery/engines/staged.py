@@ -5,6 +5,10 @@ model. The first one, that of a graph to start from if there is one, is kept unl
 likelier by more than chance. Last come the refits that the settings list, side by side
 in that order. So a rate, a penalty and a width are chosen for a table, and a search costs no refit of its own. Between
 parties each of them would open features of the same rows once more: there is nothing of this there.
+
+Noise that depends on the causes is taken for a fact where two things say so. A test finds it in the residuals of most
+effects. And the fit with such noise makes held-out rows likelier by more than chance. The first alone is not enough:
+what a network fits badly looks like uneven noise too.
 """
 
 from __future__ import annotations
@@ -40,16 +44,18 @@ class StagedSearch:
         self.order: Mask | None = None
         """(R, d, d): the one that was kept."""
         self.kept: Fit | None = None
-        self.loss: Array = np.zeros(0)
-        """(R,): of held-out rows, by which `kept` was kept."""
+        self.loss: Array = np.zeros((0, 0))
+        """(R, n): of each held-out row, by whose mean `kept` was kept."""
         self.refit: Array = np.zeros(0)
         """(R,): which of the refits was kept; -1: the one with the settings as they are."""
         self.even: Fit | None = None
         """What the first of two likelihoods found."""
+        self.even_loss: Array = np.zeros((0, 0))
+        """As `loss`, of `even`."""
         self.uneven: Mask = np.zeros(0, dtype=bool)
-        """(R,): whether a test has said that noise depends on the causes."""
+        """(R,): whether noise is taken to depend on the causes."""
         self.counted: NDArray[np.int_] = np.zeros((0, 2), dtype=int)
-        """(R, 2): effects with such noise, and all effects."""
+        """(R, 2): effects with such noise, says a test, and all effects."""
         self.history: list[dict[str, float]] = []
         self.model = self._model()
 
@@ -110,10 +116,12 @@ class StagedSearch:
             found = model.fit(rows, apart, within, time_is_up, after_epoch)
             self.history += [{**record, "epoch": record["epoch"] + before} for record in found.history]
             if len(found.history) < own:  # cut off: what is there counts only where nothing better is
-                return self._ended(self.kept or _picked(found, np.arange(len(train))))
+                return self._ended(self.even or self.kept or _picked(found, np.arange(len(train))))
             last = self._take(found, rows, apart, len(train))
-            if last or time_is_up():
-                return self._ended(self.kept or _picked(found, np.arange(len(train))))
+            if last and self.kept is not None:
+                return self._ended(self.kept)
+            if time_is_up():
+                return self._ended(self.even or self.kept or _picked(found, np.arange(len(train))))
             self.stage += 1
             self.model = self._model()
 
@@ -128,29 +136,32 @@ class StagedSearch:
             return False
         graphs = self.model.graphs(found.thresholds)
         of_rows = self.model.loss_of_any_noise(rows, apart, graphs)
-        losses = of_rows.mean(axis=1).reshape(-1, count)
-        best = losses.argmin(axis=0)
+        each = of_rows.reshape(-1, count, of_rows.shape[1])
+        best = each.mean(axis=2).argmin(axis=0)
         if at == searches:
-            best = np.where(_surely_better(of_rows.reshape(-1, count, of_rows.shape[1]), best), best, 0)
-        least, picked = losses[best, np.arange(count)], _picked(found, best * count + np.arange(count))
+            best = np.where(_surely_better(each[0], each[best, np.arange(count)]), best, 0)
+        least, picked = each[best, np.arange(count)], _picked(found, best * count + np.arange(count))
         if at == searches:
             self.order = np.stack([self.orders[one][replicate] for replicate, one in enumerate(best)])
             picked.search[:] = best - (self.start is not None)
             self.kept, self.loss, self.refit = picked, least, np.full(count, -1)
             return False
         assert self.kept is not None
-        better = least < self.loss
+        better = least.mean(axis=1) < self.loss.mean(axis=1)
         picked.search[:] = self.kept.search
         self.kept = _chosen(better, picked, self.kept)
-        self.loss, self.refit = np.where(better, least, self.loss), np.where(better, best, self.refit)
+        self.loss = np.where(better[:, None], least, self.loss)
+        self.refit = np.where(better, best, self.refit)
         if likelihood + 1 == len(self.likelihoods):
             if self.even is not None:
+                self.uneven = self.uneven & _surely_better(self.even_loss, self.loss)
                 self.kept = _chosen(self.uneven, self.kept, self.even)
             return True
         self.uneven = self._tested(graphs, rows, apart, count)
         if not self.uneven.any():
             return True
-        self.even, self.kept, self.orders = self.kept, None, []
+        self.even, self.even_loss = self.kept, self.loss
+        self.kept, self.orders = None, []
         return False
 
     def _tested(self, graphs: Mask, rows: Array, apart: Array, count: int) -> Mask:
@@ -194,6 +205,7 @@ class StagedSearch:
             "even": {} if self.even is None else self.even.arrays,
             "chosen": {
                 "loss": self.loss,
+                "even_loss": self.even_loss,
                 "refit": self.refit,
                 "uneven": self.uneven,
                 "counted": self.counted,
@@ -210,14 +222,14 @@ class StagedSearch:
         self.kept, self.even = (Fit(**state[name]) if state[name] else None for name in ("kept", "even"))
         chosen = state["chosen"]
         self.loss, self.refit, self.uneven = chosen["loss"], chosen["refit"], chosen["uneven"].astype(bool)
-        self.counted = chosen["counted"].astype(int)
+        self.counted, self.even_loss = chosen["counted"].astype(int), chosen["even_loss"]
         self.model = self._model()
         self.model.load_state(state["model"])
 
 
-def _surely_better(losses: Array, best: NDArray[np.int_]) -> Mask:
-    """(R,): whether the best of losses (K, R, n) is below the first one by more than its standard error."""
-    gain = losses[0] - losses[best, np.arange(len(best))]
+def _surely_better(known: Array, other: Array) -> Mask:
+    """(R,): whether the other losses (R, n) are below the known ones by more than the standard error."""
+    gain = known - other
     return np.asarray(gain.mean(axis=1) > gain.std(axis=1) / np.sqrt(gain.shape[1]))
 
 
