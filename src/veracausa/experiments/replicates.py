@@ -61,8 +61,12 @@ def side_by_side(cell: DiscoveryCell, fits: Sequence[tuple[GraphTable, int]]) ->
     seconds = (time.process_time() - started) / count
     results = zip(fit.strengths, fit.allowed, fit.thresholds, strict=True)
     return [
-        FitResult(greedy_cut(np.where(allowed, strengths, 0.0), threshold), seconds)
-        for strengths, allowed, threshold in results
+        FitResult(
+            greedy_cut(np.where(allowed, strengths, 0.0), threshold),
+            seconds,
+            scores=model.counts(at) if isinstance(model, StagedSearch) else {},
+        )
+        for at, (strengths, allowed, threshold) in enumerate(results)
     ]
 
 

@@ -11,6 +11,7 @@ from refusals import Names
 
 from veracausa.data.causal import load_causal
 from veracausa.discovery.engines import centralized as checkpoint
+from veracausa.discovery.engines import staged
 from veracausa.discovery.engines.centralized import CentralizedVFedCD
 from veracausa.discovery.engines.staged import StagedSearch
 from veracausa.discovery.engines.sums.words import FEATURES
@@ -96,6 +97,34 @@ def test_uneven_noise_is_told_from_added_noise(uneven: float, told: bool):
         assert not found[0], "it has no cause"
         said.append(found.sum() >= MOST * 4)
     assert all(said) if told else not any(said)
+
+
+@pytest.mark.parametrize(("generator", "taken"), [("gp_additive", False), ("heteroscedastic", True)])
+def test_held_out_rows_have_the_last_word_on_uneven_noise(generator: str, taken: bool, monkeypatch: pytest.MonkeyPatch):
+    # What networks fit badly looks uneven, too: here the test says so of every effect.
+    monkeypatch.setattr(staged, "uneven_effects", lambda residuals, rows, graph, judged: graph.any(axis=0) & judged)
+    rows = load_causal("suite", generator=generator, attributes=4, edges=4, rows=400, seed=1).values[None]
+    settings = Settings(
+        epochs=40,
+        refit_epochs=40,
+        searches=[],
+        refits=[{"sparsity_weight": 0.03}],
+        refit_noisy_rate=5,
+        likelihood="tested",
+    )
+
+    def make(one: Settings, copies: int = 1) -> CentralizedVFedCD:
+        return CentralizedVFedCD(one, 4, np.random.default_rng(0), replicates=copies)
+
+    model = StagedSearch(settings, make)
+    found = model.fit(rows[:, :320], rows[:, 320:])
+    assert model.even is not None
+    gain = (model.even_loss - model.loss)[0]
+    assert (gain.mean() > gain.std() / np.sqrt(80)) == taken
+    assert list(model.uneven) == [taken]
+    assert np.array_equal(found.strengths, model.even.strengths) != taken
+    assert model.counted[0, 0] == model.counted[0, 1] > 0
+    assert ("do not bear uneven noise out" in model.notes()[-1]) != taken
 
 
 def test_same_seed_same_bits_and_every_stage_is_trained():
@@ -216,6 +245,8 @@ def test_experiments_start_each_graph_from_its_own_moments(monkeypatch: pytest.M
 
     monkeypatch.setattr(StagedSearch, "__init__", watched)
     tables = [GraphTable(at, load_causal(**SMALL, seed=at), (0, 0, 1, 1)) for at in (1, 2)]
-    assert len(side_by_side(cell, [(table, 0) for table in tables]) or []) == 2
+    found = side_by_side(cell, [(table, 0) for table in tables]) or []
+    assert len(found) == 2
+    assert all(0 <= one.scores["uneven_effects"] <= one.scores["tested_effects"] for one in found)
     assert seen[0].shape == (2, 4, 4)
     assert not np.array_equal(seen[0][0], seen[0][1])

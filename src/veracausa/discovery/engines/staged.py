@@ -6,9 +6,9 @@ likelier by more than chance. Last come the refits that the settings list, side 
 in that order. So a rate, a penalty and a width are chosen for a table, and a search costs no refit of its own. Between
 parties each of them would open features of the same rows once more: there is nothing of this there.
 
-Noise that depends on the causes is taken for a fact where two things say so. A test finds it in the residuals of most
-effects. And the fit with such noise makes held-out rows likelier by more than chance. The first alone is not enough:
-what a network fits badly looks like uneven noise too.
+Noise may depend on the causes. A test of squared residuals says where that is worth a try: it finds uneven noise, and
+what networks fit badly as well. The second likelihood stays where held-out rows are likelier under it by more than
+chance.
 """
 
 from __future__ import annotations
@@ -51,11 +51,12 @@ class StagedSearch:
         self.even: Fit | None = None
         """What the first of two likelihoods found."""
         self.even_loss: Array = np.zeros((0, 0))
-        """As `loss`, of `even`."""
+        self.even_refit: Array = np.zeros(0)
+        """As `loss` and `refit`, of `even`."""
         self.uneven: Mask = np.zeros(0, dtype=bool)
-        """(R,): whether noise is taken to depend on the causes."""
+        """(R,): whether noise may depend on the causes; at the end, whether the fit of such noise was kept."""
         self.counted: NDArray[np.int_] = np.zeros((0, 2), dtype=int)
-        """(R, 2): effects with such noise, says a test, and all effects."""
+        """(R, 2): effects whose squared residuals follow from their causes, says a test, and all effects."""
         self.history: list[dict[str, float]] = []
         self.model = self._model()
 
@@ -156,11 +157,12 @@ class StagedSearch:
             if self.even is not None:
                 self.uneven = self.uneven & _surely_better(self.even_loss, self.loss)
                 self.kept = _chosen(self.uneven, self.kept, self.even)
+                self.refit = np.where(self.uneven, self.refit, self.even_refit)
             return True
         self.uneven = self._tested(graphs, rows, apart, count)
         if not self.uneven.any():
             return True
-        self.even, self.even_loss = self.kept, self.loss
+        self.even, self.even_loss, self.even_refit = self.kept, self.loss, self.refit
         self.kept, self.orders = None, []
         return False
 
@@ -192,8 +194,23 @@ class StagedSearch:
         kept = ", ".join(f"{name} = {value}" for name, value in own.items()) or "the settings as they are"
         notes = [f"held-out rows chose the order ({order}) and the refit ({kept})"]
         if len(self.counted):
-            notes.append("in {} of {} effects the noise depends on their causes, says a test".format(*self.counted[0]))
+            found, effects = self.counted[0]
+            told = f"in {found} of {effects} effects squared residuals follow from their causes, says a test"
+            if self.even is not None:
+                told += (
+                    "; held-out rows are likelier under noise whose size depends on the causes"
+                    if self.uneven[0]
+                    else "; held-out rows do not bear uneven noise out, so noise is taken to be of one size"
+                )
+            notes.append(told)
         return notes
+
+    def counts(self, replicate: int) -> dict[str, float]:
+        """What a test said of a replicate's residuals, and what became of it, for tables of many fits."""
+        if not len(self.counted):
+            return {}
+        found, effects = self.counted[replicate].tolist()
+        return {"uneven_effects": found, "tested_effects": effects, "uneven_kept": float(self.uneven[replicate])}
 
     def state(self) -> dict[str, Any]:
         """All that the next epoch depends on, as arrays and plain values."""
@@ -206,6 +223,7 @@ class StagedSearch:
             "chosen": {
                 "loss": self.loss,
                 "even_loss": self.even_loss,
+                "even_refit": self.even_refit,
                 "refit": self.refit,
                 "uneven": self.uneven,
                 "counted": self.counted,
@@ -222,7 +240,8 @@ class StagedSearch:
         self.kept, self.even = (Fit(**state[name]) if state[name] else None for name in ("kept", "even"))
         chosen = state["chosen"]
         self.loss, self.refit, self.uneven = chosen["loss"], chosen["refit"], chosen["uneven"].astype(bool)
-        self.counted, self.even_loss = chosen["counted"].astype(int), chosen["even_loss"]
+        self.counted = chosen["counted"].astype(int)
+        self.even_loss, self.even_refit = chosen["even_loss"], chosen["even_refit"]
         self.model = self._model()
         self.model.load_state(state["model"])
 

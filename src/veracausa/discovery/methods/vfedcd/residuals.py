@@ -15,11 +15,11 @@ POINTS = 300
 WIDE, WIDE_SHARE = 3.0, 0.02
 """Deviations of a wide normal that has this share of the density, so that no single row decides."""
 SURE = 1e-4
-"""A chance below this speaks for uneven noise."""
+"""A chance below this speaks for uneven noise, or for a bad fit."""
 FAR = 0.99
 """Squares beyond this quantile count as it."""
 MOST = 0.5
-"""The share of effects with uneven noise, beyond which the causes are taken to decide it."""
+"""The share of such effects from which the other likelihood is tried."""
 
 
 def density_losses(train: Array, apart: Array) -> Array:
@@ -41,7 +41,10 @@ def density_losses(train: Array, apart: Array) -> Array:
 
 
 def uneven_effects(residuals: Array, rows: Array, graph: Mask, judged: Mask) -> Mask:
-    """(d,): effects whose squared residuals (n, d) follow from their causes, by a regression on curves of these."""
+    """(d,): effects whose squared residuals (n, d) follow from their causes, by a regression on curves of these.
+
+    What a network fits badly looks like that as well as uneven noise does.
+    """
     from scipy.stats import f as f_distribution
 
     found = np.zeros(len(graph), dtype=bool)

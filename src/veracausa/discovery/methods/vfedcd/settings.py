@@ -90,7 +90,8 @@ class ModelGroup(BaseModel):
     likelihood: Likelihood = "gaussian"
     """gaussian: one variance an attribute. heteroscedastic: a variance a row, which depends on the causes, too. auto:
     every search is made with both, and held-out rows choose between the two. tested: gaussian, and then heteroscedastic
-    where a test says that the noise of most effects depends on their causes; only with `refits`. mse: half the squared
+    where squared residuals of most effects follow from their causes, which stays where held-out rows are surely
+    likelier; only with `refits`. mse: half the squared
     error. squared_error: all of it. Both assume that all attributes have the same noise."""
     bernoulli: bool = True
     """Attributes with two values get a Bernoulli likelihood."""
