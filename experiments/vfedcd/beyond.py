@@ -111,18 +111,19 @@ def test(graphs: range, *kinds: str) -> None:
     known = KINDS | ADDED if kinds == ("added",) else KINDS | ADDED | UNEVEN
     chosen = {kind: options for kind, options in known.items() if kind in kinds or kinds in ((), ("added",))}
     names, train, apart, truths = tables(chosen, graphs)
-    start = np.stack([moments_graph(rows, [f"x{at}" for at in range(rows.shape[1])], seed=0) for rows in train])
+    each = [moments_graph(rows, [f"x{at}" for at in range(rows.shape[1])], seed=0) for rows in train]
+    start, stands = np.stack([graph for graph, _ in each]), np.array([lines for _, lines in each])
     rng = np.random.default_rng(0)
 
     def make(one: Settings, copies: int = 1) -> CentralizedVFedCD:
         return CentralizedVFedCD(one, train.shape[2], rng, replicates=copies * len(names))
 
-    model = StagedSearch(Settings(profile="general"), make, start)
+    model = StagedSearch(Settings(profile="general"), make, start, stands)
     fit = model.fit(train, apart)
     told(names, truths, fit)
     for at, name in enumerate(names):
         uneven, effects = model.counted[at]
-        order = "moments" if fit.search[at] < 0 else "the search"
+        order = ("moments, of lines" if stands[at] else "moments") if fit.search[at] < 0 else "the search"
         line = f"order of {order}, refit {int(model.refit[at])}, noise uneven in {uneven} of {effects} effects"
         if effects and uneven >= MOST * effects:
             gain = model.even_loss[at] - model.loss[at]

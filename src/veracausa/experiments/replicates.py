@@ -43,10 +43,11 @@ def side_by_side(cell: DiscoveryCell, fits: Sequence[tuple[GraphTable, int]]) ->
     d, count = len(binary), len(fits)
     owners = np.stack([table.owners for table, _ in fits])
 
-    start = None
+    start = stands = None
     if settings.start == "moments":
         each = zip(ready, fits, strict=True)
-        start = np.stack([moments_graph(train, table.data.names, seed=seed) for (train, _, _), (table, seed) in each])
+        found = [moments_graph(train, table.data.names, seed=seed) for (train, _, _), (table, seed) in each]
+        start, stands = np.stack([graph for graph, _ in found]), np.array([lines for _, lines in found])
 
     def make(one: Settings, copies: int = 1) -> CentralizedVFedCD:
         if cell.method in LOCAL:
@@ -56,7 +57,7 @@ def side_by_side(cell: DiscoveryCell, fits: Sequence[tuple[GraphTable, int]]) ->
         own = None if settings.refits else start
         return CentralizedVFedCD(one, d, rng, binary=binary, replicates=copies * count, start=own)
 
-    model = StagedSearch(settings, make, start) if settings.refits else Searches(settings, make)
+    model = StagedSearch(settings, make, start, stands) if settings.refits else Searches(settings, make)
     fit = model.fit(np.stack([train for train, _, _ in ready]), np.stack([kept for _, kept, _ in ready]))
     seconds = (time.process_time() - started) / count
     results = zip(fit.strengths, fit.allowed, fit.thresholds, strict=True)

@@ -21,6 +21,7 @@ from veracausa.discovery.methods.vfedcd.decoders import Decoders
 from veracausa.discovery.methods.vfedcd.estimator import VFedCD
 from veracausa.discovery.methods.vfedcd.residuals import MOST, density_losses, uneven_effects
 from veracausa.discovery.methods.vfedcd.settings import Settings
+from veracausa.discovery.methods.vfedcd.start import moments_graph
 from veracausa.errors import InputError
 from veracausa.experiments.discovery_cell import DiscoveryCell, GraphTable
 from veracausa.experiments.replicates import side_by_side
@@ -168,6 +169,33 @@ def test_the_order_of_a_graph_to_start_from_is_one_of_those_compared():
     assert any(np.array_equal(staged.order, order) for order in staged.orders)
 
 
+@pytest.mark.parametrize("stands", [False, True])
+def test_the_order_of_lines_is_not_compared(stands: bool, monkeypatch: pytest.MonkeyPatch):
+    rows = DATA.values[None]
+    settings = Settings(**{**SHORT, "epochs": 1, "searches": []})
+
+    def make(one: Settings, copies: int = 1) -> CentralizedVFedCD:
+        return CentralizedVFedCD(one, 5, np.random.default_rng(0), replicates=copies)
+
+    def last_is_best(self: CentralizedVFedCD, train: np.ndarray, rows: np.ndarray, graphs: np.ndarray) -> np.ndarray:
+        return np.repeat(-np.arange(len(graphs))[:, None], rows.shape[1], axis=1) + 0.0
+
+    monkeypatch.setattr(CentralizedVFedCD, "loss_of_any_noise", last_is_best)
+    model = StagedSearch(settings, make, chain([4, 3, 2, 1, 0]), np.array([stands]))
+    found = model.fit(rows[:, :100], rows[:, 100:])
+    assert found.search[0] == (-1 if stands else 0)
+    assert model.order is not None
+    assert np.array_equal(model.order[0], np.tri(5, k=-1, dtype=bool)) == stands
+
+
+@pytest.mark.parametrize(("generator", "lines"), [("linear", True), ("sines", False)])
+def test_moments_say_whether_they_take_a_table_for_lines(generator: str, lines: bool):
+    data = load_causal("suite", generator=generator, attributes=5, edges=5, rows=500, seed=1)
+    graph, straight = moments_graph(data.values, data.names, seed=0)
+    assert is_acyclic(graph)
+    assert straight == lines
+
+
 def test_resamples_are_made_the_same_way():
     fitted = VFedCD(**SHORT, bootstrap=2).fit(DATA.values)
     assert fitted.confidence_ is not None
@@ -239,9 +267,10 @@ def test_experiments_start_each_graph_from_its_own_moments(monkeypatch: pytest.M
     seen: list[np.ndarray] = []
     before = StagedSearch.__init__
 
-    def watched(self: StagedSearch, settings: Settings, make: Any, start: Any = None) -> None:
+    def watched(self: StagedSearch, settings: Settings, make: Any, start: Any = None, stands: Any = None) -> None:
         seen.append(start)
-        before(self, settings, make, start)
+        assert stands.shape == (2,)
+        before(self, settings, make, start, stands)
 
     monkeypatch.setattr(StagedSearch, "__init__", watched)
     tables = [GraphTable(at, load_causal(**SMALL, seed=at), (0, 0, 1, 1)) for at in (1, 2)]

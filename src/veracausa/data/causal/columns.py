@@ -297,6 +297,8 @@ class PreparedTable:
     """What speaks against any graph of these columns, in words."""
     start: Mask | None = None
     """(d, d): the edges of a graph from which a search may start."""
+    start_stands: bool = False
+    """Whether its order is not compared with those of searches."""
 
     def resampled(self, rng: np.random.Generator) -> PreparedTable:
         """As many rows, drawn with replacement; a held-out row is never trained on."""

@@ -425,7 +425,7 @@ def searches_of(
         return CentralizedVFedCD(one, len(table.names), rng, replicates=copies * replicates, start=start, **known)
 
     if settings.refits:
-        return StagedSearch(settings, make, table.start)
+        return StagedSearch(settings, make, table.start, np.full(replicates, table.start_stands))
     return Searches(settings, lambda one: make(one, start=table.start))
 
 

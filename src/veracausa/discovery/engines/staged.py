@@ -2,9 +2,10 @@
 
 The searches come first, each without a refit. All their orders are then refitted side by side, as replicates of one
 model. The first one, that of a graph to start from if there is one, is kept unless another one makes held-out rows
-likelier by more than chance. Last come the refits that the settings list, side by side
-in that order. So a rate, a penalty and a width are chosen for a table, and a search costs no refit of its own. Between
-parties each of them would open features of the same rows once more: there is nothing of this there.
+likelier by more than chance. Where that graph is of straight lines it is kept whatever they say. Last come the refits
+that the settings list, side by side in that order. So a rate, a penalty and a width are chosen for a table, and a
+search costs no refit of its own. Between parties each of them would open features of the same rows once more: there is
+nothing of this there.
 
 Noise may depend on the causes. A test of squared residuals says where that is worth a try: it finds uneven noise, and
 what networks fit badly as well. The second likelihood stays where held-out rows are likelier under it by more than
@@ -33,9 +34,13 @@ Make = Callable[..., CentralizedVFedCD]
 class StagedSearch:
     """The searches, orders and refits that settings ask for; `fit` goes through them as a model does."""
 
-    def __init__(self, settings: Settings, make: Make, start: Mask | None = None) -> None:
+    def __init__(
+        self, settings: Settings, make: Make, start: Mask | None = None, start_stands: Mask | None = None
+    ) -> None:
         self.settings, self.make, self.start = settings, make, start
         """The graph to start from is (d, d), or (R, d, d): that of each replicate."""
+        self.start_stands = start_stands if start is not None and start_stands is not None else np.zeros(1, dtype=bool)
+        """(R,) or (1,): whether its order is kept, whatever held-out rows say."""
         self.likelihoods = ("gaussian", "heteroscedastic") if settings.likelihood == "tested" else (None,)
         self.stage = 0
         """Of all likelihoods' stages: those of a likelihood are its searches, its orders, its refits."""
@@ -140,7 +145,8 @@ class StagedSearch:
         each = of_rows.reshape(-1, count, of_rows.shape[1])
         best = each.mean(axis=2).argmin(axis=0)
         if at == searches:
-            best = np.where(_surely_better(each[0], each[best, np.arange(count)]), best, 0)
+            better = _surely_better(each[0], each[best, np.arange(count)])
+            best = np.where(better & ~self.start_stands, best, 0)
         least, picked = each[best, np.arange(count)], _picked(found, best * count + np.arange(count))
         if at == searches:
             self.order = np.stack([self.orders[one][replicate] for replicate, one in enumerate(best)])

@@ -245,7 +245,8 @@ class VFedCD(FederatedDiscovery):
 
         known = {"required": table.required, "forbidden": table.forbidden, "seed": self.seed}
         limits = {"time_limit": self.time_limit, "timer": self.timer}
-        return settings, replace(table, start=moments_graph(table.train, table.names, **known, **limits))
+        graph, stands = moments_graph(table.train, table.names, **known, **limits)
+        return settings, replace(table, start=graph, start_stands=stands)
 
     def revealing(self) -> Literal["all", "own"]:
         return self.settings().reveal
