@@ -35,7 +35,8 @@ class Options(BaseModel):
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`; did you mean 'x'?` for the closest known word, else the list of what there is."""
     known = list(known)
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    close = [one for one in known if one.casefold() == word.casefold()]
+    close = close or difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f"; did you mean {close[0]!r}?" if close else f" (there are: {', '.join(sorted(known))})"
 
 

@@ -146,4 +146,5 @@ def test_threads_that_all_ask_first_see_everything(package):
 
 def test_did_you_mean_lists_what_there_is_when_nothing_is_near():
     assert did_you_mean("alpah", ["beta", "alpha"]) == "; did you mean 'alpha'?"
+    assert did_you_mean("ID", ["id", "income"]) == "; did you mean 'id'?", "the case alone is another"
     assert did_you_mean("x", ["beta", "alpha"]) == " (there are: alpha, beta)"

@@ -199,11 +199,13 @@ def _fitted(picture: np.ndarray[Any, Any], side: int) -> np.ndarray[Any, Any]:
 
 
 def _read(path: Path, channels: int, side: int | None) -> np.ndarray[Any, Any]:
-    from PIL import Image, ImageOps
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
         with Image.open(path) as file:
             image = file.convert("L" if channels == 1 else "RGB")
+    except UnidentifiedImageError:
+        raise InputError(f"{path}: cannot be read as a picture; repair or remove it") from None
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise InputError(f"{path}: cannot be read as a picture ({error}); repair or remove it") from None
     if side is not None and image.size != (side, side):

@@ -175,9 +175,17 @@ class FeatureMap(ABC):
     def check(self, rows: OwnRows) -> None:
         """Refuse rows it cannot take, before anything is started."""
         if rows.pixels and not self.pictures:
-            raise InputError(f"features.name: {self.options.name!r} takes tables, and these rows are pictures")
+            raise InputError(
+                f"features.name: {self.options.name!r} takes tables, and these rows are pictures{self._fix()}"
+            )
         if not rows.pixels and not self.tables:
-            raise InputError(f"features.name: {self.options.name!r} takes pictures, and these rows are a table")
+            raise InputError(
+                f"features.name: {self.options.name!r} takes pictures, and these rows are a table{self._fix()}"
+            )
+
+    def _fix(self) -> str:
+        """What to write in place of a map that does not take such rows."""
+        return "; leave it out for a map that suits them, or take another one (`veracausa list features`)"
 
     def fit_blocks(
         self, blocks: Callable[[], Iterator[Tensor]], columns: Sequence[RowColumn], rows: int, context: FitContext
