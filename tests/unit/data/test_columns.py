@@ -250,7 +250,7 @@ def refused(make_job, path, message, data=None, **settings):
         (SMALL.replace("id,a,b,y", "id,a,a,y"), r"t\.csv: two columns are named 'a'"),
         (SMALL.replace(",", ";"), r"one column only.*set data.separator = ';'"),
         (SMALL.replace(",0\n", ",1\n"), r"label column 'y' has the one value '1'"),
-        (SMALL.replace("id,a", "ID,a"), r"no column 'id' for the id \(there are: ID, a, b, y\)"),
+        (SMALL.replace("id,a", "ID,a"), r"no column 'id' for the id; did you mean 'ID'\?"),
         (SMALL.replace(",y\n", ",why\n"), r"no column 'y' for the label"),
     ],
 )

@@ -38,7 +38,8 @@ def test_a_cell_is_known_by_its_settings_and_nothing_else(toy: TrainingExperimen
 def test_an_attack_that_remembers_has_a_transcript_and_the_training_is_known_as_before(
     toy: TrainingExperiment, tmp_path: Path
 ) -> None:
-    columns = {"columns": ("known_rows.leakage",), "attacks": {"known_rows": AttackSpec(auxiliary=16, victims=16)}}
+    small = AttackSpec(auxiliary=16, victims=16, settings={"epochs": 2, "channels": 4, "blocks": 1})
+    columns = {"columns": ("known_rows.leakage",), "attacks": {"known_rows": small}}
     place = next(training_places(toy.model_copy(update=columns), toy.show))
     training, reading = place.cells[TRAINING], place.cells["known_rows"]
     forgetful = next(training_places(toy, toy.show)).cells[TRAINING]

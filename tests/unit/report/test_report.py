@@ -249,7 +249,7 @@ def test_names_of_compared_runs_are_escaped(tmp_path: Path) -> None:
 
 
 def test_one_run_is_no_comparison(two_runs: list[Path], tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="at least two"):
+    with pytest.raises(InputError, match="needs two runs or more, and only first is given"):
         write_comparison([two_runs[0], two_runs[0]], tmp_path / "c.html")
 
 
