@@ -189,7 +189,7 @@ def test_an_empty_graph_is_said_without_a_threshold(tmp_path: Path) -> None:
 def test_numbers_of_an_open_graph_are_no_matter_of_luck() -> None:
     summary = {"edges": 3, "undirected": [["a", "b"]], "shd": 1, "f1": 0.6, "skeleton_f1": 1.0, "partial_f1": 0.8}
     shown = dict(discovery_numbers(summary))
-    assert shown["SHD of one DAG of the class"] == "1"
+    assert shown["SHD, open ones as drawn"] == "1"
     assert "F1" not in shown
     assert "none of them with a direction" in discovery_headline({**summary, "edges": 1, "shd": None})
 
