@@ -82,6 +82,7 @@ def searches_of(profile: str, count: int) -> list[dict[str, Any]]:
 def main(out: Path, count: int = 1) -> None:
     cells: dict[str, Any] = {}
     fit: dict[str, Any] = FIT | {"searches": searches_of("recommended", count)}
+    about = {"fit": fit, "parties": PARTIES, "machine": describe_machine(cuda=False)}
     for generator in GENERATORS:
         for graph in GRAPHS:
             data = load_causal("suite", generator=generator, attributes=15, rows=1000, seed=graph)
@@ -96,8 +97,7 @@ def main(out: Path, count: int = 1) -> None:
             print(
                 f"{generator} {graph}: " + ", ".join(f"{k} {v:.3f}" for k, v in cells[f"{generator} {graph}"].items())
             )
-    about = {"fit": fit, "parties": PARTIES, "machine": describe_machine(cuda=False)}
-    out.write_text(json.dumps({**about, "cells": cells}, indent=1) + "\n")
+            out.write_text(json.dumps({**about, "cells": cells}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
