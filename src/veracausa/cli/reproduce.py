@@ -25,7 +25,10 @@ def reproduce(
         str | None, typer.Argument(metavar="NAME", help="An experiment or its file; `all`; without one, a list.")
     ] = None,
     scale: Annotated[
-        str, typer.Option("--scale", help="smoke: CPU, bundled data; small: a GPU for minutes; paper: as published.")
+        str,
+        typer.Option(
+            "--scale", help="smoke: bundled data; cpu (CausShield): an hour of it; small: a GPU; paper: as published."
+        ),
     ] = "smoke",
     out: Annotated[Path | None, typer.Option("--out", help="Where to write; default: results/NAME/SCALE.")] = None,
     cells: Annotated[
