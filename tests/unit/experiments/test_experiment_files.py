@@ -39,14 +39,20 @@ def test_an_experiment_becomes_valid_jobs_and_attacks(name: str, scale: str):
         assert any(point.panel == panel and point.row == "none" for point in grid)
 
 
-@pytest.mark.parametrize("name", ["causshield/profiles", "causshield/fig11"])
-def test_scale_cpu_has_little_of_mnist_one_seed_and_no_second_cut(name: str, tmp_path: Path):
+@pytest.mark.parametrize(
+    ("name", "data", "seeds"),
+    [("causshield/profiles", {"mnist", "cifar10"}, {0, 1, 2}), ("causshield/fig11", {"mnist"}, {0})],
+)
+def test_scale_cpu_has_a_thousand_rows_few_seeds_and_no_second_cut(
+    name: str, data: set[str], seeds: set[int], tmp_path: Path
+):
     experiment = load_experiment(name, "cpu")
     assert "CPU" in experiment.scale_text
     places = list(training_places(experiment, experiment.show))
-    assert {place.seed for place in places} == {0}
-    for cell in (cell for place in places for cell in place.cells.values()):
-        assert (cell.job.data.name, cell.job.data.train, cell.job.runtime.device) == ("mnist", 1000, "cpu")
+    assert {place.seed for place in places} == seeds
+    jobs = [cell.job for place in places for cell in place.cells.values()]
+    assert {job.data.name for job in jobs} == data
+    assert all((job.data.train, job.runtime.device) == (1000, "cpu") for job in jobs)
     assert TrainingReproduction(experiment, tmp_path, places).further_places(CellStore(tmp_path)) == []
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -162,6 +164,27 @@ def test_gradient_reaches_the_logits_and_the_draw_is_the_generator_s():
 def test_without_noise_the_highest_logits_win():
     logits = torch.tensor([[3.0, -1.0, 2.0, 0.0]])
     assert torch.equal(top_k(logits, 2, 0.5, None), torch.tensor([[1.0, 0.0, 1.0, 0.0]]))
+
+
+@given(dimensions=st.integers(2, 40), tau=st.floats(0.1, 0.9), seed=st.integers(0, 99))
+def test_the_mask_and_its_slope_are_those_of_a_sort(dimensions, tau, seed):
+    rng = torch.Generator().manual_seed(seed)
+    logits = torch.randn(5, dimensions, generator=rng, requires_grad=True)
+    weights, k = torch.randn(5, dimensions, generator=rng), upper_count(tau, dimensions)
+    mask = top_k(logits, k, 0.5, draw(logits, seed))
+    (mask * weights).sum().backward()
+    noisy = logits.detach() / 0.5 + draw(logits, seed)
+    ranked = noisy.sort(dim=1, descending=True).values
+    soft = torch.sigmoid(noisy - (ranked[:, k - 1 : k] + ranked[:, k : k + 1]) / 2)
+    assert torch.equal(mask.detach().round(), (noisy >= ranked[:, k - 1 : k]).float())
+    torch.testing.assert_close(logits.grad, weights * soft * (1 - soft) / 0.5)
+
+
+def test_the_noise_is_gumbel_s():
+    noise = gumbel(torch.Size((200_000,)), seeding.generator(0)).double()
+    for at in (-1.0, 0.0, 1.0, 3.0):  # its distribution is exp(-exp(-x)); 0.005 is more than four standard errors
+        assert float((noise <= at).double().mean()) == pytest.approx(math.exp(-math.exp(-at)), abs=0.005)
+    assert noise.isfinite().all()
 
 
 def test_cirl_s_sampler_stays_within_bounds():
