@@ -19,17 +19,20 @@ OFTEN = 0.5
 
 
 def gallery_drawing(title: str, kept: Mapping[str, Gallery]) -> Drawing:
-    """Originals, below them what an attack made of each row's payloads, and last the best guess without any."""
-    first = next(iter(kept.values()))
-    positions = _chosen(first)
-    rows = [("original", _row(first, "truth", positions), "")]
-    for label, pictures in kept.items():
-        there = {int(position) for position in pictures["positions"]}
-        shown = [position for position in positions if position in there]
-        if len(shown) == len(positions):  # another seed's victims would be other people
+    """Originals, below them what an attack made of each row's payloads, and last the best guess without any.
+
+    Rows can be of different parties, each of which the attack read best behind that defense: every party's originals
+    stand above its own rows.
+    """
+    rows: list[tuple[str, Any, str]] = []
+    positions = _chosen(next(iter(kept.values())))
+    for number, of_party in enumerate(_by_originals(kept)):
+        first = next(iter(of_party.values()))
+        rows.append(("original, another party" if number else "original", _row(first, "truth", positions), ""))
+        for label, pictures in of_party.items():
             error = f"MSE {float(_at(pictures, 'mse', positions).mean()):.3f}"
             rows.append((label, _row(pictures, "guess", positions), error))
-    rows.append(("no payload: best guess", _row(first, "blind", positions), ""))
+        rows.append(("no payload: best guess", _row(first, "blind", positions), ""))
     sheet, middles = _sheet([pictures for _, pictures, _ in rows])
 
     def draw(axes: Axes, ink: Ink) -> None:
@@ -55,6 +58,23 @@ def gallery_drawing(title: str, kept: Mapping[str, Gallery]) -> Drawing:
 
     width = 4.4
     return Drawing(title, (width + 2.6, 0.5 + width * sheet.shape[0] / sheet.shape[1]), draw)
+
+
+def _by_originals(kept: Mapping[str, Gallery]) -> list[dict[str, Gallery]]:
+    """The rows of each party together; another seed's victims would be other people, and are left out."""
+    groups: list[dict[str, Gallery]] = []
+    positions = _chosen(next(iter(kept.values())))
+    for label, pictures in kept.items():
+        if not {*positions} <= {int(position) for position in pictures["positions"]}:
+            continue
+        truth = _at(pictures, "truth", positions)
+        for group in groups:
+            if np.array_equal(truth, _at(next(iter(group.values())), "truth", positions)):
+                group[label] = pictures
+                break
+        else:
+            groups.append({label: pictures})
+    return groups
 
 
 def _chosen(pictures: Gallery) -> list[int]:

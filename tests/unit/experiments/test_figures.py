@@ -10,6 +10,7 @@ from matplotlib.figure import Figure as Canvas
 
 from veracausa.experiments.experiment import load_experiment
 from veracausa.experiments.figures import PRINT, drawings_of, write_figure
+from veracausa.experiments.pictures import Gallery, gallery_drawing
 from veracausa.experiments.table import Line, PanelTable, Value
 
 
@@ -30,6 +31,25 @@ def test_a_line_is_broken_at_what_is_not_finished_and_a_row_without_numbers_is_n
     assert math.isnan(drawn["ressfl"][1])
     assert list(drawn["none"]) == [0.4, 0.6, 0.7]
     assert len(axes.collections) == 1  # the one spread that there is
+
+
+def gallery(truth: int, people: range = range(3)) -> Gallery:
+    """What was read of some people, whose pictures are of one shade."""
+    pictures = np.full((len(people), 1, 4, 2), truth, dtype=np.uint8)
+    mse = np.full(len(people), 0.25)
+    return {"positions": [*people], "truth": pictures, "guess": pictures + 1, "blind": pictures + 2, "mse": mse}
+
+
+def test_readings_of_another_party_stand_below_that_party_s_originals():
+    kept = {"none": gallery(10), "laplace": gallery(90), "prune": gallery(10), "another seed": gallery(10, range(7, 9))}
+    axes = Canvas().add_subplot()
+    gallery_drawing("oracle decoder", kept).draw(axes, PRINT)
+    labels = [tick.get_text() for tick in axes.get_yticklabels()]
+    guess = "no payload: best guess"
+    assert labels == ["original", "none", "prune", guess, "original, another party", "laplace", guess]
+    sheet = np.asarray(axes.images[0].get_array())
+    middles = [int(middle) for middle in axes.get_yticks()]
+    assert [int(sheet[middle, 0, 0]) for middle in middles] == [10, 11, 11, 12, 90, 91, 92]
 
 
 @pytest.mark.draws
