@@ -151,8 +151,9 @@ class TrainingReproduction(Reproduction):
         if sources:
             failing = sorted(attack_title(source) for source in sources)
             notes.append(
-                f"{NOT_WORKING} not working here: {' and '.join(failing)} does not beat the blind guess in every seed "
-                "where nothing is defended either, so these numbers say nothing about a defense."
+                f"{NOT_WORKING} not working here: {' and '.join(failing)} {'do' if len(failing) > 1 else 'does'} not "
+                "beat the blind guess in every seed where nothing is defended either, so a low number says nothing about "
+                "a defense."
             )
         if any(compared(table, experiment.columns) for table in tables):
             notes.append(
