@@ -152,7 +152,7 @@ class TrainingReproduction(Reproduction):
             failing = sorted(attack_title(source) for source in sources)
             notes.append(
                 f"{NOT_WORKING} not working here: {' and '.join(failing)} {'do' if len(failing) > 1 else 'does'} not "
-                "beat the blind guess in every seed where nothing is defended either, so a low number says nothing about "
+                "beat the blind guess in every seed where nothing is defended either, so a low number says nothing of "
                 "a defense."
             )
         if any(compared(table, experiment.columns) for table in tables):
