@@ -38,12 +38,16 @@ def lines(run, event: str) -> list[dict]:
     return [record for record in run.metrics if record["event"] == event]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def warm(tmp_path_factory):
+    """A process's first steps take long; they are not the silence meant."""
+    settings = {**job(timeout=20), "risk": {"every": 0}}
+    veracausa.train(settings, tmp_path_factory.mktemp("warm") / "run", allow_model=OWN)
+
+
 def test_parties_that_take_different_times_wait_for_each_other(tmp_path):
     """Three times the time-out at one, nothing at the other, which must hear that it is not forgotten."""
     heard = []
-    settings = {**job(timeout=20), "risk": {"every": 0}}
-    # A process's first steps take long; they are not the silence meant.
-    veracausa.train(settings, tmp_path / "warm", allow_model=OWN)
     settings = {**job(passive_1=2.4), "risk": {"every": 0}}
     run = veracausa.train(settings, tmp_path / "run", observer=heard.append, allow_model=OWN)
     assert run.status["state"] == "done"
